@@ -35,7 +35,7 @@ async def test_landing_shows_how_it_goes_and_ends_with_what_came_of_it(
 
     held = await typed(sandbox, "land", "three", "--check", "exit 3")
     assert held.code == 4
-    assert "three needs you: its agent has ended the turn without a new commit" in held.stderr
+    assert "three needs you: its agent ended the turn without a new commit" in held.stderr
     assert "the check fails (and on main without this work): code 3" in held.stderr
     listed = await typed(sandbox, "queue")
     assert [line.split()[:4] for line in listed.stdout.splitlines()][1] == ["1", "three", "main", "held"]
@@ -67,9 +67,9 @@ async def test_what_is_refused_or_taken_out_is_no_success(client: Client, sandbo
     assert removed.json["state"] == "removed"
     ended = await waiting
     assert ended.code == 1
-    assert "two did not land: removed, taken out" in ended.stderr
+    assert "two did not land: removed, on request" in ended.stderr
     assert (await typed(sandbox, "queue", "retry", "two")).code == 1
-    assert (await typed(sandbox, "queue", "rm", "one")).stdout == "one  removed: taken out\n"
+    assert (await typed(sandbox, "queue", "rm", "one")).stdout == "one  removed: on request\n"
 
 
 async def test_the_queue_shows_the_last_line_of_a_failed_check_and_a_removal_says_what_it_took_out(
@@ -78,7 +78,7 @@ async def test_the_queue_shows_the_last_line_of_a_failed_check_and_a_removal_say
     failed = await typed(sandbox, "land", "one", "--check", "echo noise; echo the last of it; exit 3")
     assert failed.code == 4
     (row,) = [line for line in (await typed(sandbox, "queue")).stdout.splitlines() if " one " in line]
-    assert "code 3: the last of it; its agent had it 2 times" in row
+    assert "code 3: the last of it; it was returned to its agent 2 times" in row
     assert "noise" not in row
 
     removed = await typed(sandbox, "rm", "--force", "one")
@@ -98,7 +98,7 @@ async def test_landing_within_a_time_shows_each_step_and_what_has_landed_when_it
     assert late.stdout.splitlines()[0] == "one  queued for main, position 1"
     assert any(line.startswith("one  landed on main as ") for line in late.stdout.splitlines())
     assert "timed out: one landed on main as " in late.stderr
-    assert "last waiting: two is to land first" in late.stderr
+    assert "last waiting: waits for two to land" in late.stderr
 
 
 @pytest.mark.own_changes("one.txt", "index", "what the index says", "HEAD at", "reflog")

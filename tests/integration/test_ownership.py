@@ -111,7 +111,7 @@ async def test_a_forbidden_path_and_one_outside_ones_own_are_refused(client: Cli
     forbidden, outside = await turn(
         client, path, name, write("web/secret.key", "x"), write("README.md", "x"), owns=["web/"], forbids=["*.key"]
     )
-    assert "web/secret.key is one of the paths that you were told to leave alone" in forbidden
+    assert "web/secret.key is one of the paths that you must not change" in forbidden
     assert "README.md is not within the paths that you own" in outside
 
 
@@ -219,7 +219,7 @@ async def test_a_path_is_asked_for_and_handed_over_by_its_owner(client: Client, 
         owner.id: ["api/", "!api/routes.py"],
         asker.id: ["web/", "api/routes.py"],
     }
-    assert "You may write to these paths now" in (await asker.messages())[-1].text
+    assert "You may now write these paths" in (await asker.messages())[-1].text
     assert (await refusal(own(owner, path_request_id=asked.path_request_id, refuse=True)))[0] == "REQUEST_CLOSED"
     assert (await request_path(asker, "api/routes.py")).outcome == "you may write there already"
     changed = payloads(await client.log(asker.id), "ownership_changed")

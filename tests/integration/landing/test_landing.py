@@ -65,7 +65,7 @@ async def test_one_that_is_to_land_after_another_waits_for_it(
     await with_work(client, repository, "second", base_ref="main", after=["first"])
 
     await landings.land("second")
-    await landings.reach("second", WAITING, "first is to land first")
+    await landings.reach("second", WAITING, "waits for first to land")
     await landings.land("first")
 
     assert {each.state for each in (await landings.wait("first", "second")).values()} == {LANDED}

@@ -116,7 +116,7 @@ async def test_a_session_that_is_archived_in_the_queue_lands_from_its_branch(
     await with_work(client, repository, "first", base_ref="main")
     second = await with_work(client, repository, "second", base_ref="main", after=["first"])
     await landings.land("second")
-    await landings.reach("second", WAITING, "first is to land first")
+    await landings.reach("second", WAITING, "waits for first to land")
     await client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session=second.id), metadata=client.metadata)
 
     await landings.land("first")

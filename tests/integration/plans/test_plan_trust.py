@@ -105,7 +105,7 @@ async def test_the_check_of_a_plan_runs_once_the_person_trusts_it(client: Client
         return {each.name for each in marks.iterdir()}
 
     warnings = await applied("first", "a", "b", "c")
-    assert any("does not run before you trust it" in each for each in warnings) != own
+    assert any("does not run until you trust it" in each for each in warnings) != own
     assert await land("a") == ({"first"} if own else set())
     await client.trust(repository)
     assert await land("b") == {"first"}

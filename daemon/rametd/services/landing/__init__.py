@@ -1,1 +1,1 @@
-"""Merge queues: one a target, their entries, the checks, and the move of the target."""
+"""Merge queues: one for each target, with entries, checks, and the move of the target."""

@@ -1,4 +1,4 @@
-"""Checking what is about to land: the repository's setup where it is due, then the check, in the private worktree as in any session's."""
+"""Checks of merge queues: in the queue's own worktree, the setup if it is due, then the check."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from rametd.services.core import Core
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """How a check ended. ``words`` say what failed, "" when nothing did; ``output`` is the end of what was printed."""
+    """Result of a check. ``words``: what failed, "" for nothing. ``output``: the end of the output."""
 
     words: str
     output: str
-    in_setup: bool = False  # the check itself has not run
+    in_setup: bool = False  # the setup failed; the check has not run
 
     @property
     def passed(self) -> bool:
@@ -29,29 +29,29 @@ class Checked:
 
 
 class Checker:
-    """What it runs is held by keepers; all processes of a check end with it, and with the daemon that wanted it."""
+    """Runs checks under keepers. All processes of a check end with it, and with the daemon."""
 
     def __init__(self, core: Core, setup: Setup) -> None:
         self._core = core
         self._setup = setup
-        self._set_up: dict[str, str] = {}  # by worktree: what its setup was made of
+        self._set_up: dict[str, str] = {}  # by worktree: digest of its setup
 
     async def run(
         self, tree: LandingTree, repo: Repo, config: Config, target: str, commands: Sequence[str], note: Remember
     ) -> Checked:
-        """Run ``commands`` one after the other, within the time that is configured for all of them; ``note`` learns as which command."""
+        """Run ``commands`` one after another, within one time limit; ``note`` gets the command."""
         variables = {"CI": "1", "RAMET_TARGET": target, **await self._ports(config)}
         unfit = await self._prepare(tree, repo, config, variables)
         if unfit is not None and not unfit.ok:
             return Checked(f"the setup failed: {unfit.words}", unfit.tail, in_setup=True)
         within = config.land.check_timeout
         result = await self._setup.check(commands, tree.path, repo, timeout=within, variables=variables, remember=note)
-        return Checked("" if result.ok else result.words or "it failed without a word", result.tail)
+        return Checked("" if result.ok else result.words or "it failed without output", result.tail)
 
     async def _prepare(
         self, tree: LandingTree, repo: Repo, config: Config, variables: Mapping[str, str]
     ) -> CheckResult | None:
-        """Set the tree up unless that was done for the same files and nothing of it was cleaned away; None where nothing is wrong."""
+        """Run the setup, unless it ran for the same files and its results exist; return a failure, None if there is none."""
         digest = await asyncio.to_thread(digest_of, tree.path, config)
         if not tree.cleaned and self._set_up.get(str(tree.path)) == digest:
             return None
@@ -60,7 +60,7 @@ class Checker:
         if not done.ok:
             return CheckResult(ok=False, status="", words=done.words, tail="")
         if done.state == SetupState.NONE and config.setup:
-            # It is made for a session's name or ports, and has not run: a spare would be set up later, a check is now.
+            # The setup uses variables of a session, so `run_in` skipped it; the check needs it now.
             result = await self._setup.check(
                 config.setup, tree.path, repo, timeout=config.setup_timeout, variables=variables
             )
@@ -70,7 +70,7 @@ class Checker:
         return None
 
     async def _ports(self, config: Config) -> dict[str, str]:
-        """A block that no session has. A session that is made meanwhile gets it only while nobody listens there."""
+        """Variables with ports that no session owns. A session created meanwhile may get them while they are not in use."""
         try:
             base, count = await self._core.store.read(lambda reader: ports.allocate(reader, config))
         except CapReachedError:

@@ -1,4 +1,4 @@
-"""What is to be landed: asked for by a person, held against the session, its worktree and its target."""
+"""Create entries of merge queues from a person's request, after checking session, worktree and target."""
 
 import asyncio
 import shlex
@@ -26,28 +26,28 @@ METHODS = ("merge", "rebase", "squash")
 
 @dataclass(frozen=True, slots=True)
 class NewLandings:
-    """What a person asks for. Empty strings and tuples mean "as configured"."""
+    """A person's request to land; empty values mean the configured ones."""
 
     sessions: Sequence[str]
     principal: str
     target: str = ""
     method: str = ""
     checks: tuple[str, ...] = ()
-    commit_message: str = ""  # commit first what is not committed
-    local: bool = False  # land on a branch with an upstream too
-    repo_id: str | None = None  # whose sessions are meant where a name fits several
+    commit_message: str = ""  # commit uncommitted work first
+    local: bool = False  # allow a target with an upstream
+    repo_id: str | None = None  # the repository for ambiguous names
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An entry that is not stored yet, and what there is to warn of."""
+    """An entry that is not stored yet, and warnings."""
 
     landing: Landing
     warnings: tuple[str, ...]
 
 
 async def draft_entry(core: Core, checkpointer: Checkpointer, session: Session, new: NewLandings) -> Draft:
-    """An entry for the work of a session, with what is to be committed for it committed.
+    """Create the entry of a session; commit its work if the request says so.
 
     Raises RefNotFoundError, ProtectedBranchError, InvalidInputError, WrongStateError.
     """
@@ -101,7 +101,7 @@ async def check_target(
         )
     if await git.branches.tip(info, target) is None:
         raise RefNotFoundError(
-            f"{target} is no local branch, so that {session.name} cannot be landed on it",
+            f"{target} is not a local branch, so {session.name} cannot land on it",
             hint=f"name one with --target, or `rametctl pr create {session.name}`",
         )
     if "land.protected" in config.origins:
@@ -129,21 +129,23 @@ async def check_work(
     target: str,
     message: str,
 ) -> tuple[str, ...]:
-    """Commit what is not committed, where that is asked for; returns what there is to warn of.
+    """Commit uncommitted work if ``message`` is given; return warnings.
 
-    Raises `WrongStateError` where there is nothing to land, or not all of it.
+    Raises `WrongStateError` if there is nothing to land, or work that would not land.
     """
     git = core.git
     tip, onto = await git.branches.tip(info, session.branch), await git.branches.tip(info, target)
     if tip is None:
-        raise RefNotFoundError(f"the branch {session.branch} of {session.name} is gone", hint="bring it back")
+        raise RefNotFoundError(
+            f"the branch {session.branch} of {session.name} is gone", hint="create it again with `git branch`"
+        )
     if session.state in BUSY_STATES | {State.QUEUED, State.LOST}:
-        return ()  # it is waited for
+        return ()  # the queue waits for it
     warnings: tuple[str, ...] = ()
     if await asyncio.to_thread(session.worktree.is_dir):
         if busy := await core.git.landing.under_way(session.worktree):
             raise WrongStateError(
-                f"{busy} is under way in {session.worktree}, and its branch is as it was before",
+                f"{busy} is under way in {session.worktree}, and its branch has not moved",
                 hint=f"end it by {ending_words(session.worktree, busy)}, then land again",
             )
         await _check_head(core, info, session)
@@ -155,18 +157,18 @@ async def check_work(
     if there:
         raise WrongStateError(
             f"{session.name} has landed already: {there.reason}",
-            hint=f"nothing is left to do; `rametctl rm {session.name}` tidies it away",
+            hint=f"nothing is left to do; `rametctl rm {session.name}` removes it",
         )
     if await git.landing.targets.holds(info, target, tip):
         raise WrongStateError(
             f"{session.name} has nothing to land: {target} has all commits of {session.branch}",
-            hint=f"`rametctl diff {session.name}` shows what it has done",
+            hint=f"`rametctl diff {session.name}` shows its changes",
         )
     return warnings
 
 
 async def _check_head(core: Core, info: RepositoryInfo, session: Session) -> None:
-    """Raises `WrongStateError` where the worktree has commits checked out that the session's branch has not."""
+    """Raise `WrongStateError` if the worktree has commits checked out that the session's branch does not have."""
     head = await core.git.worktrees.head_commit(session.worktree)
     if head is None or not session.branch or await core.git.landing.targets.holds(info, session.branch, head):
         return
@@ -180,20 +182,20 @@ async def _check_head(core: Core, info: RepositoryInfo, session: Session) -> Non
 async def _committed(
     core: Core, repo: Repo, info: RepositoryInfo, session: Session, tip: str, message: str
 ) -> tuple[str, tuple[str, ...]]:
-    """The commit that holds all that is in the worktree (``tip`` where that is committed), and what there is to warn of."""
+    """The commit with all work of the worktree (``tip`` if nothing is uncommitted), and warnings."""
     dirty = await core.git.landing.uncommitted(session.worktree)
     if not dirty:
         return tip, ()
     if message and session.worktree_kind == WorktreeKind.IN_PLACE:
         raise WrongStateError(
-            f"{session.name} works in your own checkout, where --commit commits nothing",
+            f"{session.name} works in your own checkout, where --commit does not work",
             hint=f"commit there yourself (`git -C {shlex.quote(str(session.worktree))} commit`), then land again",
             files="\n".join(dirty),
         )
     if not message:
         listed = ", ".join(dirty[:3]) + (f" and {len(dirty) - 3} more" if len(dirty) > 3 else "")
         raise WrongStateError(
-            f"{session.name} has work that is not committed: {listed}",
+            f"{session.name} has uncommitted work: {listed}",
             hint="commit it first: tell the agent to, or add --commit MESSAGE",
             files="\n".join(dirty),
         )

@@ -1,4 +1,4 @@
-"""Entries of the merge queues and what becomes of them. Everything here runs inside one unit of work."""
+"""Entries of merge queues and their states. Everything here runs in one unit of work."""
 
 import json
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def message(reader: Reader, landing: Landing) -> landing_pb2.Landing:
 
 
 def find_landing(reader: Reader, name: str) -> Landing:
-    """By id, by its session (the open entry, else the newest), or by a unique prefix of an id. Raises LandingNotFoundError, AmbiguousError."""
+    """Find an entry by id, session (the open entry, else the newest), or unique prefix of an id. Raises LandingNotFoundError, AmbiguousError."""
     found = reader.landings.find_by_prefix(name) if name else []
     if exact := [landing for landing in found if landing.id == name]:
         return exact[0]
@@ -76,9 +76,9 @@ def find_landing(reader: Reader, name: str) -> Landing:
     still = [landing for landing in found if landing.state not in ENDED] or found
     if len(still) > 1:
         matches = ", ".join(each.id for each in still)
-        raise AmbiguousError(f"{name!r} fits several landings: {matches}", hint="use more of the id", matches=matches)
+        raise AmbiguousError(f"{name!r} fits several landings: {matches}", hint="give more of the id", matches=matches)
     if not still:
-        raise LandingNotFoundError(f"there is no landing {name!r}", hint="`rametctl queue` shows them")
+        raise LandingNotFoundError(f"there is no landing {name!r}", hint="`rametctl queue` lists them")
     return still[0]
 
 
@@ -99,7 +99,7 @@ def change(
     principal: str = DAEMON,
     columns: LandingColumns | None = None,
 ) -> Landing:
-    """Set an entry's state, with its event, unless that says nothing new."""
+    """Set an entry's state, with its event, if anything changes."""
     if (landing.state, landing.reason) == (state, reason) and not columns:
         return landing
     columns = {**(columns or {}), "state": state, "reason": reason}
@@ -112,23 +112,23 @@ def requeue(unit: Unit, landing: Landing, *, principal: str = DAEMON, columns: L
 
 
 def remove(unit: Unit, landing: Landing, reason: str, principal: str) -> Landing:
-    """Take an entry out. Raises `WrongStateError` for one that is over or whose target is being moved at this moment."""
+    """Remove an entry. Raises `WrongStateError` if it has ended, or its target is being moved."""
     if landing.state in ENDED:
         raise WrongStateError(f"{landing.session_name} is {landing.state} already", hint="nothing is left to do")
     if move_of(unit, landing) is not None:
         raise WrongStateError(
-            f"{landing.session_name} is being put on {landing.target} at this moment", hint="look again"
+            f"{landing.session_name} is landing on {landing.target} now", hint="try again in a moment"
         )
     _close_requests(unit, landing, principal)
     return change(unit, landing, S.REMOVED, reason, principal=principal)
 
 
 def leave(unit: Unit, session_id: str, principal: str) -> str:
-    """Take out what a session has in a queue, since it is gone: in the unit of work that forgets it.
+    """Remove the entry of a removed session, in the unit of work that deletes its row.
 
-    Returns the target that it does not land on, "" where nothing was queued. A target that is being moved to the work at this moment
-    has it; should the move come to nothing, the next round finds no session. Until then nothing of it lands (`in_hand`), and where the
-    removal is taken back its entry goes on.
+    Return the target on which it does not land, "" if nothing was queued. If the target is being moved, the work lands; if that move
+    fails, the next round finds no session. Until the row is deleted, nothing of the session lands (`in_hand`), and a removal that is
+    undone keeps its entry.
     """
     landing = unit.landings.of_session(session_id)
     if landing is None or landing.state in ENDED or move_of(unit, landing) is not None:
@@ -137,13 +137,13 @@ def leave(unit: Unit, session_id: str, principal: str) -> str:
 
 
 def in_hand(reader: Reader, session_id: str) -> str:
-    """Why nothing of a session lands for the moment, "" when something may: its branch, or whether its work is complete, is about to be another."""
+    """Why a session cannot land now: an operation may change its branch; "" if it can."""
     found = reader.operations.exclusive(session_id)
     return f"its session is {found.doing}" if found and found.kind in {Kind.REMOVE, Kind.REWIND, Kind.SYNC} else ""
 
 
 def retry(unit: Unit, landing: Landing, principal: str) -> Landing:
-    """Queue again what is held or went back to its agent; what is queued anyway stays as it is. Raises `WrongStateError` for what has landed."""
+    """Queue a held or returned entry again; leave a queued one as it is. Raises `WrongStateError` for an ended one."""
     if landing.state in ENDED:
         raise WrongStateError(
             f"{landing.session_name} is {landing.state} already", hint=f"`rametctl land {landing.session_name}`"
@@ -154,7 +154,7 @@ def retry(unit: Unit, landing: Landing, principal: str) -> Landing:
 
 
 def hold(unit: Unit, landing: Landing, reason: str) -> Landing:
-    """Ask a person: approve puts the entry back into the queue, deny takes it out."""
+    """Hold an entry and ask the person: approve queues it again, deny removes it."""
     session = unit.sessions.find(landing.session_id)
     if session is None:
         return change(unit, landing, S.REMOVED, GONE)
@@ -166,9 +166,9 @@ def hold(unit: Unit, landing: Landing, reason: str) -> Landing:
 
 
 def give_back(unit: Unit, kind: AgentKind, landing: Landing, reason: str, prompt: str, tip: str, limit: int) -> Landing:
-    """Return an entry to its agent, with what went wrong as a prompt; a person is asked where that is in vain.
+    """Return an entry to its agent with a prompt about the failure; ask the person after ``limit`` returns, or if the agent cannot work.
 
-    ``tip`` is the branch as it did not fit: the agent has done something once it is another. The caller wakes the session.
+    ``tip``: the failed commit of the branch; a new commit queues the entry again. The caller wakes the session.
     """
     session = unit.sessions.find(landing.session_id)
     if session is None or cannot_work(session):
@@ -176,43 +176,43 @@ def give_back(unit: Unit, kind: AgentKind, landing: Landing, reason: str, prompt
         return hold(unit, landing, words)
     if landing.returns >= limit:
         times = "once" if landing.returns == 1 else f"{landing.returns} times"
-        return hold(unit, landing, f"{reason}; its agent had it {times}" if landing.returns else reason)
+        return hold(unit, landing, f"{reason}; it was returned to its agent {times}" if landing.returns else reason)
     post(unit, kind, session, prompt, DAEMON)
     return change(unit, landing, S.RETURNED, reason, columns={"returns": landing.returns + 1, "commit": tip})
 
 
 def cannot_work(session: Session) -> bool:
-    """Whether a prompt of the daemon's would lie there until a person does something."""
+    """Whether a prompt of the daemon would wait for a person."""
     return session.state in {State.FAILED, State.ARCHIVED} or (
         session.state == State.PAUSED and session.hold != Hold.LIMIT
     )
 
 
 def blockers(reader: Reader, landing: Landing, before: Sequence[str] = ()) -> list[str]:
-    """Names of sessions that are to land first and have not; ``before`` are ids of those that land together with it."""
+    """Names of sessions that must land first and have not. ``before``: ids of those that land together with it."""
     found = [reader.sessions.find(identity) for identity in landing.after if identity not in before]
     return [session.name for session in found if session is not None and not session.landed_reason]
 
 
 def move_of(reader: Reader, landing: Landing) -> Operation | None:
-    """The move of the target that would land the entry and is not known to be done."""
+    """The unfinished move of the target that lands the entry."""
     moves = reader.operations.list(kinds=(Kind.LAND,))
     return next((move for move in moves if landing.id in json.loads(move.data["steps"])), None)
 
 
 def resolve(unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
-    """What a person's answer to a held entry does."""
+    """Apply the person's answer to a held entry."""
     found = unit.landings.find_by_prefix(str(json.loads(request.input)["landing"]))
     if not found or found[0].state != S.HELD:
         return
     if resolution.WhichOneof("decision") == "approve":
         retry(unit, found[0], principal)
     else:
-        remove(unit, found[0], resolution.deny.message or "a person said no", principal)
+        remove(unit, found[0], resolution.deny.message or "denied by the person", principal)
 
 
 Move = tuple[Landing, str, str, str]
-"""An entry, the tip of its branch, the target before it and after it."""
+"""An entry, the tip of its branch, and the target before and after it."""
 
 
 def move_to(steps: Sequence[Move], repo_id: str, target: str) -> dict[str, str]:
@@ -227,23 +227,23 @@ def move_to(steps: Sequence[Move], repo_id: str, target: str) -> dict[str, str]:
 
 
 def admit_move(unit: Unit, steps: Sequence[Move], repo_id: str, target: str) -> None:
-    """Record that a target is about to be moved.
+    """Store the commits of a move of the target.
 
-    Raises `ChangedError` when one of the entries was taken out, or changed otherwise, while it was merged and checked, or another operation has its session,
-    or the one that has the target checked out.
+    Raises `ChangedError` if an entry was removed or changed since it was merged, or another operation has its session or the session
+    with the target checked out.
     """
     for landing, *_ in steps:
         if unit.landings.get(landing.id).state not in AT_WORK or in_hand(unit, landing.session_id):
-            raise ChangedError(f"{landing.session_name} has changed meanwhile", hint="it is merged again")
+            raise ChangedError(f"{landing.session_name} has changed meanwhile", hint="the queue merges it again")
     if holder_of(unit, repo_id, target) is not None:
-        raise ChangedError(f"another operation has {target}", hint="it is merged again")
+        raise ChangedError(f"another operation has {target}", hint="the queue merges it again")
     for landing, tip, old, new in steps:
         now = unit.landings.get(landing.id)
         change(unit, now, S.MERGING, columns={"commit": tip, "old_target": old, "new_target": new})
 
 
 def complete_move(unit: Unit, operation: Operation) -> None:
-    """The target has moved."""
+    """Record that the target has moved."""
     if unit.operations.get(operation.id) is None:
         return
     steps: dict[str, list[str]] = json.loads(operation.data["steps"])
@@ -258,7 +258,7 @@ def complete_move(unit: Unit, operation: Operation) -> None:
 
 
 def undo_move(unit: Unit, operation: Operation, state: LandingState, reason: str) -> None:
-    """The target has not moved."""
+    """Record that the target has not moved."""
     if unit.operations.get(operation.id) is None:
         return
     for identity in json.loads(operation.data["steps"]):
@@ -276,7 +276,7 @@ def landed(unit: Unit, landing: Landing, reason: str) -> None:
 
 
 def recover(unit: Unit) -> None:
-    """After a start: what was merged or checked when the daemon ended begins anew; a move that was begun is settled by its queue."""
+    """Queue entries again whose merge or check a killed daemon began. The queue settles an unfinished move."""
     moving = {
         identity for move in unit.operations.list(kinds=(Kind.LAND,)) for identity in json.loads(move.data["steps"])
     }

@@ -1,4 +1,4 @@
-"""Whether a session's work is on the branch that it lands on: one answer, for `ls`, gc, plans and queues."""
+"""Whether a session's work is on its target branch: one answer for `ls`, gc, plans and queues."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from rametd.store import Unit
 log = structlog.get_logger()
 
 GATHER_S = 0.5
-"""From the asking to the looking: whoever asks has its answer first, and several askers are one."""
+"""From `ask` to the survey, so that calls are answered first and several share one survey."""
 REST_S = 2.0
 
 
 async def landed(core: Core, session: Session, *, pull_request_state: str | None = None) -> Landed:
-    """Whether its branch is on its target, and nothing in its worktree is left out of it.
+    """Whether a session's branch has landed, and its worktree has no other work.
 
-    ``pull_request_state`` is "merged" where a pull request with the branch's tip as its head was. Raises what git raises.
+    ``pull_request_state``: "merged" if a pull request with the branch's tip as head was merged. Raises what git raises.
     """
     info = await info_of(core, session)
     tip = await core.git.branches.tip(info, session.branch)
@@ -44,7 +44,7 @@ async def judge(
     pull_request_state: str | None = None,
     background: bool = False,
 ) -> Landed:
-    """`landed` for whoever knows the commits."""
+    """`landed` for callers that know the commits."""
     if tip == session.start_commit:
         return Landed(False, "it has no commits of its own since the fork")
     answer = await core.git.landing.landed(
@@ -68,9 +68,9 @@ async def judge(
 
 
 class LandedTracker:
-    """Keeps `Session.landed_reason` fresh: `ask` it whenever somebody looks; the next look shows what it found.
+    """Updates `Session.landed_reason` after `ask`, which readers call; the next reader gets the result.
 
-    An answer is looked for again when a commit moved, or something happened in the session, and not otherwise.
+    A session is judged again only if a commit moved, or the session has new events.
     """
 
     def __init__(self, core: Core) -> None:
@@ -93,7 +93,7 @@ class LandedTracker:
             await asyncio.sleep(REST_S)
 
     async def survey(self) -> None:
-        """Look at every session that has a tree, and store what has changed."""
+        """Judge all sessions, and store changed answers."""
         core = self._core
         for repo in await core.store.read(lambda reader: reader.repos.list()):
             repo_id = repo.id
@@ -104,7 +104,7 @@ class LandedTracker:
                 info = await info_of(core, repo)
                 await self._survey(info, sessions)
             except RametError as error:
-                log.debug("landed is not known", repo=repo.name, error=error.message)
+                log.debug("landed unknown", repo=repo.name, error=error.message)
 
     async def _survey(self, info: RepositoryInfo, sessions: Sequence[Session]) -> None:
         tips = {branch.name: branch.commit for branch in await self._core.git.branches.list(info)}
@@ -115,7 +115,7 @@ class LandedTracker:
             if tip is None or tip in {session.base_commit, session.start_commit} or session.state in BUSY_STATES:
                 answer = ""
             else:
-                # Only a session that is on its own target looks for another.
+                # Only a session that works on its own target has others.
                 key = (session.base_ref, session.branch if session.branch == session.base_ref else "")
                 if key not in targets:
                     targets[key] = await self._core.git.landing.targets_of(info, *key)

@@ -1,11 +1,11 @@
 """One merge queue: the entries of a repository that land on one branch, taken in rounds.
 
-A round puts the entries that are ready on top of each other, in order, checks the last of these commits, and moves the target to it. Where the
-check fails, halving finds the first entry that it fails with: those before it land, it goes back to its agent, and those after it come
-again. An entry that does not go together with another of the round, but with the target, comes again too: only the target sends it back.
+A round merges the ready entries on top of each other, in order, checks the last commit, and moves the target to it. If the check fails, bisection
+finds the first failing entry: the entries before it land, it returns to its agent, and the entries after it are queued again. An entry that
+conflicts with another one of the round, but not with the target, is queued again too.
 
-What is durable: the entries' rows, and an operation while the target is moved. Everything before that operation is done again after a crash. With
-an operation, the branch itself says whether it has moved, and the rows follow it.
+Durable are the rows of entries, and an operation while the target is moved. After a crash everything before that operation is repeated. With an
+operation, the branch itself tells whether it has moved, and the rows are updated.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from rametd.store import Unit
 
 
 class Bisection:
-    """For the queue of one target. ``busy_with`` are the ids of the entries that are being checked."""
+    """Checks a batch of one queue, and bisects it. ``busy_with``: ids of the entries under check."""
 
     def __init__(self, core: Core, checker: Checker, outcomes: Outcomes, target: str) -> None:
         self._core = core
@@ -45,14 +45,14 @@ class Bisection:
         self.busy_with: tuple[str, ...] = ()
 
     def stop(self) -> None:
-        """An entry of the batch was taken out: what is being checked will never land."""
+        """Cancel the check: an entry of the batch was removed, so the batch cannot land."""
         if self._checking is not None:
             self._checking.cancel()
 
     async def check(self, scene: Scene, steps: Sequence[Step]) -> tuple[int, Checked | None] | None:
-        """How many of the steps, from the first, pass; and how the check ended with the one after them, if there is one.
+        """Number of first steps that pass together, and the result of the check with the next one, if there is one.
 
-        None when it was ended because an entry was taken out.
+        None if `stop` cancelled it.
         """
         checks = steps[0].landing.checks
         batch = tuple(step.landing.id for step in steps)
@@ -60,7 +60,7 @@ class Bisection:
         self.busy_with = batch
         try:
             good, bad, failure = 0, len(steps) + 1, None
-            # The last one first: mostly all is well. Then halves, until the first bad one stands right behind the last good one.
+            # Check all steps first, which mostly pass. Then bisect until the first bad step follows the last good one.
             middle = len(steps)
             while bad - good > 1:
                 trees = [step.ready.session.worktree for step in steps]
@@ -91,7 +91,7 @@ class Bisection:
     async def _check_one(
         self, scene: Scene, commit: str, checks: Sequence[str], trees: Sequence[Path] = ()
     ) -> Checked | None:
-        """None when `stop` has ended it."""
+        """Check one commit; None if `stop` cancelled it."""
         if not checks:
             return Checked("", "")
         if warnings := await scene.tree.check_out(commit, trees):
@@ -108,7 +108,7 @@ class Bisection:
         task = self._checking = asyncio.create_task(run, name=f"check-{self._target}")
         try:
             await asyncio.wait([task])
-        finally:  # also when the daemon stops: nothing of a check outlives it
+        finally:  # also when the daemon stops: no check outlives it
             self._checking = None
             task.cancel()
             await asyncio.wait([task])
@@ -120,9 +120,9 @@ class Bisection:
             return
         before = await self._check_one(scene, scene.old, landing.checks) if alone else None
         on_target = before is not None and not before.passed
-        # What the repository checks has passed before the work came; a check of the entry's own may ask for just what the work is to bring.
+        # The repository's check should pass without this work; a check of the entry may need this work.
         if on_target and (landing.checks == scene.config.land.check or culprit.in_setup):
-            # Its agent cannot mend what others broke, nor would it be right to blame it.
+            # The agent did not cause this failure.
             what = "setup" if culprit.in_setup else "check"
             await self._outcomes.hold(landing, f"the {what} fails on {self._target} itself: {culprit.words}")
             return
@@ -132,18 +132,18 @@ class Bisection:
 
 
 BEFORE = "; before: "
-"""In the reason of an entry that its agent has not mended: what sent it back."""
+"""In the reason of an entry that its agent did not fix: precedes the first cause."""
 PATIENCE_S = 30.0
 """How long an entry waits for a merge or the like to end in its worktree before the daemon asks a person."""
 S = LandingState
 
 
 class Round(Enum):
-    """What came of a round."""
+    """Result of a round."""
 
-    AGAIN = "again"  # something has moved: look again at once
-    REST = "rest"  # nothing can be done for now; what is waited for comes without a word
-    ASLEEP = "asleep"  # nothing can be done until an agent or a person has done something
+    AGAIN = "again"  # something changed: run another round at once
+    REST = "rest"  # entries wait for something that causes no event: poll
+    ASLEEP = "asleep"  # entries wait for an agent or a person, which cause events
     EMPTY = "empty"  # no entry is open
 
 
@@ -157,23 +157,23 @@ class Lane:
         self._composer = Composer(core, outcomes, repo_id, target)
         self._bisection = Bisection(core, checker, outcomes, target)
         self._mover = mover
-        # What need not be done again while nothing it was made of has changed:
+        # Results that stay valid while their inputs do not change:
         self._passed: tuple[object, list[Step]] | None = (
-            None  # a batch whose check has passed, and that git would not move
+            None  # a batch that passed its check, to which git could not move the target
         )
         self._git_busy_since: dict[str, float] = {}  # by entry, on the event loop's clock
-        self._stuck: dict[str, tuple[Step, str]] = {}  # by entry: what a checkout keeps from landing, and why
+        self._stuck: dict[str, tuple[Step, str]] = {}  # by entry: its step, and why a checkout blocks it
 
     def taken_out(self, landing_id: str) -> None:
-        """An entry was: if it is being checked, what is checked will never land."""
+        """An entry was removed: cancel its check."""
         if landing_id in self._bisection.busy_with:
             self._bisection.stop()
 
     async def round(self) -> Round:
-        """Raises what git and the store raise; the rows then say no more than is so, and the next round goes on from there."""
+        """Run one round. Raises what git and the store raise; the rows are consistent then, and the next round continues."""
         core = self._core
         if not await core.store.read(lambda reader: reader.landings.open(self._repo_id, self._target)):
-            return Round.EMPTY  # also when the repository is no longer ours to look at
+            return Round.EMPTY  # also if the repository is no longer registered
         repo = await core.store.read(lambda reader: reader.repos.get(self._repo_id))
         info = await info_of(core, repo)
         await self._mover.settle(self._repo_id, self._target)
@@ -203,7 +203,7 @@ class Lane:
         return Round.AGAIN if moved_on or again else Round.REST
 
     async def fail(self, error: RametError, *, ask: bool) -> None:
-        """A round failed: its entries wait, for the reason that the error gives, or are held where a person is to be asked."""
+        """Record a failed round: entries wait with the error as reason; with ``ask`` they are held for the person."""
         core = self._core
         found = await core.store.read(
             lambda reader: [
@@ -217,10 +217,10 @@ class Lane:
             if ask:
                 await self._outcomes.hold(landing, reason)
             else:
-                await self._outcomes.change(landing, S.WAITING, f"{reason} (tried again by itself)")
+                await self._outcomes.change(landing, S.WAITING, f"{reason} (retried automatically)")
 
     async def _land(self, scene: Scene, ready: list[Ready], key: object) -> bool:
-        """Returns whether anything has changed for those that are left."""
+        """Merge, check and land; return whether the remaining entries need another round."""
         steps, off = await self._composer.compose(scene, ready)
         while steps and (reasons := await self._composer.reasons(scene.info, steps)):
             for step in steps:
@@ -235,7 +235,7 @@ class Lane:
             return off
         verdict = await self._bisection.check(scene, steps)
         self._core.failpoint.hit("land.checked")
-        if verdict is None:  # one of them was taken out
+        if verdict is None:  # an entry was removed
             await self._outcomes.release([step.landing for step in steps])
             return True
         good, culprit = verdict
@@ -251,11 +251,11 @@ class Lane:
         return await self._mover.move(self._repo_id, self._target, steps)
 
     async def _without_stuck(self, info: RepositoryInfo, ready: list[Ready], old: str) -> list[Ready]:
-        """Leave out those that somebody's checkout still keeps from landing, for the reason that they say: nothing is done for them."""
+        """Leave out entries that a checkout still blocks for the recorded reason."""
         left = []
         for each in ready:
             step, reason = self._stuck.get(each.landing.id, (None, ""))
-            # What it was put on top of may have been others of its round, which have landed or not since.
+            # Its step may have been on top of other entries, which may have landed since.
             if step is not None and (step.ready.tip, step.old) == (each.tip, old):
                 reasons = await self._composer.reasons(info, [step])
                 if reasons.get(each.landing.id) == reason and each.landing.state == S.WAITING:
@@ -267,7 +267,7 @@ class Lane:
     # ── who is ready ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _ready(self, info: RepositoryInfo) -> list[Ready]:
-        """Those whose turn it is, in order; what the others wait for is written down."""
+        """Ready entries in order; record why the others wait."""
         core = self._core
         found = await core.store.read(
             lambda reader: [
@@ -323,7 +323,7 @@ class Lane:
         return f"{len(dirty)} uncommitted files in {session.worktree}: {', '.join(dirty[:3])}" if dirty else ""
 
     async def _in_order(self, ready: list[Ready]) -> list[Ready]:
-        """Put those that others wait for before them; leave out, and say so, who waits for one that is not ready."""
+        """Order entries after those that they wait for; leave out, with a reason, those that wait for one that is not ready."""
         ordered: list[Ready] = []
         left = list(ready)
         while True:
@@ -337,11 +337,11 @@ class Lane:
                 break
         for each in left:
             names = await self._composer.blockers(each.landing, [])
-            await self._outcomes.change(each.landing, S.WAITING, f"{', '.join(names)} is to land first")
+            await self._outcomes.change(each.landing, S.WAITING, f"waits for {', '.join(names)} to land")
         return ordered
 
     async def _look_at_returned(self, info: RepositoryInfo) -> bool:
-        """Queue again what agents are done with; returns whether there was any."""
+        """Queue returned entries again that agents have finished; return whether there was one."""
         core = self._core
         found = await core.store.read(
             lambda reader: [
@@ -361,7 +361,7 @@ class Lane:
                 tip = await core.git.branches.tip(info, landing.branch)
                 missing = await self._not_yet(session)
                 if tip == landing.commit:
-                    missing = "its agent has ended the turn without a new commit"
+                    missing = "its agent ended the turn without a new commit"
                 if missing:
                     cause = landing.reason.rpartition(BEFORE)[2]
                     await self._outcomes.give_back(

@@ -1,4 +1,4 @@
-"""Moving a target, once: an operation before, and the branch itself says afterwards whether it has moved."""
+"""Move a target exactly once: an operation is stored first; afterwards the branch tells whether it has moved."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ class Mover:
         core.operations.handle(Kind.LAND, self._leave, self._complete, self._settle)
 
     async def move(self, repo_id: str, target: str, steps: Sequence[Step]) -> bool:
-        """Move the target to hold the steps; returns whether anything is different now."""
+        """Move the target to the steps; return whether anything changed."""
         for step in steps:
             await self._outcomes.change(step.landing, S.MERGING, "")
         move = entries.move_to([step.move for step in steps], repo_id, target)
@@ -45,7 +45,7 @@ class Mover:
         return moved
 
     async def settle(self, repo_id: str, target: str) -> None:
-        """Finish in the rows what an earlier run, or a round that failed, began in the repository."""
+        """Finish moves of an earlier daemon or a failed round in the rows."""
         for operation in await self._core.store.read(lambda reader: reader.operations.list(kinds=(Kind.LAND,))):
             if (operation.data["repo"], operation.data["target"]) == (repo_id, target):
                 await self._core.operations.resume(operation)
@@ -75,7 +75,7 @@ class Mover:
         return moved
 
     async def _leave(self, operation: Operation, error: BaseException | None) -> None:
-        """Only the branch says whether it has moved: the next round looks."""
+        """Keep the operation: the next round reads from the branch whether it has moved."""
 
     async def _moved(self, operation: Operation) -> None:
         await self._core.store.write(lambda unit: entries.complete_move(unit, operation))

@@ -1,4 +1,4 @@
-"""What becomes of entries, written down: unless a person has taken them out of our hands meanwhile."""
+"""Store outcomes of entries, unless a person removed them meanwhile."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,18 +11,18 @@ S = LandingState
 
 
 class Outcomes:
-    """Each call is one unit of work that looks at the entry as it is then."""
+    """Each call is one unit of work that reads the present entry."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     async def change(self, landing: Landing, state: LandingState, reason: str) -> None:
-        """Set a state; nothing is written that is so already."""
+        """Set a state, if it changes."""
         if (landing.state, landing.reason) != (state, reason):
             await self._unless_over(landing, lambda unit, now: entries.change(unit, now, state, reason))
 
     async def release(self, landings: Sequence[Landing]) -> None:
-        """Back into the queue, of those that are still being merged or checked."""
+        """Queue entries again that are still being merged or checked."""
 
         def work(unit: Unit) -> None:
             for landing in landings:
@@ -48,7 +48,7 @@ class Outcomes:
         core.live.wake(landing.session_id)
 
     async def _unless_over(self, landing: Landing, work: Callable[[Unit, Landing], Landing]) -> None:
-        """Do ``work`` with the entry as it is now, unless a person has taken it out of our hands."""
+        """Run ``work`` with the present entry, unless it has ended."""
 
         def checked(unit: Unit) -> Landing:
             now = unit.landings.get(landing.id)

@@ -1,4 +1,4 @@
-"""The merge queues: what gets in, and the tasks that work on them, one per target."""
+"""The merge queues: adding entries, and one task for each target."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -31,13 +31,13 @@ log = structlog.get_logger()
 Answer = TypeVar("Answer")
 
 WAKING = frozenset({"state_changed", "session_updated", "session_removed", "request_closed"})
-"""Events after which an entry may be able to go on."""
+"""Events after which an entry may be able to continue."""
 SHORTEST_REST_S, LONGEST_REST_S = 0.5, 10.0
-"""How often somebody's checkout, which tells us nothing, is looked at: at first, and after a while."""
+"""How often to poll a checkout, which causes no events: at first, and after a while."""
 
 
 TRIES = 10
-"""Failed rounds in a row after which a person is asked: about half a minute."""
+"""Failed rounds in a row after which the person is asked: about half a minute."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _Serving:
 
 
 class LandingQueue:
-    """All queues. A queue has a task while an entry of it is open; `wake` has all of them look again."""
+    """All queues. A queue has a task while it has an open entry; `wake` starts a round of each."""
 
     def __init__(self, core: Core, setup: Setup, checkpointer: Checkpointer) -> None:
         self._core = core
@@ -61,14 +61,14 @@ class LandingQueue:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
-        """Take up what is open; call it once, after recovery."""
+        """Start the queues; call it once, after recovery."""
         await write_for_sure(self._core.store, entries.recover)
         self._unsubscribe = self._core.store.subscribe(self._events)
         self._news.set()
         self._task = asyncio.create_task(self._run(), name="landing")
 
     async def stop(self) -> None:
-        """End the tasks; what is being checked is checked again after the next start, what is being moved is moved."""
+        """End the tasks. Running checks are repeated after the next start; a running move is finished first."""
         self._unsubscribe()
         tasks = [*([self._task] if self._task is not None else []), *(each.task for each in self._serving.values())]
         for task in tasks:
@@ -82,7 +82,7 @@ class LandingQueue:
         self._news.set()
 
     def _events(self, events: Sequence[Event]) -> None:
-        # An entry may be taken out by whoever removes its session: the check that runs for it ends whoever it was.
+        # Removing a session removes its entry too: cancel its check in any case.
         gone = [landing for event in events if (landing := taken_out(event))]
         for landing in gone:
             for each in self._serving.values():
@@ -97,7 +97,7 @@ class LandingQueue:
             try:
                 found = await self._core.store.read(lambda reader: {each.lane for each in reader.landings.open()})
             except RametError as error:
-                log.error("the merge queues cannot be read", error=error.message)
+                log.error("merge queues not readable", error=error.message)
                 continue
             for key in found - set(self._serving):
                 lane, news = Lane(self._core, self._checker, self._mover, *key), asyncio.Event()
@@ -105,7 +105,7 @@ class LandingQueue:
                 self._serving[key] = _Serving(lane, news, task)
 
     async def _serve(self, key: tuple[str, str], lane: Lane, news: asyncio.Event) -> None:
-        """Round after round, until nothing is open."""
+        """Run rounds until no entry is open."""
         rest = SHORTEST_REST_S
         failures = 0
         while True:
@@ -113,7 +113,7 @@ class LandingQueue:
             try:
                 outcome = await lane.round()
             except RametError as error:
-                log.error("landing is held up", target=key[1], error=error.message)
+                log.error("a round of landing failed", target=key[1], error=error.message)
                 failures += 1
                 await self._say_why(lane, error, failures)
                 outcome = Round.REST
@@ -122,7 +122,7 @@ class LandingQueue:
             if outcome == Round.AGAIN:
                 rest = SHORTEST_REST_S
                 continue
-            # Nothing is awaited between the look and the end: an entry that comes now finds either this task or none.
+            # No await between this test and the end: a new entry finds this task, or starts another.
             if outcome == Round.EMPTY and not news.is_set():
                 del self._serving[key]
                 return
@@ -132,21 +132,21 @@ class LandingQueue:
             rest = min(rest * 1.5, LONGEST_REST_S)
 
     async def _say_why(self, lane: Lane, error: RametError, failures: int) -> None:
-        """Write a failure of a round into the entries that wait for it; after `TRIES` in a row a person is asked."""
+        """Store the failure of a round in its entries; ask the person after `TRIES` in a row."""
         try:
             await lane.fail(error, ask=failures >= TRIES)
         except RametError as second:
-            log.error("why landing is held up cannot be stored", error=second.message)
+            log.error("the failure of a round was not stored", error=second.message)
 
-    # ── what people do ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def land(self, new: NewLandings, answer: Callable[[Unit, list[Landing], list[str]], Answer]) -> Answer:
-        """Put sessions into the queue of their target, all or none. One that is in it stays; one that is held, or with its agent, is tried again.
+        """Queue sessions for their target, all or none. A queued entry stays; a held or returned one is queued again.
 
-        ``answer`` makes what is returned, of the entries and what there is to warn of, in the unit of work that does it.
+        ``answer`` builds the result from the entries and warnings, in the unit of work that stores them.
 
-        Raises SessionNotFoundError, RefNotFoundError, ProtectedBranchError, InvalidInputError, and WrongStateError for a session whose work
-        is not committed, or that has none.
+        Raises SessionNotFoundError, RefNotFoundError, ProtectedBranchError, InvalidInputError, and WrongStateError for a session without
+        work, or with uncommitted work.
         """
         core = self._core
         if not new.sessions:
@@ -176,10 +176,10 @@ class LandingQueue:
         return made
 
     async def remove(self, name: str, principal: str, answer: Callable[[Unit, Landing], Answer]) -> Answer:
-        """Take an entry out. Raises LandingNotFoundError, WrongStateError."""
+        """Remove an entry. Raises LandingNotFoundError, WrongStateError."""
 
         def work(unit: Unit) -> Answer:
-            return answer(unit, entries.remove(unit, entries.find_landing(unit, name), "taken out", principal))
+            return answer(unit, entries.remove(unit, entries.find_landing(unit, name), "on request", principal))
 
         return await self._core.store.write(work)
 
@@ -194,10 +194,10 @@ class LandingQueue:
         return made
 
     async def wait(self, names: Sequence[str], within: float | None) -> tuple[list[Landing], bool]:
-        """The entries once all are over or one needs a person, and whether ``within`` seconds were over first."""
+        """Wait until all entries have ended or are held; return them, and whether ``within`` seconds passed first."""
         core = self._core
         if not names:
-            raise InvalidInputError("no landing was named", hint="`rametctl queue` shows them")
+            raise InvalidInputError("no landing was named", hint="`rametctl queue` lists them")
         ids = await core.store.read(lambda reader: [entries.find_landing(reader, name).id for name in names])
         watcher = core.hub.watch(await core.store.read(lambda reader: reader.events.last_seq()))
         loop = asyncio.get_running_loop()
@@ -216,7 +216,7 @@ class LandingQueue:
 
 
 def taken_out(event: Event) -> str:
-    """The id of the entry that an event says was taken out, "" of all others."""
+    """Id of the entry whose removal an event records, "" for other events."""
     if event.kind != "landing_changed":
         return ""
     landing = event_pb2.Event.FromString(event.payload).landing_changed.landing
@@ -224,15 +224,15 @@ def taken_out(event: Event) -> str:
 
 
 def is_settled(landings: Sequence[Landing]) -> bool:
-    """Whether nothing more comes of them by itself."""
+    """Whether all have ended or are held."""
     return all(each.state in ENDED | {LandingState.HELD} for each in landings)
 
 
 def queue(unit: Unit, draft: Landing, principal: str) -> Landing:
-    """Store an entry, or take up the one that the session has. Raises `WrongStateError` for one that is to land elsewhere."""
+    """Store an entry, or queue the session's present one again. Raises `WrongStateError` if that has another target."""
     going = unit.operations.exclusive(draft.session_id)
     if unit.sessions.find(draft.session_id) is None or (going is not None and going.kind == Kind.REMOVE):
-        raise SessionNotFoundError(f"{draft.session_name} was removed", hint="`rametctl ls` shows what there is")
+        raise SessionNotFoundError(f"{draft.session_name} was removed", hint="`rametctl ls` lists the sessions")
     known = unit.landings.of_session(draft.session_id)
     if known is None or known.state in ENDED:
         return entries.log(unit, unit.landings.add(draft), principal)
@@ -249,5 +249,5 @@ def queue(unit: Unit, draft: Landing, principal: str) -> Landing:
 
 
 def listed(reader: Reader, repo_id: str | None, *, ended: bool) -> list[Landing]:
-    """The open entries, queue by queue in their order; after them those that are over, the newest first."""
+    """Open entries, queue by queue in their order; with ``ended``, then the ended ones, newest first."""
     return [*reader.landings.open(repo_id), *(reader.landings.ended(repo_id) if ended else [])]

@@ -1,4 +1,4 @@
-"""Putting entries on top of each other: what would land, and what keeps it from that."""
+"""Merge entries on top of each other, and find what blocks them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from rametd.services.operations.runner import holder_of, name_of
 from rametd.store import Reader, Unit
 
 BATCH = 8
-"""Entries that are checked together at most."""
+"""Most entries that are checked together."""
 S = LandingState
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """An entry whose turn it is. ``tip`` is its branch's commit."""
+    """A ready entry. ``tip``: the commit of its branch."""
 
     landing: Landing
     session: Session
@@ -33,7 +33,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An entry on top of those before it: its work leads from ``old`` to ``new``."""
+    """An entry merged on top of those before it: its work leads from ``old`` to ``new``."""
 
     ready: Ready
     old: str
@@ -50,7 +50,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a round works with."""
+    """Inputs of a round."""
 
     repo: Repo
     info: RepositoryInfo
@@ -60,7 +60,7 @@ class Scene:
 
 
 class Composer:
-    """For the queue of one target."""
+    """Merges the entries of one queue."""
 
     def __init__(self, core: Core, outcomes: Outcomes, repo_id: str, target: str) -> None:
         self._core = core
@@ -68,11 +68,11 @@ class Composer:
         self._repo_id, self._target = repo_id, target
 
     async def blockers(self, landing: Landing, before: Sequence[str]) -> list[str]:
-        """Names of sessions that are to land first; ``before`` are ids of those that land together with it."""
+        """Names of sessions that must land first. ``before``: ids of those that land together with it."""
         return await self._core.store.read(lambda reader: entries.blockers(reader, landing, before))
 
     async def compose(self, scene: Scene, ready: Sequence[Ready]) -> tuple[list[Step], bool]:
-        """Put one on top of the other; returns what came of it, and whether any entry is off the queue by it."""
+        """Merge ready entries on top of each other; return the steps, and whether an entry left the queue."""
         steps: list[Step] = []
         off = False
         onto = scene.old
@@ -117,7 +117,7 @@ class Composer:
         return steps, off
 
     async def _refuse_unpublished(self, scene: Scene, each: Ready, old: str, new: str) -> None:
-        """Raises `WrongStateError` where a submodule would land at a commit that nobody else can fetch."""
+        """Raise `WrongStateError` if a submodule would land at a commit that is not published."""
         if alone := await self._core.git.landing.unpublished(scene.info, each.session.worktree, old, new):
             raise WrongStateError(alone[0].words, hint=alone[0].hint)
 
@@ -137,7 +137,7 @@ class Composer:
                 return await scene.tree.merge(onto, each.tip, message, environment)
 
     async def _has_landed(self, scene: Scene, each: Ready) -> str:
-        """How its content came to be on the target without us, "" where it is not there: merging it again would be an empty commit."""
+        """How the work got to the target outside of Ramet, "" if it is not there: merging it would create an empty commit."""
         onto = Target(self._target, scene.old)
         there = await self._core.git.landing.landed(scene.info, each.tip, each.session.base_commit, (onto,))
         return f"already: {there.reason}" if there else ""
@@ -152,7 +152,7 @@ class Composer:
         await self._core.store.write(work)
 
     async def reasons(self, info: RepositoryInfo, steps: Sequence[Step]) -> dict[str, str]:
-        """Why somebody's checkout keeps steps from landing, by entry; those that it would not mind are left out."""
+        """Why a checkout of the target blocks steps, by entry; without those that it does not block."""
         targets = self._core.git.landing.targets
         every = [step.landing.id for step in steps]
         checkout = await targets.checkout(info, self._target)
@@ -174,7 +174,7 @@ class Composer:
         return reasons
 
     def _owner(self, reader: Reader, path: Path | None) -> tuple[Session | None, str]:
-        """The session that works in a checkout; in words, what that goes through, or one that is about to check the target out."""
+        """The session that works in a checkout, and in words the operation that has it or is about to check out the target."""
         owner = next((each for each in reader.sessions.list(repo_id=self._repo_id) if each.worktree == path), None)
         found = (
             reader.operations.exclusive(owner.id)

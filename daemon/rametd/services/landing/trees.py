@@ -1,4 +1,4 @@
-"""The private worktrees that work is landed in: one for each target, kept from one landing to the next because of what setups and checks leave there."""
+"""Worktrees of merge queues: one for each target, reused by later landings for the results of setups and checks."""
 
 import asyncio
 import hashlib
@@ -17,19 +17,19 @@ NAME = re.compile(r"landing-[0-9a-f]{10}")
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """One in which nothing is to land. ``since`` is when something last did; 0 when nothing is known of that."""
+    """A worktree whose queue is empty. ``since``: time of the last landing, 0 if unknown."""
 
     path: Path
     since: float
 
 
 def tree_name(target: str) -> str:
-    """The name of a target's worktree, among those that are named by sessions' ids (which have no dash)."""
+    """Name of a target's worktree. It has a dash, unlike the ids that name sessions' worktrees."""
     return f"landing-{hashlib.sha256(target.encode(errors='surrogateescape')).hexdigest()[:10]}"
 
 
 async def unused(core: Core, repo: Repo) -> list[Unused]:
-    """Those of a repository whose queue is empty."""
+    """Worktrees of a repository whose queue is empty."""
     open_names, last = await core.store.read(lambda reader: _queues(reader, repo))
     folders = await asyncio.to_thread(lambda: list(folders_of(core, repo)))
     paths = await asyncio.to_thread(
@@ -39,13 +39,13 @@ async def unused(core: Core, repo: Repo) -> list[Unused]:
 
 
 async def remove_unused(core: Core, repo: Repo, info: RepositoryInfo) -> None:
-    """Remove them all; what is not ours stays."""
+    """Remove the unused worktrees."""
     for tree in await unused(core, repo):
         await core.git.landing.remove_tree(info, tree.path)
 
 
 def _queues(reader: Reader, repo: Repo) -> tuple[set[str], dict[str, float]]:
-    """Names of worktrees whose queue has an entry that may land yet, and when each was used last."""
+    """Names of worktrees whose queue has an open entry, and the last use of each."""
     living = {
         tree_name(each.target)
         for each in reader.landings.open(repo.id)

@@ -1,4 +1,4 @@
-"""What landing says: in commits, and to the agents whose work comes back."""
+"""Texts of landing: commit messages, and prompts for agents whose work is returned."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ LISTED = 30
 
 
 def goal_of(reader: Reader, session: Session) -> str:
-    """What a session is for, in one line: its thread's goal, else the first line that it was given. "" when nothing says."""
+    """Purpose of a session in one line: its thread's goal, else the first line of its first prompt; "" if there is none."""
     thread = reader.plans.thread_of(session.id)
     if thread is not None and thread.goal:
         return one_line(thread.goal)
@@ -32,12 +32,12 @@ def merge_message(session: Session, target: str, goal: str) -> str:
 
 
 def squash_message(session: Session, goal: str, commits: Sequence[Commit]) -> str:
-    """The one commit's own subject, or the goal and the subjects of all."""
+    """Message of a squash: the subject of the only commit, or the goal and all subjects."""
     subject = commits[0].subject if len(commits) == 1 else goal or session.name
-    told = [f"* {each.subject}" for each in commits[:LISTED]] if len(commits) > 1 else []
+    listed = [f"* {each.subject}" for each in commits[:LISTED]] if len(commits) > 1 else []
     if len(commits) > LISTED:
-        told.append(f"* … {len(commits) - LISTED} more")
-    paragraphs = [one_line(subject), session.result.strip(), "\n".join(told), f"Ramet-Session: {session.id}"]
+        listed.append(f"* … {len(commits) - LISTED} more")
+    paragraphs = [one_line(subject), session.result.strip(), "\n".join(listed), f"Ramet-Session: {session.id}"]
     return "\n\n".join(filter(None, paragraphs)) + "\n"
 
 
@@ -45,24 +45,24 @@ def conflict_prompt(landing: Landing, paths: Sequence[str]) -> str:
     listed = "\n".join(f"  {path}" for path in paths[:LISTED])
     more = f"\n  … {len(paths) - LISTED} more" if len(paths) > LISTED else ""
     return (
-        f"Your branch {landing.branch} could not be landed on {landing.target}: these files were changed on both in ways that do not go together:\n\n"
+        f"Your branch {landing.branch} could not be landed on {landing.target}: these files conflict:\n\n"
         f"{listed}{more}\n\n{_what_to_do(landing)}"
     )
 
 
 def failure_prompt(landing: Landing, words: str, output: str, *, on_target: bool) -> str:
-    """``on_target``: the check fails on the target as it is, too."""
+    """Prompt about a failed check. ``on_target``: it also fails on the target without this work."""
     fence = "`" * 4
     said = f"The end of its output:\n\n{fence}\n{output.rstrip()}\n{fence}\n\n" if output.strip() else ""
     without = f" It fails on {landing.target} without your work too." if on_target else ""
     return (
-        f"Your branch {landing.branch} was not landed on {landing.target}: together with it, the check fails: {words}.{without}\n\n"
+        f"Your branch {landing.branch} was not landed on {landing.target}: with it, the check fails: {words}.{without}\n\n"
         f"{said}{_what_to_do(landing)}"
     )
 
 
 def unfinished_prompt(landing: Landing, missing: str) -> str:
-    return f"Your branch {landing.branch} is still to be landed on {landing.target}, but {missing}.\n\n{_what_to_do(landing)}"
+    return f"Your branch {landing.branch} has not landed on {landing.target} yet: {missing}.\n\n{_what_to_do(landing)}"
 
 
 def _what_to_do(landing: Landing) -> str:
@@ -74,6 +74,6 @@ def _what_to_do(landing: Landing) -> str:
     checks = "; ".join(f"`{command}`" for command in landing.checks)
     run = f", run the check ({checks}) until it passes" if checks else ""
     return (
-        f"{bring}, keep what both sides meant{run}, and commit everything on {landing.branch}. Change nothing but what that needs. When your turn"
-        " ends it is queued again by itself; if it cannot be done, say why and commit nothing."
+        f"{bring}, keep the intent of both sides{run}, and commit everything on {landing.branch}. Change nothing else. When your turn ends, the"
+        " branch is queued again; if it cannot be done, say why and commit nothing."
     )

@@ -1,1 +1,1 @@
-"""Who owns which paths, how they change hands, and the guard and the audit that hold it."""
+"""Ownership of paths: claims, transfers, the guard before calls, and the audit after them."""

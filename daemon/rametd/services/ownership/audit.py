@@ -1,8 +1,7 @@
-"""The audit: what a command has changed is looked at after it, and what a turn has left at its end.
+"""The audit: check the files after each command, and at the end of each turn.
 
-A shell can write in more ways than anybody could read out of its words, so a call is judged by the files: the tree before it against the tree after it. The
-daemon may be killed between the two, and then that call goes unnoticed; the turn's end, which compares with where the work began, does not
-forget it.
+A shell command can write in ways that its text does not show, so the files are compared before and after it. If the daemon is killed in between,
+that call is not checked; the audit at the end of the turn, which compares with the session's base, still finds the changes.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ from rametd.store import Unit
 log = structlog.get_logger()
 
 SHOWN = 20
-"""Paths that are named in words; an event has all."""
+"""Paths that a text names; an event has all."""
 
 
 def may_write(tool: str) -> bool:
@@ -38,14 +37,14 @@ def may_write(tool: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What there was before a call: the worktree's tree ("" where no path is anybody's), and the person's checkout."""
+    """State before a call: the worktree's tree ("" without claims), and a mark of the person's checkout."""
 
     tree: str
     checkout: str
 
 
 class Watch:
-    """The calls of one agent that may write, from before them until after them."""
+    """Watches calls of one agent that may write."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -59,12 +58,12 @@ class Watch:
         try:
             tree = await core.git.diffs.tree(session.worktree) if claims else ""
         except RametError as error:
-            log.warning("a call cannot be watched", session=session.id, error=error.message)
+            log.warning("a call was not watched", session=session.id, error=error.message)
             return
         self._before[use.id] = Before(tree, await checkout_of(core, session, use))
 
     async def end(self, session: Session, use: ToolUse) -> str:
-        """What the agent is to be told of what its call has done; "" for nothing."""
+        """Message to the agent about the changes of its call; "" for none."""
         before = self._before.pop(use.id, None)
         if before is None:
             return ""
@@ -74,8 +73,8 @@ class Watch:
         if checkout != before.checkout:
             root = await main_checkout(core, session)
             said.append(
-                f"While your command ran, the person's own checkout, {root}, changed. If it was your command, bring it back to what it was: "
-                f"your worktree is {session.worktree}, and you work there only."
+                f"While your command ran, the person's own checkout, {root}, changed. If your command did it, restore it: "
+                f"your worktree is {session.worktree}; work only there."
             )
             words = f"the checkout {root} changed while a command of {session.name} ran"
             await write_for_sure(core.store, lambda unit: warn(unit, session, words))
@@ -83,7 +82,7 @@ class Watch:
             changed = await core.git.diffs.changed_files(session.worktree, before.tree) if before.tree else ()
             found = await foreign_among(core, session, changed)
         except RametError as error:
-            log.warning("a call cannot be judged", session=session.id, error=error.message)
+            log.warning("a call was not checked", session=session.id, error=error.message)
             found = []
         if found:
             await record(core, session, use.tool, found, changed=True)
@@ -92,7 +91,7 @@ class Watch:
 
 
 def told(found: list[Foreign]) -> str:
-    """To the agent that has changed what is not its own."""
+    """Message to an agent that changed paths of others."""
     lines = [f"- {each.why}" for each in found[:SHOWN]]
     if len(found) > SHOWN:
         lines.append(f"- and {len(found) - SHOWN} more")
@@ -100,13 +99,13 @@ def told(found: list[Foreign]) -> str:
         [
             "Your last command changed files that you may not write:",
             *lines,
-            f"Undo these changes now, and only these, with the files as they were before it. {advice(found[0])}",
+            f"Undo these changes now, and only these. {advice(found[0])}",
         ]
     )
 
 
 async def foreign_among(core: Core, session: Session, paths: Iterable[str]) -> list[Foreign]:
-    """Those of some changed paths that are not the session's, unless they are as somebody else has made them: what was merged is no work of its own."""
+    """Changed paths that the session may not write, without those that equal another's version, such as merged ones."""
     claims = await claims_on(core, session.id)
     found = {path: foreign for path in paths if (foreign := claims.foreign(path)) is not None}
     for commit in await sources(core, session, found.values()) if found else []:
@@ -116,7 +115,7 @@ async def foreign_among(core: Core, session: Session, paths: Iterable[str]) -> l
 
 
 async def sources(core: Core, session: Session, found: Iterable[Foreign]) -> list[str]:
-    """Commits whose files a session may have brought in: its base's, its owners', those of whom it comes after."""
+    """Commits that a session may have merged: of its base, of the owners, of its predecessors."""
     repo, before = await core.store.read(
         lambda reader: (reader.repos.get(session.repo_id), [reader.sessions.find(each) for each in session.after])
     )
@@ -149,7 +148,7 @@ async def main_checkout(core: Core, session: Session) -> Path | None:
 
 
 async def checkout_of(core: Core, session: Session, use: ToolUse) -> str:
-    """A mark that changes with the person's checkout. Its files are looked at only for a command that could mean them."""
+    """A mark that changes with the person's checkout. It includes the files only for a command that may name them."""
     root = await main_checkout(core, session)
     if root is None:
         return ""
@@ -159,12 +158,12 @@ async def checkout_of(core: Core, session: Session, use: ToolUse) -> str:
         try:
             mark += await core.git.diffs.tree(root)
         except RametError as error:
-            log.info("a checkout cannot be looked at", root=str(root), error=error.message)
+            log.info("a checkout was not read", root=str(root), error=error.message)
     return mark
 
 
 def mark_of(root: Path) -> str:
-    """What is checked out, and when something was last staged or committed there. Blocks."""
+    """Mark of HEAD and index. Blocks."""
     marks = []
     for name in ("HEAD", "ORIG_HEAD", "index"):
         try:
@@ -175,23 +174,23 @@ def mark_of(root: Path) -> str:
     return " ".join(marks)
 
 
-# ── a turn's end ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the end of a turn ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def audit(core: Core, session: Session) -> None:
-    """After a turn: whatever is still changed that is not the session's goes into the inbox, once for the same paths."""
+    """After a turn: report changed paths that the session may not write in the inbox, once for the same paths."""
     claims = await claims_on(core, session.id)
     try:
         changed = await core.git.diffs.changed_files(session.worktree, session.base_commit) if claims else ()
         found = await foreign_among(core, session, changed)
     except RametError as error:
-        log.warning("a turn cannot be audited", session=session.id, error=error.message)
+        log.warning("a turn was not audited", session=session.id, error=error.message)
         return
     await write_for_sure(core.store, lambda unit: note(unit, session, found))
 
 
 def note(unit: Unit, session: Session, found: list[Foreign]) -> None:
-    """Bring the inbox to what was found; the same as the last time is not said again, answered or not."""
+    """Update the inbox. The same paths as the last time, answered or not, are not reported again."""
     paths = sorted(each.path for each in found)
     known = [each for each in unit.requests.list(session.id) if each.kind == RequestKind.OWNERSHIP and is_audit(each)]
     if known and json.loads(known[-1].input)["paths"] == paths and known[-1].state != RequestState.GONE:
@@ -202,7 +201,7 @@ def note(unit: Unit, session: Session, found: list[Foreign]) -> None:
         return
     shown = ", ".join(paths[:SHOWN]) + (f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else "")
     whose = sorted({each.owner.name for each in found if each.owner is not None})
-    reason = f"it has changed what is not its own: {shown}" + (f" (of {', '.join(whose)})" if whose else "")
+    reason = f"it has changed paths that are not its own: {shown}" + (f" (of {', '.join(whose)})" if whose else "")
     log_paths(unit, session, "", found, changed=True)
     warn(unit, session, f"{session.name}: {reason}")
     owner_ids = sorted({each.owner.id for each in found if each.owner is not None})
@@ -214,5 +213,5 @@ def warn(unit: Unit, session: Session, words: str) -> None:
 
 
 def is_audit(request: Request) -> bool:
-    """Whether it tells of what was changed, and does not ask for a path."""
+    """Whether a request reports changes, rather than asks for paths."""
     return bool(json.loads(request.input).get("changed"))

@@ -1,4 +1,4 @@
-"""Who owns what in a repository: the patterns of its living sessions, and whose a path is."""
+"""Claims: the patterns that living sessions own, and the owner of a path."""
 
 import sys
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from rametd.services.family import ancestors
 from rametd.store import Reader
 
 IGNORE_CASE = sys.platform == "darwin"
-"""Whether the usual file system of this platform takes Src and src for the same."""
+"""Whether the usual file system of this platform ignores letter case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A path that a session may not write: ``owner`` has it, or it is ``forbidden``, or neither and it lies outside the session's own."""
+    """A path that a session may not write: another ``owner`` has it, it is ``forbidden``, or it is outside the session's own paths."""
 
     path: str
     owner: Session | None
@@ -31,26 +31,26 @@ class Foreign:
         if self.owner is not None:
             return f"{self.path} belongs to the session {self.owner.name!r}"
         if self.forbidden:
-            return f"{self.path} is one of the paths that you were told to leave alone"
+            return f"{self.path} is one of the paths that you must not change"
         return f"{self.path} is not within the paths that you own"
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What holds for one session; falsy where every path of its worktree is free."""
+    """Claims that apply to one session; falsy if it may write every path of its worktree."""
 
     session: Session
     owns: Patterns
     forbids: Patterns
     others: tuple[tuple[Session, Patterns], ...]
-    given: frozenset[str]  # ids of those to whom the session has given a part of its own: there they come first
+    given: frozenset[str]  # ids of sessions that got a part of the session's paths, and take precedence there
     ignore_case: bool = IGNORE_CASE
 
     def __bool__(self) -> bool:
         return bool(self.owns or self.forbids or self.others)
 
     def foreign(self, *names: str) -> Foreign | None:
-        """Judge a path, relative to the worktree's top, by all the names it has; what is said is the first. None: it may be written."""
+        """Judge a path by all its names, relative to the worktree; the result has the first. None: it may be written."""
         mine = self._covers(self.owns, names)
         owner = next(
             (
@@ -71,7 +71,7 @@ class Claims:
 
 @lru_cache(maxsize=1024)
 def patterns_of(texts: tuple[str, ...]) -> Patterns:
-    """Stored patterns. One that no path could have, which an earlier release took, owns nothing."""
+    """Parse stored patterns, without invalid ones."""
     try:
         return Patterns.parse(texts)
     except InvalidInputError as error:
@@ -80,7 +80,7 @@ def patterns_of(texts: tuple[str, ...]) -> Patterns:
 
 
 async def claims_on(core: Core, session_id: str) -> Claims:
-    """The claims that hold for a session, with letter case as its repository takes it."""
+    """Claims that apply to a session, with the letter case rule of its repository."""
 
     def read(reader: Reader) -> tuple[Claims, Path]:
         session = reader.sessions.get(session_id)
@@ -118,10 +118,9 @@ def check_claims(
     session_id: str = "",
     tree: Tree | None = None,
 ) -> None:
-    """Check that a session may own paths: its parent has them to give, and no other session but its descendants owns any of them.
+    """Check that a session may own paths: its parent owns them, and no other session except its descendants does.
 
-    A child that was given no paths shares its parent's, with all who do. ``tree`` says what letter case and links mean in the
-    repository, as for a plan. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`.
+    A child without paths of its own shares its parent's. ``tree``: files of the repository, for letter case and links. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`.
     """
     mine = Patterns.parse(owns)
     Patterns.parse(forbids)
@@ -133,7 +132,7 @@ def check_claims(
         if outside is not None:
             raise PathsNotOwnedError(
                 f"{outside} is not within what you own: {', '.join(parent.owns)}",
-                hint="give away a part of your own",
+                hint="give away a part of your own paths",
                 path=outside,
             )
     above = {each.id for each in (parent, *ancestors(reader, parent))} if parent is not None else set()

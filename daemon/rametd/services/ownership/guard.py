@@ -1,4 +1,4 @@
-"""The guard: judges every call of every agent before it is made, by who owns the paths and then by the rules, in every mode."""
+"""The guard: judges each call of an agent before it runs, by ownership and then by rules, in every mode."""
 
 import asyncio
 import os
@@ -18,11 +18,11 @@ from rametd.services.persistence import write_for_sure
 from rametd.store import Unit
 
 WRITES = {"Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path", "NotebookEdit": "notebook_path"}
-"""Tools that write a file, and where they name it."""
+"""Tools that write a file, with the field that names it."""
 
 
 async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
-    """The verdict of ownership, then of the repository's and the session's rules. Without rules there is no opinion."""
+    """Judge a call by ownership, then by the rules of repository and session. Without a matching rule there is no opinion."""
     refused = await refuse(core, session, use)
     if refused is not None:
         return refused
@@ -45,7 +45,7 @@ async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
 
 
 async def ask_for_protected(session: Session, use: ToolUse) -> Judged:
-    """Ask before a write to what commands come from, in every mode but bypassPermissions; no opinion on other calls."""
+    """Ask before a write to files that decide which commands run, in every mode but bypassPermissions; no opinion on other calls."""
     named = use.input.get(WRITES.get(use.tool, ""))
     if session.mode == Mode.BYPASS or not isinstance(named, str):
         return Judged()
@@ -58,22 +58,22 @@ async def ask_for_protected(session: Session, use: ToolUse) -> Judged:
 
 
 async def refuse(core: Core, session: Session, use: ToolUse) -> Judged | None:
-    """The refusal of a write outside the worktree or to what is not the session's; None where there is none."""
+    """Refuse a write outside the worktree, or to paths that the session may not write; None if there is nothing to refuse."""
     named = use.input.get(WRITES.get(use.tool, ""))
     if not isinstance(named, str) or not named:
         return None
     written = posixpath.normpath(Path(use.cwd) / (core.home / named[2:] if named.startswith("~/") else named))
-    # A link counts as what it leads to: a write goes through it.
+    # Resolve links: a write follows them.
     real, top = await asyncio.to_thread(lambda: (os.path.realpath(written), os.path.realpath(session.worktree)))
     inside = below(real, top)
     if inside is None:
         if any(below(real, str(place)) for place in await asyncio.to_thread(own_places, core)):
             return None
-        words = f"{named} is outside your worktree, {session.worktree}. Write inside it only"
+        words = f"{named} is outside your worktree, {session.worktree}. Write only inside it"
         if real != written:
-            words = f"{named} leads to {real}, outside your worktree, {session.worktree}. Write inside it only"
+            words = f"{named} leads to {real}, outside your worktree, {session.worktree}. Write only inside it"
         await record(core, session, use.tool, [Foreign(real, None, forbidden=False)], changed=False)
-        return Judged("deny", f"{words}; what lies elsewhere is the person's.")
+        return Judged("deny", f"{words}; other files are the person's.")
     names = dict.fromkeys((inside, below(written, str(session.worktree)) or inside))
     claims = await claims_on(core, session.id)
     foreign = claims.foreign(*names)
@@ -84,11 +84,11 @@ async def refuse(core: Core, session: Session, use: ToolUse) -> Judged | None:
 
 
 def advice(foreign: Foreign) -> str:
-    """How to go on, to the agent."""
+    """Advice to the agent."""
     who = f"{foreign.owner.name!r}" if foreign.owner is not None else "the person"
     return (
         f"Do not write it in another way. If you need it, ask {who} with the tool request_path (paths and reason), "
-        "and go on with something else meanwhile."
+        "and continue with something else meanwhile."
     )
 
 
@@ -98,15 +98,15 @@ def below(path: str, top: str) -> str | None:
 
 
 def own_places(core: Core) -> list[Path]:
-    """Where an agent's program has its own files: temporary ones, and the plans and memory that it keeps by its Write tool. Blocks."""
+    """Directories of the agent's program: temporary files, and plans and memory that it writes by its Write tool. Blocks."""
     environ = core.daemon_environment
-    temporary = Path(environ.get("CLAUDE_CODE_TMPDIR") or "/tmp") / f"claude-{os.getuid()}"  # noqa: S108 - where it is
+    temporary = Path(environ.get("CLAUDE_CODE_TMPDIR") or "/tmp") / f"claude-{os.getuid()}"  # noqa: S108 - where Claude has it
     config = core.config.agents.claude.config_dir or Path(environ.get("CLAUDE_CONFIG_DIR") or core.home / ".claude")
     return [each.resolve() for each in (temporary, config / "plans", config / "projects")]
 
 
 async def record(core: Core, session: Session, tool: str, found: list[Foreign], *, changed: bool) -> None:
-    """Log paths that an agent was kept from, or has changed: an event for each owner."""
+    """Log paths that an agent was refused, or has changed: one event for each owner."""
 
     def work(unit: Unit) -> None:
         log_paths(unit, session, tool, found, changed=changed)

@@ -1,7 +1,7 @@
-"""Handing paths over: a session asks, the owner session or the person decides, whoever is first. Each answer is one unit of work.
+"""Hand paths over: a session asks, and the owning session or the person decides, whichever answers first. Each answer is one unit of work.
 
-A request is an entry of the inbox from the start, so that the person can always decide; the owner session, where exactly one lives, is sent a message with its
-id and decides by that. Who asked gets a message with the outcome.
+A request is in the inbox from the start, so that the person can always decide. If exactly one living session owns the paths, it gets a message
+with the request's id. The asking session gets a message with the outcome.
 """
 
 import json
@@ -24,12 +24,12 @@ from rametd.services.ownership.transfers import meets, transfer
 from rametd.store import Reader, Unit
 
 DECIDING_STATES = frozenset(State) - {State.ARCHIVED, State.FAILED}
-"""Sessions that can still answer."""
+"""States in which a session can answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an owner decides: an answer to ``request``, or paths that are given to ``session`` unasked."""
+    """Decision of an owner: an answer to ``request``, or ``paths`` given to ``session`` without one."""
 
     request: str = ""
     refuse: bool = False
@@ -88,16 +88,18 @@ class Ownership:
         for known in unit.requests.open(caller.id):
             if known.kind == RequestKind.OWNERSHIP and json.loads(known.input)["paths"] == asked:
                 return orchestration_pb2.RequestPathResponse(
-                    path_request_id=known.id, outcome="you have asked for that already, and nobody has decided yet"
+                    path_request_id=known.id, outcome="you have already asked for that; it is not decided yet"
                 ), ""
         decider = owning[0] if len(owning) == 1 and not forbidden and owning[0].state in DECIDING_STATES else None
         given = {"paths": asked, "owners": [each.id for each in owning], "decider": decider.id if decider else ""}
         names = [each.name for each in owning]
-        whose = f"of {', '.join(names)}" if names else "which it was told to leave alone" if forbidden else "nobody's"
+        whose = (
+            f"of {', '.join(names)}" if names else "which it must not change" if forbidden else "no session owns them"
+        )
         words = f"it asks for {', '.join(asked)} ({whose}): {reason}"
         request = ask_person(unit, caller, RequestKind.OWNERSHIP, given, words)
         if decider is None:
-            outcome = "the person decides; you get a message. Go on with something else, or end your turn"
+            outcome = "the person decides; you get a message. Continue with something else, or end your turn"
             return orchestration_pb2.RequestPathResponse(path_request_id=request.id, owners=names, outcome=outcome), ""
         text = (
             f"I ask for these paths, which you own: {', '.join(asked)}. Why: {reason}\n\n"
@@ -108,7 +110,7 @@ class Ownership:
             orchestration_pb2.RequestPathResponse(
                 path_request_id=request.id,
                 owners=names,
-                outcome=f"{decider.name} was asked; you get a message. Go on with something else, or end your turn",
+                outcome=f"{decider.name} was asked; you get a message. Continue with something else, or end your turn",
             ),
             decider.id,
         )
@@ -145,11 +147,13 @@ class Ownership:
         found = [each for each in unit.requests.find_by_prefix(decision.request) if each.kind == RequestKind.OWNERSHIP]
         if len(found) != 1 or is_audit(found[0]):
             raise InvalidInputError(
-                f"there is no path request {decision.request!r}", hint="use the id that the message told"
+                f"there is no path request {decision.request!r}", hint="use the id from the message"
             )
         request = found[0]
         if caller is not None and json.loads(request.input)["decider"] != caller.id:
-            raise NotAllowedError("that request is not yours to decide", hint="its owner or the person decides")
+            raise NotAllowedError(
+                "only the owner or the person decides that request", hint="ask the owner with send_message"
+            )
         principal = SESSION + caller.id if caller is not None else OWNER
         approval = {"decision": "approve", "updated_input": "", "scope": 0, "mode": 0}
         answer = {"decision": "deny", "message": decision.reason} if decision.refuse else approval
@@ -157,24 +161,24 @@ class Ownership:
         asker = unit.sessions.get(request.session_id)
         log_request(unit, asker, request, principal=principal)
         told = self._carry_out(unit, request, principal, approved=not decision.refuse, words=decision.reason)
-        return f"{asker.name} {'does not get' if decision.refuse else 'has'} them, and was told", told
+        return f"{asker.name} {'does not get' if decision.refuse else 'has'} them, and got a message", told
 
     def _give(self, unit: Unit, caller: Session | None, decision: Decision) -> tuple[str, set[str]]:
         if caller is None:
             raise InvalidInputError(
-                "only a session gives its paths away here", hint="the person uses `rametctl set --own` and `--disown`"
+                "only a session hands over its paths", hint="the person uses `rametctl set --own` and `--disown`"
             )
         given = positive(decision.paths)
         if not decision.session:
-            raise InvalidInputError("no session was named", hint="say who is to have them")
+            raise InvalidInputError("no session was named", hint="say who gets them")
         to = find_member(unit, caller, decision.session)
         if to.id == caller.id:
-            raise InvalidInputError("that is yourself", hint="name another session")
+            raise InvalidInputError("the session owns them already", hint="name another session")
         outside = contains(patterns_of(caller.owns), given, ignore_case=IGNORE_CASE)
         if outside is not None:
             raise PathsNotOwnedError(
                 f"{outside} is not within what you own: {', '.join(caller.owns) or 'nothing'}",
-                hint="give away a part of your own",
+                hint="give away a part of your own paths",
                 path=outside,
             )
         principal = SESSION + caller.id
@@ -185,7 +189,7 @@ class Ownership:
         return f"{to.name} has them", {to.id}
 
     def resolve(self, unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
-        """The person's answer, to a request or to what an audit found."""
+        """Apply the person's answer to a request for paths, or to a report of the audit."""
         words = resolution.deny.message
         approved = resolution.WhichOneof("decision") == "approve"
         if not is_audit(request):
@@ -193,12 +197,12 @@ class Ownership:
         elif not approved:
             session = unit.sessions.get(request.session_id)
             paths = ", ".join(json.loads(request.input)["paths"])
-            text = f"Undo your changes to these files, which are not yours to write: {paths}. {words}".strip()
+            text = f"Undo your changes to these files, which you may not write: {paths}. {words}".strip()
             if session.state != State.ARCHIVED:
                 post(unit, self._core.kind(session.agent), session, text, principal)
 
     def _carry_out(self, unit: Unit, request: Request, principal: str, *, approved: bool, words: str) -> set[str]:
-        """Do what was answered, and say so to who asked and, where the person gave it, to who had it; returns whom to wake."""
+        """Apply an answer; send messages to the asking session, and to the owners if the person gave their paths. Return sessions to wake."""
         asked = json.loads(request.input)
         asker = unit.sessions.get(request.session_id)
         had = [found for each in asked["owners"] if (found := unit.sessions.find(each)) is not None]
@@ -206,7 +210,7 @@ class Ownership:
         told = {asker.id}
         if approved:
             transfer(unit, had, asker, Patterns(tuple(asked["paths"])), principal)
-            text = f"You may write to these paths now, as you asked (request {request.id}): {paths}. {words}"
+            text = f"You may now write these paths, as you asked (request {request.id}): {paths}. {words}"
         else:
             text = f"You do not get these paths, which you asked for (request {request.id}): {paths}. {words}"
         source = principal if sender_of(principal) else DAEMON
@@ -214,24 +218,24 @@ class Ownership:
             post(unit, self._core.kind(asker.agent), unit.sessions.get(asker.id), text.strip(), source, hops=1)
         for each in had:
             if approved and principal != SESSION + each.id and each.state != State.ARCHIVED:
-                said = f"The person gave these paths to {asker.name!r}, so that you may no longer write there: {paths}."
+                said = f"The person gave these paths to {asker.name!r}; you may no longer write there: {paths}."
                 post(unit, self._core.kind(each.agent), unit.sessions.get(each.id), said, DAEMON)
                 told.add(each.id)
         return told
 
 
 def positive(paths: Sequence[str]) -> Patterns:
-    """Patterns that only take in. Raises `InvalidInputError`."""
+    """Parse patterns without exceptions. Raises `InvalidInputError`."""
     if not paths:
         raise InvalidInputError("no paths were named", hint="name some, such as src/api/routes.py or docs/**")
     for path in paths:
         if path.startswith("!"):
-            raise InvalidInputError(f"{path!r} leaves something out", hint="name the paths that are meant")
+            raise InvalidInputError(f"{path!r} is an exception", hint="name the paths themselves")
     return Patterns.parse(paths)
 
 
 def listed(reader: Reader, caller: Session | None) -> list[orchestration_pb2.Ownership]:
-    """Who owns what, in the caller's repository; in all, for the person."""
+    """Owners in the caller's repository; for the person, in all."""
     sessions = reader.sessions.list(repo_id=caller.repo_id) if caller is not None else reader.sessions.list()
     return [
         orchestration_pb2.Ownership(session_id=each.id, session_name=each.name, owns=each.owns, forbids=each.forbids)

@@ -1,4 +1,4 @@
-"""Changes of who owns what: between sessions, and by the person. Everything here runs inside one unit of work."""
+"""Transfers of paths between sessions and by the person. Everything here runs in one unit of work."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,10 @@ def set_paths(
     principal: str,
     tree: Tree | None,
 ) -> Session:
-    """Change what a session owns and must leave alone; None leaves it. ``tree`` is as for `check_claims`. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`, `WrongStateError`."""
+    """Set the owned and forbidden paths of a session; None leaves them. ``tree``: as for `check_claims`.
+
+    Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`, `WrongStateError`.
+    """
     refuse_archived(session)
     new_owns = session.owns if owns is None else _tidy(session.owns, owns, "owned")
     new_forbids = session.forbids if forbids is None else _tidy(session.forbids, forbids, "forbidden")
@@ -34,7 +37,7 @@ def set_paths(
 
 
 def _tidy(before: Sequence[str], wanted: Sequence[str], what: str) -> tuple[str, ...]:
-    """Without the exceptions of ``before`` that nothing is left to be one of. Raises `PathsNotOwnedError` for a new one that leaves nothing out."""
+    """Drop exceptions of ``before`` that no longer exclude anything. Raises `PathsNotOwnedError` for a new exception that excludes nothing."""
     kept: list[str] = []
     for text in wanted:
         taken_in = tuple(each for each in kept if not each.startswith("!"))
@@ -42,7 +45,7 @@ def _tidy(before: Sequence[str], wanted: Sequence[str], what: str) -> tuple[str,
             if not meets(Patterns.parse(kept), Patterns.parse([text[1:]])):
                 raise PathsNotOwnedError(
                     f"{text[1:]} is not {what}: {', '.join(kept)}",
-                    hint="`rametctl show` says which paths are",
+                    hint="`rametctl show` lists its paths",
                     path=text[1:],
                 )
         elif (
@@ -56,13 +59,13 @@ def _tidy(before: Sequence[str], wanted: Sequence[str], what: str) -> tuple[str,
 
 
 def transfer(unit: Unit, had: Sequence[Session], to: Session, paths: Patterns, principal: str) -> None:
-    """Take paths from who had them and give them to another, with their events.
+    """Move paths from their owners to another session, with events.
 
-    A session without paths of its own writes wherever nobody else owns it: it needs to be given nothing, and would be kept to these paths.
+    A session that owns nothing may write all paths without an owner. It gets no paths, since these would restrict it.
     """
     for each in had:
         lost = [text for text in paths.texts if meets(patterns_of(each.owns), Patterns((text,)))]
-        if not lost:  # it gave them away while this was being decided
+        if not lost:  # it gave them away meanwhile
             continue
         out = [f"!{text}" for text in lost]
         owns = (*(text for text in each.owns if text not in out), *out)
@@ -87,5 +90,5 @@ def meets(one: Patterns, other: Patterns) -> bool:
 
 
 def involved(request: Request) -> list[str]:
-    """Ids of the sessions that an answer may have sent a message."""
+    """Ids of sessions to which an answer may send a message."""
     return list(json.loads(request.input)["owners"]) if request.kind == RequestKind.OWNERSHIP else []

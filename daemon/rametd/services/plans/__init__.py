@@ -1,1 +1,1 @@
-"""Plans: applied as one, looked at, converged and cleaned up."""
+"""Plans: apply, show, converge, clean up."""

@@ -1,4 +1,4 @@
-"""Applying plans: all of what one says, in one unit of work, or nothing; and applied again, just what differs."""
+"""Apply plans: everything in one unit of work, or nothing; applied again, only differences."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,7 +33,7 @@ _STARTING_STATES = frozenset({State.QUEUED, State.STARTING})
 
 
 class Commit:
-    """What one unit of work stores of an application."""
+    """The unit of work of an application: rows, changes of existing sessions, and prompts about them."""
 
     def __init__(
         self,
@@ -56,15 +56,15 @@ class Commit:
         self._principal = principal
         self._default_mode = default_mode
         self.touched: list[str] = []
-        self._told: dict[str, str] = {}  # by session, what its agent was told of its place up to now
+        self._briefings: dict[str, str] = {}  # by session: the briefing that its agent has
 
     def hand_over(self, unit: Unit) -> None:
-        """First of all: change what sessions that are there own. Raises `ChangedError` when one went meanwhile, `PathsOwnedError`."""
+        """First, change the paths of existing sessions. Raises `ChangedError` if one was removed meanwhile, `PathsOwnedError`."""
         for name, session in self._checked.sessions.items():
             if unit.sessions.find(session.id) is None:
                 raise ChangedError(f"the session of thread {name} was removed meanwhile", hint="apply the plan again")
         sessions = [unit.sessions.get(session.id) for session in self._checked.sessions.values()]
-        self._told = {session.id: briefing.briefing(unit, session) for session in sessions}
+        self._briefings = {session.id: briefing.briefing(unit, session) for session in sessions}
         changed = [row for row in self._rows if any("owns" in change.fields for change in self._changes_of(row))]
         for row in changed:
             log_owner(
@@ -82,7 +82,7 @@ class Commit:
             check_claims(unit, repo_id, row.owns, row.forbids, parent=None, session_id=row.session_id, tree=tree)
 
     def run(self, unit: Unit, made: Sequence[Session]) -> list[str]:
-        """Store the rest; returns the ids of the plan's sessions."""
+        """Store everything else; return the ids of the plan's sessions."""
         repo_id = made[0].repo_id if made else self._repo().id
         by_thread = {session.thread: session for session in made}
         rows = [with_session(row, by_thread[row.id]) if row.id in by_thread else row for row in self._rows]
@@ -96,7 +96,7 @@ class Commit:
         for row in rows:
             self._update(unit, row, session_ids)
         prompted = [row for row in rows if any(each.action == PROMPT for each in self._changes_of(row))]
-        self._tell(unit, self._told, {row.session_id for row in prompted})
+        self._tell(unit, self._briefings, {row.session_id for row in prompted})
         for row in prompted:
             self._give_prompt(unit, row)
         self.changes = [
@@ -150,7 +150,7 @@ class Commit:
         return [change for change in self.changes if change.thread == row.id]
 
     def _update(self, unit: Unit, row: PlanThread, session_ids: Mapping[str, str]) -> None:
-        """Change a session that is there as its row has changed."""
+        """Update an existing session from its row."""
         for change in self._changes_of(row):
             if change.action == UPDATE and change.fields:
                 self._set(unit, row, change.fields, session_ids)
@@ -175,7 +175,7 @@ class Commit:
                 release(unit, session, self._core.config.budget, principal)
 
     def _give_prompt(self, unit: Unit, row: PlanThread) -> None:
-        """In the place of the old one where its agent has not got that yet, as the person's next word otherwise."""
+        """Replace the old prompt if the agent has not received it, else send the new one."""
         principal = self._principal
         session = unit.sessions.get(row.session_id)
         old = self._checked.known[row.id].prompt
@@ -187,9 +187,9 @@ class Commit:
         post(unit, self._core.kind(session.agent), session, row.prompt, principal)
 
     def _tell(self, unit: Unit, told: Mapping[str, str], prompted: Collection[str]) -> None:
-        """What running agents were told of paths and neighbours and holds no longer, they are told anew, before their next prompt if there is one.
+        """Send running agents a changed briefing, before their next prompt if there is one. ``told``: the briefings that they have.
 
-        One that stays idle is not woken for it: that would cost a turn for each.
+        An idle agent is not woken for it: that would cost a turn.
         """
         for session_id, before in told.items():
             session = unit.sessions.get(session_id)
@@ -208,7 +208,7 @@ Remember = Callable[[Unit, "Applied"], None]
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was, or would be, changed."""
+    """Result of an application, or of a dry run."""
 
     plan_id: str
     changes: Sequence[Change]
@@ -218,7 +218,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A plan to be applied. ``file`` is absolute, or "" for a text from nowhere."""
+    """A plan to apply. ``file`` is absolute, "" for standard input."""
 
     path: Path
     text: str
@@ -231,15 +231,13 @@ class Plans:
     def __init__(self, core: Core, creator: Creator) -> None:
         self._core = core
         self._creator = creator
-        self._locks: dict[
-            Path, asyncio.Lock
-        ] = {}  # by repository: what a plan is compared with must not change under it
+        self._locks: dict[Path, asyncio.Lock] = {}  # by repository: one application at a time
 
     async def check(self, path: Path, text: str, file: str, *, by_session: bool = False) -> Checked:
         return await check_plan(self._core, path, text, file, by_session=by_session)
 
     async def apply(self, application: Application, remember: Remember, *, dry_run: bool = False) -> Applied:
-        """Raises `BadPlanError` with the first problem, and `WrongStateError` for what cannot be changed any more."""
+        """Apply a plan. Raises `BadPlanError` with the first problem, `WrongStateError` for a change that is no longer possible."""
         info = await self._core.git.discover(application.path)
         async with self._locks.setdefault(info.common_dir, asyncio.Lock()):
             checked = await check_plan(self._core, application.path, application.text, application.file)
@@ -278,7 +276,7 @@ class Plans:
         )
         create = {change.thread for change in changes if change.action == CREATE}
         news = [self._new(application, checked, row) for row in rows if row.id in create]
-        if news:  # paths go from threads that are there to new ones: they are let go before anybody takes them
+        if news:  # existing threads give up paths before new ones get them
             news[0] = replace(news[0], admit=lambda unit, session: commit.hand_over(unit))
         applied = Applied(plan_id, changes, (), warnings)
 
@@ -292,8 +290,8 @@ class Plans:
         core.failpoint.hit("plan.checked")
         if news:
             created = await self._creator.create_all(news, work)
-            told = dict.fromkeys(warning for each in created for warning in each.warnings)
-            applied = replace(applied, warnings=(*applied.warnings, *told))
+            more = dict.fromkeys(warning for each in created for warning in each.warnings)
+            applied = replace(applied, warnings=(*applied.warnings, *more))
         else:
 
             def change(unit: Unit) -> None:

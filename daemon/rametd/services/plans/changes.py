@@ -1,4 +1,4 @@
-"""What applying a plan changes: the rows as they were beside the rows as they are to be."""
+"""Changes of an application: compare the stored rows with the new ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,13 +23,13 @@ _FIELDS = {
     "check": "check",
     "title": "title",
 }
-"""Of a thread whose session is there, what can change, with its key."""
+"""Fields of a thread that can change while its session exists, with their keys in the plan."""
 _FIXED = ("branch", "base", "agent")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """In the words of the contract's `PlanChange`. ``fields`` are those of the row that differ."""
+    """As the contract's `PlanChange`. ``fields``: changed fields of the row."""
 
     action: str
     thread: str
@@ -39,7 +39,7 @@ class Change:
 
 
 def wanted_rows(checked: Checked, plan_id: str) -> list[PlanThread]:
-    """The threads as they are to be, in the order of landing; the session is that of before, where it is there."""
+    """New rows of the threads, in the order of landing, with their existing sessions."""
     rows = []
     for thread in checked.threads:
         text, before, session = thread.text, checked.known.get(thread.id), checked.sessions.get(thread.id)
@@ -73,9 +73,9 @@ def wanted_rows(checked: Checked, plan_id: str) -> list[PlanThread]:
 def compare(
     known: Mapping[str, PlanThread], sessions: Mapping[str, Session], wanted: Sequence[PlanThread]
 ) -> list[Change]:
-    """One or more changes for each thread, in the order of landing, then those that the plan no longer has.
+    """One or more changes for each thread, in the order of landing, then for threads that the plan no longer has.
 
-    Raises `WrongStateError` for what a session that has begun cannot change.
+    Raises `WrongStateError` for a change that an existing session does not allow.
     """
     changes: list[Change] = []
     for row in wanted:
@@ -84,7 +84,7 @@ def compare(
             changes.append(Change(KEEP, row.id, f"it has landed: {row.ended}"))
         elif before is None or session is None:
             branch = f" on {row.branch}" if row.branch else ""
-            again = "again, its session is gone" if before is not None else "a new session"
+            again = "a new session, since its session is gone" if before is not None else "a new session"
             waits = f", after {', '.join(row.after)}" if row.after else ""
             changes.append(Change(CREATE, row.id, f"{again}: {row.name}{branch}{waits}"))
         else:
@@ -93,18 +93,20 @@ def compare(
     for name, before in known.items():
         if name not in ids and not before.dropped:
             session = sessions.get(name)
-            left = f"its session {session.name} stays: `rametctl rm {session.name}`" if session else "it is forgotten"
-            changes.append(Change(DROP, name, f"the plan has it no longer; {left}", session.id if session else ""))
+            left = (
+                f"its session {session.name} stays: `rametctl rm {session.name}`" if session else "its row is deleted"
+            )
+            changes.append(Change(DROP, name, f"the plan no longer has it; {left}", session.id if session else ""))
     return changes
 
 
 def _of_one(before: PlanThread, row: PlanThread, session: Session) -> list[Change]:
     fixed = [name for name in _FIXED if getattr(before, name) != getattr(row, name)]
     if fixed:
-        old = getattr(before, fixed[0]) or "the usual one"
+        old = getattr(before, fixed[0]) or "the default"
         raise WrongStateError(
-            f"thread {row.id} has begun with the {fixed[0]} {old}, which cannot be changed any more",
-            hint=f"leave it, or `rametctl rm {session.name}` and apply again, or give the new work an id of its own",
+            f"thread {row.id} was created with the {fixed[0]} {old}, which cannot be changed",
+            hint=f"keep it, or `rametctl rm {session.name}` and apply again, or give the new work another id",
         )
     fields = tuple(name for name in _FIELDS if getattr(before, name) != getattr(row, name))
     changes = []
@@ -113,7 +115,7 @@ def _of_one(before: PlanThread, row: PlanThread, session: Session) -> list[Chang
         back = "is back in the plan" if before.dropped else ""
         changes.append(Change(UPDATE, row.id, "; ".join(filter(None, (back, words))), session.id, fields))
     if before.prompt != row.prompt and row.prompt:
-        changes.append(Change(PROMPT, row.id, "it is given its new task as a prompt", session.id))
+        changes.append(Change(PROMPT, row.id, "it gets the new task as a prompt", session.id))
     return changes or [Change(KEEP, row.id, "nothing changes", session.id)]
 
 
@@ -122,12 +124,12 @@ def _shown(before: PlanThread, row: PlanThread, name: str) -> str:
     if isinstance(new, tuple):
         taken, given = [each for each in old if each not in new], [each for each in new if each not in old]
         words = [f"+{each}" for each in given] + [f"-{each}" for each in taken]
-        return " ".join(words)[:200] or "in another order"
+        return " ".join(words)[:200] or "order changed"
     if name in {"goal", "title"}:
-        return "(other words)"
-    return f"{old if old not in ('', None) else 'as usual'} → {new if new not in ('', None) else 'as usual'}"
+        return "(text changed)"
+    return f"{old if old not in ('', None) else 'default'} → {new if new not in ('', None) else 'default'}"
 
 
 def with_session(row: PlanThread, session: Session) -> PlanThread:
-    """The row of a thread whose session was just made: its branch may have been named by its creation."""
+    """The row of a thread with its new session, whose creation may have chosen the branch."""
     return replace(row, session_id=session.id, branch=session.branch)

@@ -1,4 +1,4 @@
-"""What has landed of a plan goes; what has not stays, and it is said why."""
+"""Clean up a plan: remove sessions that have landed; report why others stay."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from rametd.store import Unit
 
 @dataclass(frozen=True, slots=True)
 class CleanedUp:
-    """What became of one thread: gone, or why not; and what its removal warned of."""
+    """Result of one thread: removed, or why not; and warnings of the removal."""
 
     thread: str
     removed: bool
@@ -34,10 +34,10 @@ class PlanCleaner:
     async def clean_up(
         self, plan: Plan, principal: str, remember: Callable[[Unit, list[CleanedUp], bool], None], *, dry_run: bool
     ) -> tuple[list[CleanedUp], bool]:
-        """By thread, and whether the plan is forgotten.
+        """Results by thread, and whether the plan was deleted.
 
-        A session is removed as by hand: an operation is stored, its work goes to the trash, recovery completes what a kill cuts off. Its thread's
-        row says first that it has landed, so that applying the plan again does not make it anew, whatever is killed in between.
+        A session is removed as by `rm`: with an operation, and to the trash. The row of its thread first records that it has landed, so that
+        applying the plan again does not create it again, even after a kill in between.
         """
         statuses = await plan_status(self._core, plan)
         steps = [await self._one(status, principal, dry_run=dry_run) for status in statuses]
@@ -46,7 +46,7 @@ class PlanCleaner:
             return steps, empty
 
         def forget(unit: Unit) -> bool:
-            # One that was applied again meanwhile has sessions.
+            # The plan may have been applied again meanwhile.
             left = [each for each in unit.plans.threads(plan.id) if unit.sessions.find(each.session_id) is not None]
             gone = empty and not left
             if gone and unit.plans.get(plan.id) is not None:
@@ -65,7 +65,7 @@ class PlanCleaner:
         if not status.landed:
             return CleanedUp(thread.id, False, f"it has not landed: {status.landed_reason}")
         if session.state in BUSY_STATES:
-            return CleanedUp(thread.id, False, f"it has landed, and is {session.state}: `rametctl stop {session.name}`")
+            return CleanedUp(thread.id, False, f"it has landed, but is {session.state}: `rametctl stop {session.name}`")
         warnings: tuple[str, ...] = ()
         if not dry_run:
             ended = replace(thread, ended=status.landed_reason)
@@ -74,6 +74,6 @@ class PlanCleaner:
             try:
                 warnings = tuple((await self._remover.remove(session, force=True, caller=Caller(principal))).warnings)
             except RametError as error:
-                return CleanedUp(thread.id, False, f"it has landed, and cannot be removed now: {error.message}")
+                return CleanedUp(thread.id, False, f"it has landed, but cannot be removed now: {error.message}")
             self._core.failpoint.hit("plan.cleaned")
         return CleanedUp(thread.id, True, status.landed_reason, warnings)

@@ -1,7 +1,7 @@
-"""Bringing the branches of a plan to a remote, and a pull request for each, in the order of landing; run again, only what differs.
+"""Converge a plan: push its branches and open a pull request for each, in the order of landing; run again, only differences.
 
-Each thread stands for itself: what fails for one is told, and the next goes on. What was done is in the rows and on the remote, so that a run
-that was killed is finished by the next.
+A failure of one thread is reported and does not stop the others. Results are in the rows and on the remote, so that the next run finishes one
+that was killed.
 """
 
 from dataclasses import dataclass
@@ -40,14 +40,14 @@ class Converger:
         self._pulls = pulls
 
     async def converge(self, plan: Plan, principal: str, *, remote: str, dry_run: bool) -> list[Step]:
-        """By thread, in the order of landing."""
+        """Steps by thread, in the order of landing."""
         core = self._core
         repo, threads = await core.store.read(
             lambda reader: (reader.repos.get(plan.repo_id), reader.plans.threads(plan.id))
         )
         info = await info_of(core, repo)
         threads = tuple(thread for thread in threads if not thread.dropped)
-        open_branches: dict[str, str] = {}  # by thread, of those that a later one may be chained on
+        open_branches: dict[str, str] = {}  # by thread: branches on which a later one may be based
         steps = []
         for thread in threads:
             base = base_of(plan, thread, open_branches)
@@ -66,7 +66,7 @@ class Converger:
         return steps
 
     async def _is_open(self, thread: PlanThread) -> bool:
-        """Whether it has an open pull request, as far as is known: the next one stays on its branch though it could not be brought up to date."""
+        """Whether the thread has a known open pull request: the next one stays based on its branch, although updating it failed."""
         pull = await self._core.store.read(lambda reader: reader.pull_requests.find(thread.session_id))
         return pull is not None and pull.number > 0 and pull.state in OPEN_STATES
 
@@ -90,13 +90,13 @@ class Converger:
             action, why = ("landed", thread.ended) if thread.ended else ("skipped", "its session is gone")
             return Step(thread.id, thread.branch, base, action, why, title, number, url)
         if pull is not None and pull.number and not dry_run:
-            # One that was merged there since the last look must not be opened a second time.
+            # If it was merged since the last refresh, do not open another one.
             pull = await self._pulls.refresh(session.id)
         landed = await landed_of(core, info, plan, session)
         if landed:
             return Step(thread.id, session.branch, base, "landed", landed.reason, title, number, url)
         if pull is not None and pull.number and pull.state == PullState.MERGED:
-            why = f"pull request #{number} is merged; what was committed since needs a thread of its own"
+            why = f"pull request #{number} is merged; commits since then need a thread of their own"
             return Step(thread.id, session.branch, base, "skipped", why, title, number, url)
         ahead, _ = await core.git.branches.ahead_behind(info, session.branch, plan.target)
         if not ahead:
@@ -130,7 +130,7 @@ class Converger:
         base: str,
         title: str,
     ) -> Step:
-        """What would be done, as far as can be told without asking anybody."""
+        """What a run would do, as far as is known without network."""
         tip = await self._core.git.branches.tip(info, session.branch)
         if pull is None or not pull.number or pull.state not in OPEN_STATES:
             draft = ", as a draft" if plan.draft else ""
@@ -152,14 +152,16 @@ class Converger:
 
 
 def base_of(plan: Plan, thread: PlanThread, before: dict[str, str]) -> str:
-    """The branch that a thread's pull request is against: of the last thread before it that is still open, where the plan chains them or it comes
-    after that one; else the target. ``before`` has their branches by thread, in the order of landing."""
+    """Base of a thread's pull request: the branch of the last open thread that it is chained to or comes after, else the target.
+
+    ``before``: branches of earlier open threads, in the order of landing.
+    """
     chained = [branch for name, branch in before.items() if plan.chain or name in thread.after]
     return chained[-1] if chained else plan.target
 
 
 def title_of(plan: Plan, thread: PlanThread, total: int) -> str:
-    """On one line, as the plan says it; by default the goal."""
+    """Title of a thread's pull request on one line; by default the goal."""
     goal = next((line.strip() for line in thread.goal.splitlines() if line.strip()), "") or thread.name
     words = {
         "plan": plan.name,
@@ -180,7 +182,7 @@ def _words(action: str, pull: PullRequest, changed: bool) -> list[str]:
         case "opened":
             return [f"{pushed} and opened as #{pull.number}"]
         case "updated":
-            return [f"#{pull.number} brought up to date" + (f", {pushed}" if changed else "")]
+            return [f"#{pull.number} updated" + (f", {pushed}" if changed else "")]
         case "pushed":
             return [pushed if pull.number else f"{pushed}; open a pull request at {pull.url}"]
     return ["nothing differs"]

@@ -1,4 +1,4 @@
-"""How the threads of an applied plan stand: in git, in their paths, in the order of landing."""
+"""Status of the threads of an applied plan: commits, paths, landing."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ from rametd.services.repos import info_of
 from rametd.store import Reader
 
 AT_ONCE = 4
-"""Threads whose worktrees are looked at together."""
+"""Threads whose worktrees are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadStatus:
-    """As the contract's message. ``session`` is None where it is gone."""
+    """As the contract's message. ``session``: None if it is gone."""
 
     thread: PlanThread
     session: Session | None
@@ -37,7 +37,7 @@ class ThreadStatus:
 
 
 async def plan_status(core: Core, plan: Plan) -> list[ThreadStatus]:
-    """By thread, in the order of landing, those that were dropped last."""
+    """Status of all threads, in the order of landing; dropped ones last."""
     repo, threads = await core.store.read(
         lambda reader: (reader.repos.get(plan.repo_id), reader.plans.threads(plan.id))
     )
@@ -84,10 +84,10 @@ async def thread_status(core: Core, info: RepositoryInfo, plan: Plan, thread: Pl
 async def _touched(
     core: Core, info: RepositoryInfo, plan: Plan, session: Session
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The paths of its own work, and those that are not committed.
+    """Paths that the session changed, and uncommitted ones.
 
-    What it has merged in since it began is others' work: only what differs from its beginning, from where it last met the target, and from the
-    target as it is, is its own.
+    Merged work of others does not count: a path must differ from the session's base, from the merge base with the target, and from the
+    target itself.
     """
     if session.state == State.ARCHIVED or not await asyncio.to_thread(session.worktree.exists):
         tip = await core.git.branches.tip(info, session.branch)
@@ -108,15 +108,15 @@ async def _touched(
             ),
             await core.git.diffs.changed_files(session.worktree, "HEAD"),
         )
-    except RametError:  # the tree is no longer what was recorded: `doctor` tells, and the rest of the plan is shown
+    except RametError:  # the worktree was replaced: `doctor` reports it
         return (), ()
 
 
 async def _origins(core: Core, info: RepositoryInfo, plan: Plan, session: Session) -> list[str]:
-    """The commits whose files are not a session's own work."""
+    """Commits with which to compare the session's files."""
     try:
         met = await core.git.commits.merge_base(info, session.branch, plan.target)
-    except RefNotFoundError:  # the target or the branch is gone: its beginning is all there is
+    except RefNotFoundError:  # the target or the branch is gone
         return [session.base_commit]
     tip = await core.git.branches.tip(info, plan.target)
     return list(dict.fromkeys(filter(None, (session.base_commit, met, tip))))
@@ -127,7 +127,7 @@ def _in_all(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:
 
 
 async def landed_of(core: Core, info: RepositoryInfo, plan: Plan, session: Session) -> Landed:
-    """Whether all of its work is on the plan's target; what is not committed never is."""
+    """Whether all work of a session is on the plan's target; uncommitted work never is."""
     tip = await core.git.branches.tip(info, session.branch)
     if tip is None:
         return Landed(False, f"branch {session.branch} is gone")
@@ -138,7 +138,7 @@ async def landed_of(core: Core, info: RepositoryInfo, plan: Plan, session: Sessi
 
 
 def landing_line(reader: Reader, thread: PlanThread) -> str:
-    """How it stands in the queue and as a pull request, in one line."""
+    """State in the merge queue and of the pull request, in one line."""
     parts = ["dropped from the plan"] if thread.dropped else []
     entry = next((each for each in reader.landings.open() if each.session_id == thread.session_id), None)
     if entry is not None:

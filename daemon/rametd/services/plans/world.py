@@ -1,4 +1,4 @@
-"""A plan beside the world that it is to be applied in: what is there, what is wrong, and what each thread would be."""
+"""Check a plan against the repository: existing sessions and branches, problems, and resulting threads."""
 
 import asyncio
 import os
@@ -27,17 +27,17 @@ class Checked:
     """A plan that was read and checked. ``threads`` are in the order of landing."""
 
     info: RepositoryInfo
-    repo: Repo | None  # None where the repository has no sessions yet
+    repo: Repo | None  # None if the repository is not registered yet
     reading: Reading
     threads: tuple[Thread, ...]
     problems: tuple[Problem, ...]
-    prompts: Mapping[str, str]  # by thread: what its agent is given to do
+    prompts: Mapping[str, str]  # by thread: the prompt of its agent
     name: str
     target: str
-    stored: Plan | None  # as it was applied before
-    known: Mapping[str, PlanThread]  # its threads then
-    sessions: Mapping[str, Session]  # of its threads, by thread, those that are there
-    trees: Mapping[str, Tree]  # by base, as the plan has it: what paths mean there
+    stored: Plan | None  # the plan as applied before
+    known: Mapping[str, PlanThread]  # its stored threads, by id
+    sessions: Mapping[str, Session]  # by thread: existing sessions
+    trees: Mapping[str, Tree]  # by base, as named in the plan: its files
 
     @property
     def plan(self) -> PlanText:
@@ -49,7 +49,7 @@ class Checked:
 
 
 async def check_plan(core: Core, path: Path, text: str, file: str, *, by_session: bool = False) -> Checked:
-    """Read and check; raises only where there is no repository. ``file`` is absolute, or "" for standard input."""
+    """Read and check a plan. Raises only if there is no repository. ``file`` is absolute, "" for standard input."""
     info = await core.git.discover(path)
     reading = await asyncio.to_thread(read, text)
     plan = reading.plan
@@ -66,7 +66,7 @@ async def check_plan(core: Core, path: Path, text: str, file: str, *, by_session
     known = {row.id: row for row in rows}
     by_id = {session.id: session for session in sessions}
     mine = {row.id: by_id[row.session_id] for row in rows if row.session_id in by_id}
-    # What has landed is no question any more, though its session was cleaned up.
+    # Threads that have landed are not checked again, even if their session was removed.
     settled = {row.id: Known(row.name, row.branch) for row in rows if row.ended}
     settled |= {name: Known(session.name, session.branch) for name, session in mine.items()}
     threads = resolve(plan, settled, {session.name for session in sessions})
@@ -98,7 +98,7 @@ async def check_plan(core: Core, path: Path, text: str, file: str, *, by_session
 
 
 def applied_before(reader: Reader, repo: Repo, plan: PlanText, file: str) -> Plan | None:
-    """The plan that a text is a newer state of: that of its file, else the one it names."""
+    """The stored plan that a text updates: by file, else by name."""
     plans = reader.plans.list(repo.id)
     by_file = next((each for each in plans if file and each.file == file), None)
     return by_file or next((each for each in plans if plan.name and each.name == plan.name), None)
@@ -117,7 +117,7 @@ async def _world(
     sessions: list[Session],
     mine: Mapping[str, Session],
 ) -> tuple[World, str]:
-    """What to check against, and the branch to land on."""
+    """What to check against, and the target branch."""
     branches = {
         branch.name: f"it is checked out at {branch.worktree}" if branch.worktree else "it exists"
         for branch in await core.git.branches.list(info)
@@ -150,7 +150,7 @@ async def _target(
 ) -> tuple[str, RametError | None]:
     if plan.target:
         if await core.git.branches.tip(info, plan.target) is None:
-            hint = "name a local branch: work is landed on one"
+            hint = "name a local branch"
             return plan.target, RefNotFoundError(f"there is no branch {plan.target!r} to land on", hint=hint)
         return plan.target, None
     if stored is not None:
@@ -158,12 +158,14 @@ async def _target(
     try:
         return (await core.git.branches.resolve_base(info, plan.base or None, path)).ref, None
     except RametError:
-        return plan.base, None  # that the base is missing is said where it stands
+        return plan.base, None  # the check of bases reports it
 
 
 async def _prompt_files(core: Core, threads: tuple[Thread, ...], folder: Path, *, own: bool) -> dict[str, Path]:
-    """Where the prompt files are that a plan may name. The person's own plan may name any; one that lies in a repository, or came from standard
-    input, those that the checkout around it tracks, wherever symbolic links lead."""
+    """Prompt files that a plan may name, by name. The person's own plan may name any file.
+
+    A plan in a repository or from standard input may only name files that the checkout around it tracks, with symbolic links resolved.
+    """
     names = {thread.text.prompt_file for thread in threads if thread.text.prompt_file}
     if own:
         return {name: folder / name for name in names}
@@ -185,7 +187,7 @@ async def _prompt_files(core: Core, threads: tuple[Thread, ...], folder: Path, *
 def read_prompts(
     threads: tuple[Thread, ...], files: Mapping[str, Path]
 ) -> tuple[dict[str, str], dict[str, RametError | None]]:
-    """By thread the prompt of its agent, and by file why it is not read: ``files`` has those that may be. Blocks."""
+    """Prompts by thread, and errors by file. ``files``: the files that may be read. Blocks."""
     unread: dict[str, RametError | None] = {}
     prompts: dict[str, str] = {}
     for thread in threads:
@@ -220,18 +222,18 @@ def _read_prompt(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path} is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from error
     if not text.strip():
-        raise InvalidInputError(f"{path} has no text", hint="say what the agent is to do")
+        raise InvalidInputError(f"{path} has no text", hint="say what the agent should do")
     return text
 
 
 async def _untrusted_checks(
     core: Core, repo: Repo | None, reading: Reading, threads: tuple[Thread, ...], file: str
 ) -> list[Problem]:
-    """A warning for each thread whose check does not run until the person trusts it."""
+    """A warning for each thread whose check the person has not trusted."""
     trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id)) if repo is not None else Trusted()
 
     def warning(thread: Thread) -> Problem:
-        words = f"its check ({'; '.join(thread.text.check)}) does not run before you trust it"
+        words = f"its check ({'; '.join(thread.text.check)}) does not run until you trust it"
         hint = "apply the plan, then: rametctl repo trust"
         return Problem("untrusted-check", words, hint, severity=WARNING, **reading.at_thread(thread.text, "check"))
 
@@ -243,7 +245,7 @@ async def _untrusted_checks(
 
 
 def _values(reading: Reading, threads: tuple[Thread, ...], prompts: Mapping[str, str]) -> Iterator[Problem]:
-    """What the values would be refused for when sessions are made of them."""
+    """Problems for which creating the sessions would fail."""
 
     def place(thread: Thread, key: str) -> dict[str, Any]:
         table = (THREAD, thread.text.index) if (THREAD, thread.text.index, key) in reading.lines else (PLAN,)

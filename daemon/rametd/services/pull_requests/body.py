@@ -1,7 +1,7 @@
 """Title and body of a session's pull request.
 
-What is ours stands between two marks, above what the repository's template says; later updates replace what is between the marks and nothing else, so
-that whatever people write around it stays. Where somebody took the marks away, the body is theirs.
+Ramet's part is between two marks, above the repository's template. Later updates replace only the text between the marks, so that people can write
+around it. A body without the marks is left alone.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Pull requests of sessions: pushing, opening, updating, linking, looking, and what reviewers said to the agent.
+"""Pull requests of sessions: push, open, update, link, refresh, and send reviews to the agent.
 
-A push and an opening span the world and the database, so an operation is stored first, with the commit that is pushed. A daemon killed in between leaves
-it: what is at that commit on the remote was pushed by us, and may be replaced later. Before one is opened, an open one of the branch is looked for, so
-that the second try of a call whose first was killed after the opening takes up what that has opened.
+Pushing and opening change the remote and the database, so an operation with the pushed commit is stored first. After a kill it remains: a remote
+branch at that commit was pushed by Ramet, and may be replaced later. Before opening a pull request, an open one of the branch is searched, so
+that a retry after a kill adopts it.
 """
 
 from collections.abc import Callable
@@ -211,7 +211,7 @@ class PullRequests(PullRequestBook):
         action = "adopted" if not known else "updated" if changes or redraft else "unchanged"
         return Opened(kept, action)
 
-    # ── linking and looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── linking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def link(self, session: Session, number: int, principal: str) -> PullRequest:
         """Raises `PullRequestNotFoundError`, `ForgeLoginError`."""
@@ -228,7 +228,7 @@ class PullRequests(PullRequestBook):
             self.changed()
             return kept
 
-    # ── what reviewers and checks said ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── reviews and checks ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def fix(
         self, session: Session, principal: str, remember: Callable[[Unit, Feedback, Prompt | None], None]

@@ -27,10 +27,9 @@ class _Turn:
 
 
 class PullRequestTracker:
-    """`run` looks at each open pull request about once a minute, one after the other, while there are any.
+    """`run` refreshes each open pull request about once a minute, one after another.
 
-    A host that is out of order, or says that it is asked too often, is left alone as a whole: its others would only fail too. ``core.clock`` tells the
-    time, so that a test winds it and calls `tick` itself.
+    After an error of a host, or a rate limit, all its pull requests wait. Tests wind ``core.clock`` and call `tick`.
     """
 
     def __init__(self, core: Core, pulls: PullRequestBook) -> None:
@@ -48,7 +47,7 @@ class PullRequestTracker:
             try:
                 rest = await self.tick()
             except RametError as error:  # such as a full disk: retry a minute later
-                log.warning("cannot look at pull requests", error=error.message)
+                log.warning("pull requests not refreshed", error=error.message)
                 rest = PERIOD_S
             try:
                 async with asyncio.timeout(rest):

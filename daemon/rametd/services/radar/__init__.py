@@ -1,1 +1,1 @@
-"""What will not merge, told early."""
+"""The radar: early warnings of conflicts between sessions."""

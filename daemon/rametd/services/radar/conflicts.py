@@ -1,4 +1,4 @@
-"""What the radar found, as rows, events and words. Everything here that takes a unit runs inside it."""
+"""Results of the radar as rows, events and texts. Functions that take a unit run inside it."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -48,13 +48,13 @@ WORDS = {
     ConflictKind.DELETE_EDIT: "one deletes what the other changes:",
 }
 NAMED = 5
-"""Files that are named in words; the rest are counted."""
+"""Files that a text names; it counts the others."""
 
 
 def record(unit: Unit, session: Session, other: Session | None, files: tuple[FileConflict, ...]) -> PairConflict | None:
-    """Store how a pair goes together; an event where that is new, and something in the inbox where two siblings turn red.
+    """Store the result for a pair, with an event for a change, and an entry in the inbox for a new conflict of two sessions.
 
-    ``other`` None is the session's base. Returns the row, None for a pair that is clean.
+    ``other`` None: the session's base. Return the row, None for a clean pair.
     """
     other_id = other.id if other is not None else ""
     before = unit.conflicts.get(session.id, other_id)
@@ -79,7 +79,7 @@ def record(unit: Unit, session: Session, other: Session | None, files: tuple[Fil
 
 
 def forget(unit: Unit, pair: PairConflict) -> None:
-    """The other session is gone, and what was asked about it with it."""
+    """Delete a pair whose other session is gone, and its entry in the inbox."""
     unit.conflicts.remove(pair.session_id, pair.other_id)
     session = unit.sessions.get(pair.session_id)
     gone = [each for each in _requests(unit, session) if json.loads(each.input)["other_id"] == pair.other_id]
@@ -96,7 +96,7 @@ def _paths(files: Sequence[FileConflict]) -> set[tuple[str, str]]:
 
 
 def _mind_inbox(unit: Unit, session: Session, other: Session, now: PairConflict) -> None:
-    """One entry for each pair that is red. One that was answered stays away until the pair is red over other files."""
+    """Keep one entry in the inbox for each conflicting pair. An answered one returns only if other files conflict."""
     mine = [each for each in _requests(unit, session) if json.loads(each.input)["other_id"] == other.id]
     if not now.red:
         _close(unit, session, mine)
@@ -116,18 +116,18 @@ def _requests(reader: Reader, session: Session) -> list[Request]:
 
 
 Clash = tuple[Session, tuple[FileConflict, ...]]
-"""A sibling, and the files that its work and one's own will not merge in."""
+"""Another session, and the files that conflict with it."""
 
 
 def tell_agents(
     unit: Unit, pairs: Sequence[PairConflict], policy: Policy, resting: Collection[str], *, idle_too: bool = False
 ) -> list[str]:
-    """Tell those of red pairs that are at work and do not know, each of all its siblings at once; returns the sessions that were told.
+    """Warn working agents of new conflicts, each of all its pairs at once; return the warned sessions.
 
-    An idle one is told when it is at work again, as a warning starts a paid turn, unless ``idle_too``; one that is ``resting`` from the last
-    warning, later.
+    An idle agent is warned when it works again, since a prompt starts a paid turn, unless ``idle_too``. A ``resting`` one was warned a
+    moment ago, and is warned later.
     """
-    untold: dict[str, list[tuple[PairConflict, Clash]]] = {}
+    unwarned: dict[str, list[tuple[PairConflict, Clash]]] = {}
     for pair in pairs:
         one, other = unit.sessions.find(pair.session_id), unit.sessions.find(pair.other_id)
         if one is None or other is None:
@@ -137,34 +137,34 @@ def tell_agents(
             at_work = session.state in TURN_STATES and has_agent(unit, session)
             at_work = at_work or (idle_too and session.state == State.IDLE)
             if at_work and session.id not in resting and session.id not in pair.notified:
-                untold.setdefault(session.id, []).append((pair, clash))
-    for session_id, clashes in untold.items():
+                unwarned.setdefault(session.id, []).append((pair, clash))
+    for session_id, clashes in unwarned.items():
         session = unit.sessions.get(session_id)
         post(unit, policy.kinds[session.agent], session, warning(unit, [clash for _, clash in clashes]), DAEMON)
         for pair, _ in clashes:
             now = unit.conflicts.get(pair.session_id, pair.other_id) or pair
             unit.conflicts.put(replace(now, notified=(*now.notified, session_id)))
-    return list(untold)
+    return list(unwarned)
 
 
 def warning(reader: Reader, clashes: Sequence[Clash]) -> str:
-    """What an agent is told of siblings whose work will not merge with its own."""
-    lines = ["[Ramet] Your work will not merge as it is with that of sessions which run beside you."]
+    """Prompt about sessions whose work conflicts with the agent's."""
+    lines = ["[Ramet] Your work will not merge with that of other sessions:"]
     for other, files in clashes[:NAMED]:
         goal = goal_of(reader, other)
-        purpose = f", which is for (words that were said to it, not to you): “{goal}”" if goal else ""
+        purpose = f", whose task (not yours) is: “{goal}”" if goal else ""
         lines += [f"The session {other.name!r} ({other.id}){purpose}:", *(f"- {each}" for each in listed(files))]
     if len(clashes) > NAMED:
         lines.append(f"And {plural(len(clashes) - NAMED, 'more session')}.")
     lines.append(
-        "Nothing is lost, and you need not undo anything now. Keep to your own task; where the same lines need both of you, agree with it by"
-        " send_message on who changes what, or look at its work with get_diff first."
+        "Nothing is lost, and you need not undo anything now. Continue with your own task. If both of you need the same lines, agree by"
+        " send_message on who changes them, or read its work with get_diff first."
     )
     return "\n".join(lines)
 
 
 def listed(files: tuple[FileConflict, ...]) -> list[str]:
-    """One line for each file that will not merge; the rest counted."""
+    """One line for each conflicting file, up to a limit."""
     red = [each for each in files if each.kind not in GREEN]
     lines = []
     for each in red[:NAMED]:
@@ -177,7 +177,7 @@ def listed(files: tuple[FileConflict, ...]) -> list[str]:
 
 
 def in_words(files: tuple[FileConflict, ...]) -> str:
-    """What will not merge, in one line."""
+    """The conflicts in one line."""
     red = [each for each in files if each.kind not in GREEN]
     parts = [
         f"{WORDS[each.kind]} {each.path}" + (f" ({spans(each.lines)})" if each.lines else "") for each in red[:NAMED]
@@ -186,12 +186,12 @@ def in_words(files: tuple[FileConflict, ...]) -> str:
 
 
 def spans(lines: Sequence[LineRange]) -> str:
-    """Lines as people write them: ``3–5, 9``."""
+    """Format line ranges: ``3–5, 9``."""
     return ", ".join(str(each.start) if each.end <= each.start else f"{each.start}–{each.end}" for each in lines)
 
 
 def message(reader: Reader, pair: PairConflict) -> worktree_pb2.Conflict:
-    """A pair as the contract has it."""
+    """The message of a pair."""
     session = reader.sessions.find(pair.session_id)
     other = reader.sessions.find(pair.other_id) if pair.other_id else None
     base = session.base_ref if session is not None else ""
@@ -217,5 +217,5 @@ def message(reader: Reader, pair: PairConflict) -> worktree_pb2.Conflict:
 
 
 def by_severity(pairs: Sequence[PairConflict]) -> list[PairConflict]:
-    """The worst first."""
+    """Sort pairs by severity, worst first."""
     return sorted(pairs, key=lambda each: (-SEVERITY[each.kind], each.session_id, each.other_id))

@@ -1,7 +1,7 @@
-"""The radar: tells early which pieces of work will not merge, from everything that is in the worktrees, committed or not.
+"""The radar: predicts conflicts between sessions from all files in the worktrees, committed or not.
 
-Whatever may have changed a session's work is noted; after a moment, noted sessions are looked at again, and of all pairs those alone that they
-are in. What was found is rows: a daemon that starts again tells nobody twice.
+Sessions whose work may have changed are noted. After a moment, the pairs of noted sessions are compared again. Results are rows, so that a
+restarted daemon warns nobody twice.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from rametd.services.trackers import Trackers
 from rametd.store import Reader, Unit
 
 EXACT = 22
-"""Up to this many that conflict with any other, the best order is found; beyond it a good one."""
+"""Up to this number of conflicting sessions, the best order is computed; beyond it a good one."""
 
 
 def landing_order(
     sessions: Sequence[str], red: Collection[frozenset[str]], before: Mapping[str, Collection[str]] | None = None
 ) -> tuple[list[str], int]:
-    """Return the sessions in order, and how many of them will meet a conflict with one that landed earlier.
+    """Return the sessions in the best order of landing, and how many of them conflict with an earlier one.
 
-    ``red`` are the pairs that do not merge, ``before`` the sessions that must land before each. As many as do not conflict among each other go
-    first: each of the others conflicts with one of those whatever the order, so that no order meets fewer.
+    ``red``: conflicting pairs. ``before``: sessions that must land before each. A largest set without conflicts comes first: every other
+    session conflicts with one of these in any order, so no order has fewer conflicts.
     """
     neighbours = {each: {other for pair in red if each in pair for other in pair if other != each} for each in sessions}
     first = _independent({each: others & neighbours.keys() for each, others in neighbours.items()})
@@ -46,7 +46,7 @@ def landing_order(
     order: list[str] = []
     while left:
         ready = [each for each in left if not any(other in left for other in earlier.get(each, ()))]
-        # A circle is refused where it is made; should one be met, its members land as they stand.
+        # Circles are refused when sessions are created; if there is one, keep the given order.
         chosen = min(ready or left, key=lambda each: (each not in first, len(neighbours[each]), left.index(each)))
         left.remove(chosen)
         order.append(chosen)
@@ -55,7 +55,7 @@ def landing_order(
 
 
 def _independent(neighbours: Mapping[str, set[str]]) -> set[str]:
-    """As many as possible of which no two are neighbours."""
+    """A largest set without neighbours; beyond `EXACT` a large one."""
     alone = {each for each, others in neighbours.items() if not others}
     rest = [each for each in neighbours if each not in alone]
     if len(rest) <= EXACT:
@@ -68,7 +68,7 @@ def _independent(neighbours: Mapping[str, set[str]]) -> set[str]:
 
 
 def _largest(rest: Sequence[str], neighbours: Mapping[str, set[str]]) -> set[str]:
-    """By branching on the one with the most neighbours: with it, or without it."""
+    """Search by branching on the session with the most neighbours: with it, or without it."""
 
     def search(candidates: frozenset[str]) -> frozenset[str]:
         if not candidates:
@@ -86,23 +86,23 @@ def _largest(rest: Sequence[str], neighbours: Mapping[str, set[str]]) -> set[str
 log = structlog.get_logger()
 
 DEBOUNCE_S = 0.3
-"""From the first change until the work is looked at: a commit or a refactoring touches many files in a row."""
+"""From the first change to the comparison: a commit or a refactoring changes many files in a row."""
 REST_S = 60.0
-"""An agent is told of conflicts at most this often: each warning may cost it a turn."""
+"""Shortest time between two warnings of an agent: each may cost a turn."""
 BASE = "base:"
-"""Begins the name of a base among those of sessions."""
+"""Prefix of a base's key among the ids of sessions."""
 OF_INTEREST = frozenset(
     {
         "session_created", "session_removed", "session_archived", "session_restored", "session_rewound", "session_synced",
         "turn_started", "turn_ended", "checkpoint_made", "target_moved",
     }
 )  # fmt: skip
-"""Events after which work may go together in another way, though no file event tells, or after which somebody can be told."""
+"""Events after which results may change without a change of files, or an agent can be warned."""
 
 
 @dataclass(slots=True)
 class _Field:
-    """What the radar knows of one repository."""
+    """State of one repository."""
 
     matrix: Matrix
     works: dict[str, Work] = field(default_factory=dict)  # by session, and by base as `base_key` names it
@@ -111,9 +111,9 @@ class _Field:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """How the sessions of a repository go together."""
+    """Conflicts between the sessions of a repository."""
 
-    pairs: tuple[PairConflict, ...]  # those that are not clean, the worst first
+    pairs: tuple[PairConflict, ...]  # those with conflicts, worst first
     sessions: tuple[Session, ...]  # that were compared
     order: tuple[str, ...]  # of landing
     order_conflicts: int
@@ -129,10 +129,10 @@ class Radar:
         self._noted: set[str] = set()  # sessions
         self._news = asyncio.Event()
         self._readers: set[asyncio.Task[None]] = set()
-        self._told: dict[str, float] = {}  # when a session's agent was last told something
+        self._told: dict[str, float] = {}  # session → time of the last warning
 
     def follow(self, session: Session, tracker: Tracker) -> None:
-        """Note its changes until the tracker is closed."""
+        """Note the session at each change of its files, until the tracker is closed."""
 
         async def read() -> None:
             async for _ in tracker.changes():
@@ -143,12 +143,12 @@ class Radar:
         task.add_done_callback(self._readers.discard)
 
     def note(self, session_id: str) -> None:
-        """The files of a session may have changed."""
+        """Compare a session again soon: its files may have changed."""
         self._noted.add(session_id)
         self._news.set()
 
     async def run(self) -> None:
-        """Look at what was noted, until cancelled."""
+        """Compare noted sessions, until cancelled."""
         listening = asyncio.create_task(self._listen(), name="radar-events")
         try:
             while True:
@@ -168,7 +168,7 @@ class Radar:
             while True:
                 for event in await watcher.next():
                     sessions = [event.session_id] if event.session_id else []
-                    # What is gone is in no pair any more: those that were in one with it are looked at.
+                    # A removed session leaves pairs behind: compare the other sessions.
                     if event.repo_id and (not sessions or event.kind == "session_removed"):
                         sessions = await self._sessions_of(event.repo_id)
                     for session_id in sessions:
@@ -192,13 +192,13 @@ class Radar:
             try:
                 await self.refresh(repo_id, sessions)
             except RametError as error:
-                # Its repository is out of reach for the moment: the next change, or whoever asks, tries again.
+                # The repository is not reachable now: the next change or call tries again.
                 log.warning("radar", repo=repo_id, error=error.message)
 
     # ── comparing ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def refresh(self, repo_id: str, noted: Collection[str] | None = None) -> tuple[Session, ...]:
-        """Look again at the sessions noted, or at all; returns those that are compared."""
+        """Compare the noted sessions again, or all; return the compared sessions."""
         core = self._core
         repo, sessions = await core.store.read(
             lambda reader: (
@@ -225,7 +225,7 @@ class Radar:
     async def _works(
         self, area: _Field, info: RepositoryInfo, sessions: tuple[Session, ...], noted: Collection[str] | None
     ) -> dict[str, Work]:
-        """The work of each session, and of each base; what cannot be read is left out."""
+        """The work of each session and base, without unreadable ones."""
         git = self._core.git
         works: dict[str, Work] = {}
         for ref in {session.base_ref for session in sessions}:
@@ -233,7 +233,7 @@ class Radar:
                 tip = (await git.branches.resolve_base(info, ref, None)).commit
                 works[base_key(ref)] = Work(await git.commits.tree(info, tip), tip)
             except RametError:
-                continue  # the base is gone: there is nothing to compare with
+                continue  # the base is gone
         for session in sessions:
             known = area.works.get(session.id)
             base = works.get(base_key(session.base_ref))
@@ -246,9 +246,9 @@ class Radar:
                 if head is not None:
                     works[session.id] = Work(await git.diffs.tree(session.worktree), head, tip)
             except RametError as error:
-                # A tree that goes while it is looked at is none of a person's business; the next look knows.
+                # Do not warn of a worktree that an operation removes.
                 stays = await self._core.store.read(partial(_stays, session_id=session.id))
-                (log.warning if stays else log.debug)("radar cannot see", session=session.id, error=error.message)
+                (log.warning if stays else log.debug)("radar cannot read", session=session.id, error=error.message)
         return works
 
     async def _store(self, repo: Repo, info: RepositoryInfo, found: dict[Pair, tuple[FileConflict, ...]]) -> None:
@@ -276,14 +276,14 @@ class Radar:
 
         for session_id in await write_for_sure(core.store, work):
             self._told[session_id] = core.loop_time()
-            # What turns red meanwhile is told when it has rested.
+            # Conflicts that appear meanwhile are reported after the pause.
             asyncio.get_running_loop().call_later(REST_S, self.note, session_id)
             core.live.wake(session_id)
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def picture(self, repo_id: str) -> Picture:
-        """How things stand now."""
+        """The present conflicts, and the best order of landing."""
         sessions = await self.refresh(repo_id)
         pairs = await self._core.store.read(lambda reader: reader.conflicts.list(repo_id))
         ids = [each.id for each in sessions]
@@ -293,7 +293,7 @@ class Radar:
 
     @asynccontextmanager
     async def watched(self, repo_id: str) -> AsyncIterator[Callable[[], Awaitable[Picture]]]:
-        """How things stand, as often as it is called; meanwhile changes of every session that was seen are followed."""
+        """Yield a function that returns the present picture. Inside, changes of all sessions seen by it are tracked."""
         async with AsyncExitStack() as stack:
             followed: set[str] = set()
 
@@ -304,14 +304,14 @@ class Radar:
                         try:
                             await stack.enter_async_context(self._trackers.held(session))
                         except RametError as error:
-                            log.warning("radar cannot follow", session=session.id, error=error.message)
+                            log.warning("radar cannot track", session=session.id, error=error.message)
                 return await self.picture(repo_id)
 
             yield look
 
 
 def base_key(ref: str) -> str:
-    """A name among sessions' ids that none of them can be."""
+    """Key of a base, which is no id of a session."""
     return BASE + ref
 
 
@@ -325,7 +325,7 @@ def _pairs(sessions: Collection[Session], works: dict[str, Work]) -> Iterator[Pa
 
 
 def _stays(reader: Reader, session_id: str) -> bool:
-    """Whether a session is in no operation that takes its worktree away."""
+    """Whether no operation has the session."""
     session = reader.sessions.find(session_id)
     going = reader.operations.exclusive(session_id) is not None
     return session is not None and session.state != State.ARCHIVED and not going
