@@ -16,7 +16,7 @@ from ramet.v1 import event_pb2
 from ramet.words import plural
 
 from rametd import config as configuration
-from rametd.agents.claude.kind import Claude
+from rametd.agents.registry import kinds_of
 from rametd.api.daemon import Facts
 from rametd.domain.errors import AlreadyRunningError
 from rametd.domain.models import NewEvent
@@ -169,7 +169,7 @@ class Daemon:
                 store=store,
                 git=git,
                 executor=executor,
-                kinds={"claude": Claude(config.agents.claude.path)},
+                kinds=kinds_of(config),
                 environments=EnvironmentFiles(places.secrets),
                 index=index,
                 tokens=Tokens.load(places.secrets / "token.key"),

@@ -136,7 +136,7 @@ class Parts:
         stack.push_async_callback(self.pool.stop)
         self.pool.start()
         for name, run in (
-            ("warm-up", self.core.kinds["claude"].prepare),
+            *((f"warm-up {kind.name}", kind.prepare) for kind in self.core.kinds.values()),
             ("power", self.power.run),
             ("housekeeping", lambda: housekeeping.run(self.core, self.departures.trash)),
             ("trackers", self.trackers.run),

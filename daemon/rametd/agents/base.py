@@ -12,8 +12,49 @@ from typing import Any, NamedTuple, Protocol
 
 from ramet.v1 import event_pb2
 
+from rametd.config import Config
 from rametd.domain.checkpoints import ConversationCut
+from rametd.domain.errors import AgentUnableError
 from rametd.domain.models import Agent, LedgerEntry, Mode, Prompt, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a kind of agent can do. Ramet refuses what it cannot, in words (`require`)."""
+
+    ask: bool = True  # it asks before it makes a call; without, writes are checked afterwards only
+    set_mode: bool = True  # a running process takes another permission mode
+    set_model: bool = True
+    effort: bool = False
+    resume: bool = True  # another process goes on with the conversation
+    ask_again: bool = False  # a resumed process asks again what the one before was waiting for
+    fork: bool = False  # a copy of the conversation goes on elsewhere
+    rewind: bool = False  # the conversation can be cut at an earlier message
+    steer: bool = False  # a running turn takes a prompt; without, prompts wait for its end
+    cost: bool = False  # it tells what a turn cost
+    tokens: bool = False
+    mcp: bool = True  # it offers MCP tools to the model
+    images: bool = False
+    partial: bool = True  # it sends words while the model writes them
+    attach: bool = False  # its own interface can open the conversation
+    warm: bool = False  # a process can be started before its session exists
+
+
+UNABLE = {
+    "ask": "ask before a call",
+    "set_mode": "change the mode of a running process",
+    "set_model": "change the model",
+    "effort": "set an effort",
+    "resume": "resume a conversation",
+    "fork": "copy a conversation",
+    "rewind": "cut a conversation at an earlier message",
+    "cost": "tell what a turn costs",
+    "tokens": "tell how many tokens a turn takes",
+    "mcp": "use MCP tools",
+    "images": "read images",
+    "attach": "open a session in its own interface",
+}
+"""Capabilities in the words of a refusal, after "cannot"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +359,18 @@ class AgentKind(Protocol):
     """A kind of agent, such as Claude Code."""
 
     name: str
+    capabilities: Capabilities
+    modes: frozenset[Mode]  # in which a session of this kind can run
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Environment variables that the configuration gives to each process of this kind."""
+
+    def defaults(self, config: Config) -> tuple[str, str]:
+        """Return model and effort of a new session that names none; "" is the agent's own default."""
+
+    def own_places(self, environment: Mapping[str, str], home: Path) -> list[Path]:
+        """Return directories outside of worktrees where the program keeps files of its own that its tools write. Blocks."""
 
     async def check(self) -> str:
         """Return the program's version; `AgentUnavailableError` when it is missing or broken."""
@@ -380,3 +433,17 @@ class AgentKind(Protocol):
 
     def conversation_exists(self, stderr_tail: str) -> bool:
         """Whether the program ended because the conversation it was to begin exists."""
+
+
+def require(kind: AgentKind, capability: str, *, hint: str = "") -> None:
+    """Raise `AgentUnableError` if a kind of agent lacks a capability; ``hint`` says what the person can do instead."""
+    if not getattr(kind.capabilities, capability):
+        raise AgentUnableError(f"{kind.name} cannot {UNABLE[capability]}", hint=hint)
+
+
+def require_mode(kind: AgentKind, mode: Mode) -> None:
+    """Raise `AgentUnableError` if a kind of agent cannot run in a mode."""
+    if mode not in kind.modes:
+        why = "" if kind.capabilities.ask else ": it cannot ask before a call"
+        able = ", ".join(each for each in Mode if each in kind.modes)
+        raise AgentUnableError(f"{kind.name} cannot run in the mode {mode}{why}", hint=f"use one of its modes: {able}")

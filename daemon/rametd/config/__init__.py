@@ -17,13 +17,14 @@ from rametd.config.files import (
     load,
 )
 from rametd.config.kinds import Kind, Setting
-from rametd.config.model import SETTINGS, Budget, Caps, Config
+from rametd.config.model import SETTINGS, Budget, Caps, ClaudeSettings, Config
 
 __all__ = [
     "REPOSITORY_FILE",
     "SETTINGS",
     "Budget",
     "Caps",
+    "ClaudeSettings",
     "Config",
     "Effective",
     "Kind",

@@ -313,6 +313,12 @@ class AgentRefusedError(PreconditionError):
     reason = "AGENT_REFUSED"
 
 
+class AgentUnableError(PreconditionError):
+    """This kind of agent cannot do it: see `rametctl agents show NAME`."""
+
+    reason = "AGENT_UNABLE"
+
+
 class WorkingDirectoryError(PreconditionError):
     """The agent's working directory is missing or cannot be entered."""
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ramet.v1 import attention_pb2
 
+from rametd.agents.base import require, require_mode
 from rametd.config import Budget
 from rametd.domain.errors import BypassForbiddenError, NameTakenError, WrongStateError
 from rametd.domain.models import UNATTENDED, Event, Hold, Mode, Prompt, PromptState, Repo, Request, Session
@@ -216,6 +217,12 @@ class Sessions:
         if changes.mode in UNATTENDED and not self._core.config.permissions.allow_bypass:
             raise BypassForbiddenError(f"{changes.mode} is off")
 
+        kind = self._core.kind((await self._get(session_id)).agent)
+        if changes.mode is not None:
+            require_mode(kind, changes.mode)
+        for capability, wanted in (("set_model", changes.model), ("effort", changes.effort)):
+            if wanted:
+                require(kind, capability)
         check_model(changes.model or "")
         check_effort(changes.effort or "")
         check_budget(changes.budget_usd or None)

@@ -6,6 +6,7 @@ The SDK is imported by `Claude.prepare`, in a thread: that takes half a second, 
 import asyncio
 import hashlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -15,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from rametd import loading
-from rametd.agents.base import Channel, ChannelIO, Frame, Launch, NativeStart, Outside
+from rametd.agents.base import Capabilities, Channel, ChannelIO, Frame, Launch, NativeStart, Outside
 from rametd.agents.claude import outside, program, transcripts
 from rametd.agents.claude.frames import UNKNOWN_CONVERSATION, read_frame
+from rametd.config import ClaudeSettings, Config
 from rametd.domain.checkpoints import ConversationCut
-from rametd.domain.models import OWNER, Agent, Prompt, Session
+from rametd.domain.models import OWNER, Agent, Mode, Prompt, Session
 
 KEYS = ("ANTHROPIC_", "AWS_", "CLAUDE_CODE_OAUTH_TOKEN", "GOOGLE_")
 """How the names of variables begin that say who asks the model."""
@@ -35,15 +37,41 @@ class Claude:
     """Claude Code, by default the one that the pinned SDK brings."""
 
     name = "claude"
+    capabilities = Capabilities(
+        effort=True,
+        ask_again=True,
+        fork=True,
+        rewind=True,
+        steer=True,
+        cost=True,
+        tokens=True,
+        images=True,
+        attach=True,
+        warm=True,
+    )
+    modes = frozenset(Mode)
 
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
+    def __init__(self, settings: ClaudeSettings | None = None) -> None:
+        self._settings = settings or ClaudeSettings()
         self._checked: tuple[tuple[int, int], str] | None = None
         self._prepared: asyncio.Task[object] | None = None
 
     @property
     def path(self) -> Path:
-        return self._path or program.bundled()
+        return self._settings.path or program.bundled()
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        folder = self._settings.config_dir
+        return {"CLAUDE_CONFIG_DIR": str(folder)} if folder is not None else {}
+
+    def defaults(self, config: Config) -> tuple[str, str]:
+        return config.agents.claude.model, config.agents.claude.effort
+
+    def own_places(self, environment: Mapping[str, str], home: Path) -> list[Path]:
+        temporary = Path(environment.get("CLAUDE_CODE_TMPDIR") or "/tmp") / f"claude-{os.getuid()}"  # noqa: S108 - the program's own default
+        config = self._settings.config_dir or Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
+        return [each.resolve() for each in (temporary, config / "plans", config / "projects")]
 
     async def check(self) -> str:
         """As the protocol says; the program is run again only when its file has changed."""

@@ -37,16 +37,14 @@ async def environment_of(
     core: Core, session: Session, around: Mapping[str, str], *, caller: str = ""
 ) -> dict[str, str]:
     """The environment of a session's agent, without what its program needs besides."""
-    claude = core.config.agents.claude
     fixed = {
         "RAMET_SESSION": session.id,
         "RAMET_TOKEN": core.tokens.give(session.id),
         "RAMET_HOME": str(core.state_dir),
         "RAMET_RUNTIME_DIR": str(core.runtime_dir),
         **around,
+        **core.kind(session.agent).variables,
     }
-    if claude.config_dir is not None:
-        fixed["CLAUDE_CONFIG_DIR"] = str(claude.config_dir)
     return await environments.for_process(core, caller or session.id, fixed)
 
 

@@ -111,6 +111,8 @@ class Warmer:
         if not sessions:
             return "a warm agent gets the environment of the newest session, and there is none"
         newest = max(sessions, key=lambda each: each.create_time)
+        if not core.kind(newest.agent).capabilities.warm:
+            return f"{newest.agent} cannot be started before its session exists"
         session = replace(
             newest,
             id=spare.id,

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import structlog
 
-from rametd.domain.errors import (
-    BypassForbiddenError,
-    PathTakenError,
-)
+from rametd.agents.base import require, require_mode
+from rametd.domain.errors import BypassForbiddenError, PathTakenError
 from rametd.domain.models import UNATTENDED, Hold, Session, SetupState, Tokens, WorktreeKind
 from rametd.domain.operations import Kind, Operation
 from rametd.domain.spares import Spare
@@ -133,13 +131,17 @@ class Creator:
         check_budget(new.budget_usd)
         check_token_budget(new.budget_tokens)
         check_start(new)
-        await core.kind(new.agent).check()
+        kind = core.kind(new.agent)
+        if new.effort:
+            require(kind, "effort")
+        await kind.check()
         info = await core.git.discover(new.adopt or new.path)
         repo = await core.store.read(lambda reader: repos.known_or_new(core, reader, info))
         config = await for_repository(core, repo, info)
         mode = new.mode if new.mode is not None else config.permissions.default_mode
         if mode in UNATTENDED and not core.config.permissions.allow_bypass:
             raise BypassForbiddenError(f"{mode} is off")
+        require_mode(kind, mode)
         repo_id = repo.id
         parent, after = await core.store.read(
             lambda reader: (
@@ -200,6 +202,7 @@ class Creator:
                 f"another session is being created in {start.worktree}", hint="see it with `rametctl ls`"
             )
         now = core.clock()
+        model, effort = core.kind(new.agent).defaults(config)
         return Session(
             id=session_id,
             repo_id=repo.id,
@@ -210,8 +213,8 @@ class Creator:
             worktree=start.worktree or tree_of(core, repo, session_id),
             parent_id=parent.id if parent is not None else "",
             agent=new.agent,
-            model=new.model or (config.agents.claude.model if new.agent == "claude" else ""),
-            effort=new.effort or (config.agents.claude.effort if new.agent == "claude" else ""),
+            model=new.model or model,
+            effort=new.effort or effort,
             mode=wanted.mode,
             state=State.QUEUED if new.prompt else State.IDLE,
             state_reason="",

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from rametd.agents.base import require
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason, ConversationCut
 from rametd.domain.models import Session
 from rametd.domain.operations import Caller, Kind, Operation
@@ -48,6 +49,10 @@ class Forker:
     ) -> Created:
         """Raises `WrongStateError` for an archived session, and what creating a session raises."""
         refuse_archived(session)
+        if session.conversation_begun:
+            require(
+                self._core.kind(session.agent), "fork", hint="`rametctl new --base BRANCH` starts from its files alone"
+            )
         if wanted.checkpoint:
             found = await self._core.store.read(lambda reader: find_checkpoint(reader, session, wanted.checkpoint))
             return await self._create(session, wanted, found, principal, remember)

@@ -67,7 +67,9 @@ async def refuse(core: Core, session: Session, use: ToolUse) -> Judged | None:
     real, top = await asyncio.to_thread(lambda: (os.path.realpath(written), os.path.realpath(session.worktree)))
     inside = below(real, top)
     if inside is None:
-        if any(below(real, str(place)) for place in await asyncio.to_thread(own_places, core)):
+        own_places = core.kind(session.agent).own_places
+        places = await asyncio.to_thread(own_places, core.daemon_environment, core.home)
+        if any(below(real, str(place)) for place in places):
             return None
         words = f"{named} is outside your worktree, {session.worktree}. Write only inside it"
         if real != written:
@@ -95,14 +97,6 @@ def advice(foreign: Foreign) -> str:
 def below(path: str, top: str) -> str | None:
     """``path`` relative to ``top``; None when it is not below it."""
     return path[len(top) + 1 :] if path.startswith(top.rstrip("/") + "/") else None
-
-
-def own_places(core: Core) -> list[Path]:
-    """Directories of the agent's program: temporary files, and plans and memory that it writes by its Write tool. Blocks."""
-    environ = core.daemon_environment
-    temporary = Path(environ.get("CLAUDE_CODE_TMPDIR") or "/tmp") / f"claude-{os.getuid()}"  # noqa: S108 - where Claude has it
-    config = core.config.agents.claude.config_dir or Path(environ.get("CLAUDE_CONFIG_DIR") or core.home / ".claude")
-    return [each.resolve() for each in (temporary, config / "plans", config / "projects")]
 
 
 async def record(core: Core, session: Session, tool: str, found: list[Foreign], *, changed: bool) -> None:

@@ -13,6 +13,7 @@ import structlog
 from google.protobuf.message import Message
 from ramet.v1 import event_pb2, worktree_pb2
 
+from rametd.agents.base import require
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason, ConversationCut
 from rametd.domain.errors import GitFailedError, RametError, RefNotFoundError, WrongStateError
 from rametd.domain.models import Repo, Session, WorktreeKind
@@ -51,6 +52,8 @@ class Rewinder:
 
     async def rewind(self, session: Session, checkpoint: Checkpoint, *, files_only: bool, caller: Caller) -> Rewound:
         """Raises `WrongStateError` while a turn runs or is about to start, and for a session in the person's checkout."""
+        if not files_only:
+            require(self._core.kind(session.agent), "rewind", hint="add --files-only to rewind its files alone")
         new = new_operation(
             Kind.REWIND, session.id, caller, checkpoint=checkpoint.id, files_only="yes" if files_only else ""
         )

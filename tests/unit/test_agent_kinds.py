@@ -1,0 +1,51 @@
+"""What a kind of agent states of itself, and how Ramet refuses what it cannot do."""
+
+from dataclasses import dataclass, fields
+from typing import cast
+
+import pytest
+
+from rametd.agents.base import UNABLE, AgentKind, Capabilities, require, require_mode
+from rametd.agents.presets import PRESETS
+from rametd.agents.registry import kinds_of
+from rametd.config import Config
+from rametd.domain.errors import AgentUnableError
+from rametd.domain.models import Mode
+
+
+@dataclass
+class Limited:
+    name = "limited"
+    capabilities = Capabilities(ask=False)
+    modes = frozenset({Mode.BYPASS, Mode.PLAN})
+
+
+LIMITED = cast("AgentKind", Limited())
+
+
+@pytest.mark.parametrize("capability", UNABLE)
+def test_a_missing_capability_is_refused_in_words(capability: str) -> None:
+    if getattr(LIMITED.capabilities, capability):
+        require(LIMITED, capability)
+        return
+    with pytest.raises(AgentUnableError, match="^limited cannot ") as caught:
+        require(LIMITED, capability, hint="do something else")
+    assert caught.value.hint == "do something else"
+
+
+def test_every_word_of_a_refusal_names_a_capability() -> None:
+    assert UNABLE.keys() <= {field.name for field in fields(Capabilities)}
+
+
+def test_a_mode_that_a_kind_lacks_is_refused_with_those_it_has() -> None:
+    require_mode(LIMITED, Mode.PLAN)
+    with pytest.raises(AgentUnableError, match="cannot run in the mode default: it cannot ask before a call") as caught:
+        require_mode(LIMITED, Mode.DEFAULT)
+    assert caught.value.hint == "use one of its modes: plan, bypassPermissions"
+
+
+def test_kinds_are_found_by_the_name_that_they_state() -> None:
+    kinds = kinds_of(Config())
+    assert kinds["claude"].capabilities.steer
+    assert all(name == kind.name for name, kind in kinds.items())
+    assert len({preset.name for preset in PRESETS} | {"claude"}) == len(PRESETS) + 1
