@@ -44,7 +44,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Machine": {
         "daemon service": "the daemon; its start at login",
         "config notify": "settings; try the notifications",
-        "repo adopt pool": "repositories; worktrees made by hand; spares",
+        "repo adopt pool agents": "repositories; trees made by hand; spares; agents",
         "doctor mcp completion": "repair; tools for agents; shell completion",
         "help version demo": "explain; versions; a demo without an account",
     },

@@ -31,6 +31,15 @@ def session_names(app: object, incomplete: str, *, asking: bool = False) -> list
     return _fitting((each.name for each in page.sessions if each.attention or not asking) if page else (), incomplete)
 
 
+def agent_names(app: object, incomplete: str) -> list[str]:
+    """Kinds of agents whose names begin with ``incomplete``; none where no daemon answers."""
+    from ramet.v1 import daemon_pb2
+
+    request = daemon_pb2.ListAgentsRequest()
+    answer = _ask(app, lambda connection: connection.call(lambda daemon: daemon.daemon.ListAgents, request, **QUICK))
+    return _fitting((each.name for each in answer.agents) if answer else (), incomplete)
+
+
 def changed_paths(app: object, session: str, incomplete: str) -> list[str]:
     """Paths that ``session`` has changed and that begin with ``incomplete``; none where no daemon answers."""
     from ramet.v1 import worktree_pb2

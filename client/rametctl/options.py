@@ -114,6 +114,17 @@ def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: st
     return [CompletionItem(name) for name in session_names(ctx.find_object(object), incomplete)]
 
 
+def complete_agent(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names of the kinds of agents that a running daemon knows; never starts one."""
+    from rametctl.complete import agent_names
+
+    return [CompletionItem(name) for name in agent_names(ctx.find_object(object), incomplete)]
+
+
+def agent_option(help_: str) -> Callable[[Function], Function]:
+    return click.option("--agent", metavar="KIND", default="", help=help_, shell_complete=complete_agent)
+
+
 def session_argument(function: Function) -> Function:
     return click.argument("session", metavar="SESSION", shell_complete=complete_session)(function)
 

@@ -164,9 +164,11 @@ CARRIED_BY = frozenset(
         *("RestoreTrash", "RewindSession", "SyncSession", "SendComments", "StartCommand", "SetUpSession"),
         *("ResolveRequest", "SendMessage", "SpawnSession", "ApplyPlan", "ConvergePlan", "LandSessions", "RetryLanding"),
         *("CreatePullRequest", "LinkPullRequest", "FixPullRequest", "CleanUpPullRequests", "AttachNative"),
+        "ListAgents",
     }
 )
-"""Methods whose calls carry the caller's environment: those that can lead to a process of a session, or to a commit or push for it."""
+"""Methods whose calls carry the caller's environment: those that can lead to a process of a session, to a commit or push for it, or that look for
+programs as a session of the caller would."""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

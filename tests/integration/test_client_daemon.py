@@ -143,6 +143,9 @@ def test_session_names_are_completed_from_a_daemon_that_runs_and_none_is_started
     world.state.session("docs")
     complete = {"_RAMETCTL_COMPLETE": "fish_complete", "COMP_WORDS": "rametctl stop fi", "COMP_CWORD": "fi"}
     assert world.run(env=complete).out == "plain,fix-login\n"
+    world.state.agents["codex"] = daemon_pb2.KindOfAgent(name="codex")
+    agent = {**complete, "COMP_WORDS": "rametctl new --agent co", "COMP_CWORD": "co"}
+    assert world.run(env=agent).out == "plain,codex\n"
     world.daemon.stop()
     assert world.run(env={**complete, "RAMET_AUTOSTART": "1"}).out.strip() == ""
     assert not world.daemon.socket.exists()

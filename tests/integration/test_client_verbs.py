@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ramet.v1 import common_pb2, session_pb2, worktree_pb2
+from ramet.v1 import common_pb2, daemon_pb2, session_pb2, worktree_pb2
 
 from tests.support.client import World
 from tests.support.client import world as make_world
@@ -365,3 +365,42 @@ def test_status_counts_sessions_by_what_they_need(world: World) -> None:
         world.state.session(f"s{number}", state=session_pb2.SessionState.Value(f"SESSION_STATE_{state}"))
     assert world.run("status", "--short").out == "2⚠ 1▶ 1✓\n"
     assert world.run("status").out == "2 need you, 1 working, 1 other\n"
+
+
+# agents
+
+
+def test_agents_tell_what_works_and_how_to_get_the_others(world: World) -> None:
+    kind = daemon_pb2.KindOfAgent
+    world.state.agents = {
+        "claude": kind(name="claude", installed=True, version="2.1.332", logged_in=True, tried=True),
+        "codex": kind(name="codex", installed=True, version="2.6.0", logged_in=False, login_command="codex login", tried=True),
+        "qwen": kind(name="qwen", installed=True, version="0.15", problem="0.15 is older than 0.24, which Ramet needs", install_command="npm install -g qwen"),
+        "goose": kind(name="goose", install_command="see its page", problem="there is no goose on the PATH"),
+        "copilot": kind(name="copilot", installed=True),
+    }  # fmt: skip
+    listed = world.run("agents")
+    assert [line.split(maxsplit=2) for line in lines(listed.out)[1:]] == [
+        ["claude", "2.1.332", "works"],
+        ["codex", "2.6.0", "not logged in                               codex login"],
+        ["qwen", "0.15", "0.15 is older than 0.24, which Ramet needs  npm install -g qwen"],
+        ["goose", "-", "not installed                               see its page"],
+        ["copilot", "-", "installed                                   not tried with Ramet yet"],
+    ]
+    assert [call.inspect for call in world.state.called("ListAgents")] == [True]
+    assert world.run("agents", "check").code == 0, "one works"
+    assert world.run("agents", "check", "claude").code == 0
+    assert world.run("agents", "check", "claude", "codex").code == 1, "of those that are named, all are to work"
+    assert json.loads(world.run("agents", "ls", "--json").out)[1]["logged_in"] is False
+
+
+def test_a_kind_of_agent_is_shown_with_what_it_cannot(world: World) -> None:
+    modes = [common_pb2.PERMISSION_MODE_PLAN]
+    world.state.agents["codex"] = daemon_pb2.KindOfAgent(
+        name="codex", title="Codex", command=["codex-acp"], modes=modes, capabilities=["ask", "tokens"], faults=["It is slow."]
+    )  # fmt: skip
+    shown = world.run("agents", "show", "codex").out
+    assert "can       asks before a call, tells tokens" in shown
+    assert "cannot    resumes, forks" in shown
+    assert "modes     plan" in shown
+    assert "note      It is slow." in shown

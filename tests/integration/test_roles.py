@@ -24,7 +24,7 @@ ABOVE = "an ancestor of the named session"
 
 ROLES = {
     **dict.fromkeys(
-        ["ResolveRequest", "ListRules", "CreateRule", "DeleteRule", "Shutdown", "GetConfig", "GetStatistics", "GetCosts", "LandSessions", "ListLandings", "WaitLandings", "RemoveLanding",
+        ["ResolveRequest", "ListRules", "CreateRule", "DeleteRule", "Shutdown", "GetConfig", "GetStatistics", "GetCosts", "ListAgents", "LandSessions", "ListLandings", "WaitLandings", "RemoveLanding",
          "RetryLanding", "CreatePullRequest", "LinkPullRequest", "ListPullRequests", "FixPullRequest", "CleanUpPullRequests", "ApplyPlan", "ConvergePlan", "CleanUpPlan", "RegisterRepo",
          "UpdateRepo", "RemoveRepo", "UpdateSession", "InterruptSession", "ResumeSession", "PauseSession", "DeleteSession", "ForkSession", "ArchiveSession", "RestoreSession", "SetUpSession",
          "GetShell", "WatchChanges", "GetFile", "ListCheckpoints", "CreateCheckpoint", "RewindSession", "AddComment", "ListComments", "ResolveComment", "SendComments", "SyncSession", "GetPool",

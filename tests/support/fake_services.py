@@ -98,6 +98,11 @@ class Daemon(Servicer, daemon_pb2_grpc.DaemonServiceServicer):
         self.note("GetConfig", request, context)
         return daemon_pb2.GetConfigResponse(settings=self.state.settings, owner_file="/nowhere/config.toml")
 
+    def ListAgents(self, request: Any, context: Any) -> daemon_pb2.ListAgentsResponse:  # noqa: N802
+        self.note("ListAgents", request, context)
+        names = request.names or self.state.agents
+        return daemon_pb2.ListAgentsResponse(agents=[self.state.agents[name] for name in names])
+
     def GetStatistics(self, request: Any, context: Any) -> daemon_pb2.GetStatisticsResponse:  # noqa: N802
         self.note("GetStatistics", request, context)
         counts: dict[str, int] = {}

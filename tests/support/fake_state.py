@@ -67,6 +67,7 @@ class State:
     trash_ref: str = ""
     warnings: tuple[str, ...] = ()
     refusals: dict[str, list[Refusal]] = field(default_factory=dict)
+    agents: dict[str, daemon_pb2.KindOfAgent] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     on_call: Callable[[Call], None] = lambda call: None
     changed: threading.Condition = field(default_factory=threading.Condition)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, fields
 from typing import cast
 
 import pytest
-
 from rametd.agents.base import UNABLE, AgentKind, Capabilities, require, require_mode
 from rametd.agents.presets import PRESETS
 from rametd.agents.registry import kinds_of
@@ -28,7 +27,7 @@ def test_a_missing_capability_is_refused_in_words(capability: str) -> None:
     if getattr(LIMITED.capabilities, capability):
         require(LIMITED, capability)
         return
-    with pytest.raises(AgentUnableError, match="^limited cannot ") as caught:
+    with pytest.raises(AgentUnableError, match=r"^limited cannot ") as caught:
         require(LIMITED, capability, hint="do something else")
     assert caught.value.hint == "do something else"
 
@@ -39,7 +38,9 @@ def test_every_word_of_a_refusal_names_a_capability() -> None:
 
 def test_a_mode_that_a_kind_lacks_is_refused_with_those_it_has() -> None:
     require_mode(LIMITED, Mode.PLAN)
-    with pytest.raises(AgentUnableError, match="cannot run in the mode default: it cannot ask before a call") as caught:
+    with pytest.raises(
+        AgentUnableError, match=r"cannot run in the mode default: it cannot ask before a call"
+    ) as caught:
         require_mode(LIMITED, Mode.DEFAULT)
     assert caught.value.hint == "use one of its modes: plan, bypassPermissions"
 

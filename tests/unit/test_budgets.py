@@ -2,9 +2,12 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
+from rametd.agents.base import AgentKind, Capabilities
 from rametd.config import Budget
+from rametd.domain.errors import AgentUnableError
 from rametd.domain.models import Session, Tokens
 from rametd.domain.text import dollars
 from rametd.services import budgets
@@ -108,3 +111,42 @@ async def test_tokens_of_a_family_count_but_those_read_from_a_cache(store: Store
     spent = await store.read(lambda reader: budgets.exceeded(reader, lead, Budget()))
     assert spent is not None
     assert spent.in_tokens
+
+
+class Kind:
+    name = "quiet"
+
+    def __init__(self, **capabilities: bool) -> None:
+        self.capabilities = Capabilities(**capabilities)
+
+
+@pytest.mark.parametrize(
+    ("able", "in_dollars", "in_tokens", "hint"),
+    [
+        ({"cost": True, "tokens": True}, True, True, None),
+        ({"tokens": True}, False, True, None),
+        ({}, False, False, None),
+        ({"tokens": True}, True, False, "limit tokens instead: --budget 2Mtok"),
+        ({"cost": True}, False, True, "limit dollars instead: --budget 5"),
+        ({}, True, False, "leave the budget out"),
+        ({}, False, True, "leave the budget out"),
+    ],
+)
+def test_a_limit_that_an_agent_would_not_let_hold_is_refused(
+    able: dict[str, bool], in_dollars: bool, in_tokens: bool, hint: str | None
+) -> None:
+    kind = cast("AgentKind", Kind(**able))
+    if hint is None:
+        budgets.check_kind(kind, in_dollars=in_dollars, in_tokens=in_tokens)
+        return
+    with pytest.raises(AgentUnableError, match="quiet cannot tell") as caught:
+        budgets.check_kind(kind, in_dollars=in_dollars, in_tokens=in_tokens)
+    assert caught.value.hint == hint
+
+
+async def test_a_child_whose_spending_the_limits_of_its_family_could_not_see_is_refused(store: Store) -> None:
+    grandchild = await store.read(lambda reader: reader.sessions.get("grandchild"))
+    told, untold = (cast("AgentKind", Kind(**able)) for able in ({"cost": True}, {"tokens": True}))
+    await store.read(lambda reader: budgets.check_child(reader, told, grandchild))
+    with pytest.raises(AgentUnableError, match="quiet cannot tell what a turn costs"):
+        await store.read(lambda reader: budgets.check_child(reader, untold, grandchild))

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rametd.config import SETTINGS, Config, Source, check, combine, effective, load
+from rametd.agents.presets import PRESETS, presets_of
+from rametd.config import SETTINGS, AgentSettings, Config, Source, check, combine, effective, load
 from rametd.config.files import LARGEST
+from rametd.config.kinds import KNOWN_AGENTS
 from rametd.domain.errors import BadConfigError
 from rametd.domain.models import Mode
 
@@ -40,6 +42,13 @@ pass_env = ["GH_TOKEN", "NPM_*"]
 model = "opus"
 effort = "high"
 config_dir = "/srv/claude"
+
+[agents.codex]
+env = {CODEX_HOME = "/srv/codex"}
+
+[agents.mine]
+command = ["my-agent", "--acp"]
+modes = {plan = "read-only"}
 
 [worktrees]
 root = "/fast/trees"
@@ -163,6 +172,10 @@ def test_a_complete_file_sets_everything() -> None:
     assert config.teardown == ("a", "b")
     assert config.run == {"dev": "npm run dev"}
     assert config.budget.tree == 10.5
+    assert config.agents.others == {
+        "codex": AgentSettings(env={"CODEX_HOME": "/srv/codex"}),
+        "mine": AgentSettings(("my-agent", "--acp"), modes={Mode.PLAN: "read-only"}),
+    }
     assert config.journal.rotate_at == 16 << 20
     assert config.land.protected == ("main", "release/*")
 
@@ -180,14 +193,54 @@ def test_what_is_shown_can_be_read_again() -> None:
     config = owner(COMPLETE)
     hidden = [item for item in effective(config) if item.setting.kind.shown is not None]
     shown = "".join(f"{item.setting.path} = {item.value}\n" for item in effective(config) if item not in hidden)
-    notify = config.notify
+    notify, agents = config.notify, COMPLETE[COMPLETE.index("[agents.codex]") : COMPLETE.index("[worktrees]")]
     assert owner(f'{shown}\nnotify.ntfy.url = "{notify.ntfy.url}"\nnotify.ntfy.token = "{notify.ntfy.token}"\n'
-                 f'notify.webhook.url = "{notify.webhook.url}"\n') == config  # fmt: skip
+                 f'notify.webhook.url = "{notify.webhook.url}"\n{agents}') == config  # fmt: skip
     assert {item.setting.key: item.value for item in hidden} == {
         "notify.ntfy.url": '"https://ntfy.example/…"',
         "notify.ntfy.token": '"…"',
         "notify.webhook.url": '"https://hooks.example/…"',
+        "agents.NAME": '{codex = {env = {CODEX_HOME = "…"}}, mine = {command = ["my-agent", "--acp"], modes = {plan = "read-only"}}}',
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[agents.mine]\nenv = {}", "agents.mine: command is missing; without one it must be one of opencode, codex,"),
+        ("[agents.mine]\ncommand = 'my-agent'", "agents.mine.command: expected a program and its arguments, as a list"),
+        ("[agents.mine]\ncommand = []", "agents.mine.command: expected a program and its arguments"),
+        ("[agents.codex]\nmodel = 'x'", "agents.codex: an agent has command, env and modes, not model"),
+        ("[agents.codex]\nenv = {PORT = 1}", "agents.codex.env: expected a table of texts"),
+        ("[agents.codex]\nenv = {'A B' = ''}", "agents.codex.env: 'A B' is not the name of a variable"),
+        ("[agents.codex]\nenv = {RAMET_TOKEN = ''}", "agents.codex.env: RAMET_TOKEN is never passed on"),
+        ("[agents.codex]\nmodes = {careful = ''}", "agents.codex.modes: careful is not a permission mode; those are default,"),
+        ("[agents.codex]\nmodes = {plan = 1}", "agents.codex.modes: expected a table of texts"),
+        ("[agents.'My Agent']\ncommand = ['a']", "an agent's name is made of small letters, digits and -, not 'My Agent'"),
+        ("agents.codex = 1", "there is no such setting"),
+        ("agents = 1", "expected a table of agents"),
+    ],
+)  # fmt: skip
+def test_an_agent_that_cannot_be_is_refused_with_its_key(text: str, said: str) -> None:
+    assert said in str(refusal(text))
+
+
+def test_a_repository_adds_and_changes_no_agent() -> None:
+    for text in (
+        "[agents.mine]\ncommand = ['evil']",
+        "[agents.codex]\nenv = {PATH = '/evil'}",
+        "agents.pi.modes.plan = ''",
+    ):
+        assert "only the owner may set this, not a repository" in str(refusal("", text))
+
+
+def test_the_agents_that_need_no_command_are_those_with_a_preset() -> None:
+    assert tuple(preset.name for preset in PRESETS) == KNOWN_AGENTS
+    changed = {each.name: each for each in presets_of(owner(COMPLETE).agents.others)}
+    assert changed["mine"].command == ("my-agent", "--acp")
+    assert changed["mine"].modes[Mode.PLAN] == "read-only"
+    assert changed["codex"].command == ("codex-acp",)
+    assert changed["codex"].env["CODEX_HOME"] == "/srv/codex"
 
 
 def test_the_repository_wins_where_it_may_and_origins_tell_so() -> None:

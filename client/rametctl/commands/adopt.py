@@ -5,7 +5,7 @@ import sys
 import click
 
 from rametctl.app import App
-from rametctl.options import Budget, budget_option, mode_number, mode_option, new_request_id
+from rametctl.options import Budget, agent_option, budget_option, mode_number, mode_option, new_request_id
 from rametctl.prompts import PromptCommand, read_prompt
 
 
@@ -16,7 +16,7 @@ from rametctl.prompts import PromptCommand, read_prompt
 @click.option(
     "-n", "--name", default="", help="Session name; by default from PROMPT, else the last part of the branch."
 )
-@click.option("--agent", default="", help="Kind of agent (default: claude).")
+@agent_option("Kind of agent (default: claude).")
 @click.option("-m", "--model", default="", help="Model.")
 @mode_option("Permission mode.")
 @budget_option("Pause the session at this cost: dollars, or tokens such as 2Mtok.")

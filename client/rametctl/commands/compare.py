@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, complete_session
+from rametctl.options import Verb, complete_agent, complete_session
 
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import Session
@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 @click.argument("group", metavar="CONTEST", shell_complete=complete_session)
 @click.option("--check", metavar="CMD", default="", help="Run this in each worktree (default: that of `new --check`).")
 @click.option("--diff", "pair", nargs=2, metavar="A B", help="Show how the files of B differ from those of A.")
-@click.option("--judge", metavar="AGENT", default="", help="Let another session read all diffs and advise.")
+@click.option(
+    "--judge",
+    metavar="AGENT",
+    default="",
+    shell_complete=complete_agent,
+    help="Let another session read all diffs and advise.",
+)
 @click.pass_obj
 def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judge: str) -> None:
     """Compare the contenders of CONTEST: state, cost, time, changes, result of the check,

@@ -13,6 +13,7 @@ from rametctl.errors import ClientError
 from rametctl.options import (
     Budget,
     budget_option,
+    complete_agent,
     complete_session,
     effort_option,
     env_option,
@@ -72,7 +73,11 @@ class Options(TypedDict):
 @click.option("--fetch", is_flag=True, help="Fetch the base or the existing branch first.")
 @click.option("--initial-commit", is_flag=True, help="If there is no commit yet, create an empty one.")
 @click.option(
-    "--agent", metavar="KIND[:N]", multiple=True, help="Kind of agent (default: claude); several make a contest."
+    "--agent",
+    metavar="KIND[:N]",
+    multiple=True,
+    shell_complete=complete_agent,
+    help="Kind of agent, see: rametctl agents (default: claude); several make a contest.",
 )
 @click.option("-m", "--model", default="", help="Model.")
 @mode_option("Permission mode; see: rametctl help modes.")

@@ -1,9 +1,10 @@
 """Agents that speak the Agent Client Protocol, as data: how each is started, and in what it differs from the others."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rametd.agents.base import Capabilities
+from rametd.config import AgentSettings
 from rametd.domain.models import Mode
 
 
@@ -30,7 +31,11 @@ class Preset:
     install: str = ""  # shell command that installs it
     minimum_version: str = ""
     model_option: str = "model"  # category of the configuration option that sets the model
+    tried: bool = True  # whether it has been run with Ramet, or its documentation says so only
+    faults: tuple[str, ...] = ()  # what a person should know of it
 
+
+READS_SETTINGS = "It reads a repository's own settings for it, whether or not you trust the repository in Ramet."
 
 OPENCODE = Preset(
     name="opencode",
@@ -45,6 +50,134 @@ OPENCODE = Preset(
     untrusted_env={"OPENCODE_DISABLE_PROJECT_CONFIG": "1"},
     login="opencode auth login",
     install="npm install -g opencode-ai",
+    minimum_version="1.18",
+    faults=("It never asks before it calls an MCP tool.",),
 )
 
-PRESETS = (OPENCODE,)
+CODEX = Preset(
+    name="codex",
+    title="Codex",
+    command=("codex-acp",),
+    modes={
+        Mode.DEFAULT: "read-only collaboration_mode=default",
+        Mode.ACCEPT_EDITS: "workspace-write collaboration_mode=default",
+        Mode.PLAN: "read-only collaboration_mode=plan",
+        Mode.AUTO: "agent collaboration_mode=default",
+        Mode.BYPASS: "agent-full-access collaboration_mode=default",
+    },
+    capabilities=Capabilities(tokens=True, images=True),
+    login="codex login",
+    install="npm install -g @openai/codex @agentclientprotocol/codex-acp",
+    minimum_version="2.0",
+    faults=(
+        "In the mode default its sandbox refuses a write without a question, unless the model asks for more rights.",
+        "In the mode acceptEdits it may write in the temporary directory, too.",
+        "A cancelled turn leaves a running shell command behind; it ends with the session's process.",
+    ),
+)
+DROID = Preset(
+    name="droid",
+    title="Factory Droid",
+    command=("droid", "exec", "--output-format", "acp"),
+    modes={Mode.DEFAULT: "normal", Mode.ACCEPT_EDITS: "auto-low", Mode.PLAN: "spec", Mode.BYPASS: "auto-high"},
+    capabilities=Capabilities(images=True),
+    login="droid",
+    install="npm install -g droid",
+    minimum_version="0.215",
+    faults=("It hides MCP tools behind a tool search, and tells neither costs nor tokens.", READS_SETTINGS),
+)
+GEMINI = Preset(
+    name="gemini",
+    title="Gemini CLI",
+    command=("gemini", "--acp"),
+    modes={Mode.DEFAULT: "default", Mode.ACCEPT_EDITS: "autoEdit", Mode.PLAN: "plan", Mode.BYPASS: "yolo"},
+    capabilities=Capabilities(tokens=True, images=True),
+    # It starts a second process of itself, which outlives a kill of the first.
+    env={"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
+    untrusted_env={"GEMINI_CLI_TRUST_WORKSPACE": "false"},
+    login="gemini",
+    install="npm install -g @google/gemini-cli",
+    minimum_version="0.61",
+    faults=(
+        "A conversation that is resumed within the minute in which it began is lost.",
+        "It has Ramet's tools only in a repository that you trust.",
+    ),
+)
+QWEN = Preset(
+    name="qwen",
+    title="Qwen Code",
+    command=("qwen", "--acp"),
+    modes={
+        Mode.DEFAULT: "default",
+        Mode.ACCEPT_EDITS: "auto-edit",
+        Mode.PLAN: "plan",
+        Mode.AUTO: "auto",
+        Mode.BYPASS: "yolo",
+    },
+    capabilities=Capabilities(tokens=True),
+    login="qwen",
+    install="npm install -g @qwen-code/qwen-code",
+    minimum_version="0.24",
+    faults=("It hides MCP tools behind a tool search, and needs Node 22.", READS_SETTINGS),
+)
+PI = Preset(
+    name="pi",
+    title="Pi",
+    command=("pi-acp",),
+    modes={Mode.BYPASS: ""},
+    capabilities=Capabilities(ask=False, set_mode=False, mcp=False),
+    login="pi",
+    install="npm install -g pi-acp @earendil-works/pi-coding-agent",
+    minimum_version="0.0.34",
+    faults=("It never asks, and takes no MCP tools; it needs Node 22.", READS_SETTINGS),
+)
+GOOSE = Preset(
+    name="goose",
+    title="Goose",
+    command=("goose", "acp"),
+    modes={Mode.DEFAULT: "approve", Mode.ACCEPT_EDITS: "approve", Mode.BYPASS: "approve"},
+    env={"GOOSE_MODE": "approve"},
+    login="goose configure",
+    install="see Goose's installation page; it is on no package registry",
+    tried=False,
+    faults=(READS_SETTINGS,),
+)
+COPILOT = Preset(
+    name="copilot",
+    title="GitHub Copilot CLI",
+    command=("copilot", "--acp"),
+    modes={Mode.DEFAULT: "", Mode.ACCEPT_EDITS: "", Mode.BYPASS: ""},
+    login="copilot login",
+    install="npm install -g @github/copilot",
+    tried=False,
+    faults=(READS_SETTINGS,),
+)
+CLAUDE_ACP = Preset(
+    name="claude-acp",
+    title="Claude Code by ACP",
+    command=("claude-agent-acp",),
+    modes={mode: str(mode) for mode in (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN, Mode.AUTO, Mode.BYPASS)},
+    capabilities=Capabilities(cost=True, tokens=True, images=True),
+    login="claude /login",
+    install="npm install -g @agentclientprotocol/claude-agent-acp",
+    minimum_version="0.49",
+    faults=("The agent `claude` does more: it forks, rewinds and steers a conversation.", READS_SETTINGS),
+)
+
+PRESETS = (OPENCODE, CODEX, DROID, GEMINI, QWEN, PI, GOOSE, COPILOT, CLAUDE_ACP)
+
+
+def presets_of(settings: Mapping[str, AgentSettings]) -> tuple[Preset, ...]:
+    """The known agents with what the configuration changes of them, and those that it adds."""
+    known = {preset.name: preset for preset in PRESETS}
+    for name, own in settings.items():
+        base = known.get(name) or Preset(
+            name, name, (), dict.fromkeys((Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.BYPASS), "")
+        )
+        known[name] = replace(
+            base,
+            command=own.command or base.command,
+            env={**base.env, **own.env},
+            modes={**base.modes, **own.modes},
+        )
+    return tuple(known.values())

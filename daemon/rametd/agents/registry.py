@@ -1,8 +1,56 @@
 """Every kind of agent that this configuration has, by the name that sessions store."""
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from rametd.agents.base import AgentKind
 from rametd.agents.claude.kind import Claude
+from rametd.agents.inspection import Inspection, inspect, run
+from rametd.agents.presets import Preset, presets_of
 from rametd.config import Config
+from rametd.domain.errors import AgentUnavailableError, InvalidInputError
+from rametd.domain.models import Mode
+
+CLAUDE = Preset(
+    name="claude",
+    title="Claude Code",
+    command=("claude",),
+    modes={mode: str(mode) for mode in Mode},
+    capabilities=Claude.capabilities,
+    login="claude /login",
+    install='pip install "ramet[daemon]" brings it',
+)
+
+
+def described(config: Config) -> tuple[Preset, ...]:
+    """Every kind of agent as data, the default one first."""
+    return (CLAUDE, *presets_of(config.agents.others))
+
+
+def chosen(config: Config, names: Sequence[str]) -> tuple[Preset, ...]:
+    """The kinds of these names, or all. Raises `InvalidInputError` for a name that there is not."""
+    known = {each.name: each for each in described(config)}
+    if strange := [name for name in names if name not in known]:
+        raise InvalidInputError(f"there is no agent {strange[0]!r}", hint=f"use one of: {', '.join(known)}")
+    return tuple(known[name] for name in names) if names else tuple(known.values())
+
+
+async def inspected(preset: Preset, claude: Claude, environment: Mapping[str, str], *, start: bool) -> Inspection:
+    """What is known of a kind's program; with ``start`` also whether it works and somebody is logged in."""
+    if preset is not CLAUDE:
+        return await inspect(preset, environment, start=start)
+    try:
+        found = Inspection(installed=True, path=str(claude.path), version=(await claude.check()).split()[0])
+    except AgentUnavailableError as error:
+        return Inspection(installed=False, problem=error.message)
+    if not start:
+        return found
+    _, told = await run(found.path, "auth", "status", env={**environment, **claude.variables})
+    try:
+        return replace(found, logged_in=bool(json.loads(told)["loggedIn"]))
+    except (ValueError, KeyError, TypeError):
+        return found
 
 
 def kinds_of(config: Config) -> dict[str, AgentKind]:

@@ -4,23 +4,28 @@ import asyncio
 import json
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 from ramet.v1 import common_pb2, daemon_pb2, daemon_pb2_grpc
 
+from rametd.agents import registry
+from rametd.agents.claude.kind import Claude
+from rametd.agents.presets import Preset
+from rametd.api.context import environment
 from rametd.api.interceptor import CONTRACT_VERSION
 from rametd.api.repo import absolute
 from rametd.config import REPOSITORY_FILE, Effective, Setting, effective, load
 from rametd.domain.models import Tokens
+from rametd.environment import Variables, build
 from rametd.platform.memory import resident_bytes
 from rametd.services import repos
 from rametd.services.contents import SETTINGS_FILE
 from rametd.services.core import Core
 from rametd.services.settings import problem_of, settings_of
-from rametd.services.views import stamp, tokens_message
+from rametd.services.views import MODES, stamp, tokens_message
 from rametd.store import Grouping, Reader, Spent
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -39,6 +44,9 @@ class Facts:
     database: Path
     start_time: float
 
+
+AT_ONCE = 2
+"""Programs that are started at once to be looked at: some take half a gigabyte."""
 
 GROUPINGS = {
     daemon_pb2.COST_GROUPING_SESSION: Grouping.SESSION,
@@ -149,6 +157,45 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
             resident_bytes=await asyncio.to_thread(resident_bytes),
             database_bytes=(await asyncio.to_thread(self._facts.database.stat)).st_size,
         )
+
+    async def ListAgents(
+        self, request: daemon_pb2.ListAgentsRequest, context: Context
+    ) -> daemon_pb2.ListAgentsResponse:
+        core = self._core
+        presets = registry.chosen(core.config, request.names)
+        answer = daemon_pb2.ListAgentsResponse(agents=[kind_message(each) for each in presets])
+        if not (request.inspect or request.start):
+            return answer
+        around = build(core.daemon_environment, Variables(environment.get()), core.config.agents.claude.pass_env)
+        claude = core.kinds["claude"]
+        assert isinstance(claude, Claude)
+        few = asyncio.Semaphore(AT_ONCE)
+
+        async def look(preset: Preset, message: daemon_pb2.KindOfAgent) -> None:
+            async with few:
+                found = await registry.inspected(preset, claude, around, start=request.start)
+            message.installed, message.path, message.problem = found.installed, found.path, found.problem
+            message.version = found.version
+            if found.logged_in is not None:
+                message.logged_in = found.logged_in
+
+        await asyncio.gather(*(look(*each) for each in zip(presets, answer.agents, strict=True)))
+        return answer
+
+
+def kind_message(preset: Preset) -> daemon_pb2.KindOfAgent:
+    return daemon_pb2.KindOfAgent(
+        name=preset.name,
+        title=preset.title,
+        command=preset.command,
+        login_command=preset.login,
+        install_command=preset.install,
+        capabilities=[name for name, able in asdict(preset.capabilities).items() if able],
+        modes=[MODES[mode] for mode in preset.modes],
+        minimum_version=preset.minimum_version,
+        tried=preset.tried,
+        faults=preset.faults,
+    )
 
 
 def by_repo(reader: Reader, spent: list[Spent]) -> list[Spent]:

@@ -79,6 +79,7 @@ def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
         name=request.name,
         base=request.base_ref,
         branch=request.branch,
+        agent=request.agent,
         model=request.model,
         mode=mode_of(request.mode),
         budget_usd=request.budget_usd if request.HasField("budget_usd") else None,

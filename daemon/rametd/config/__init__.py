@@ -16,12 +16,13 @@ from rametd.config.files import (
     items,
     load,
 )
-from rametd.config.kinds import Kind, Setting
+from rametd.config.kinds import AgentSettings, Kind, Setting
 from rametd.config.model import SETTINGS, Budget, Caps, ClaudeSettings, Config
 
 __all__ = [
     "REPOSITORY_FILE",
     "SETTINGS",
+    "AgentSettings",
     "Budget",
     "Caps",
     "ClaudeSettings",

@@ -112,7 +112,7 @@ def effective(config: Config) -> Iterator[Effective]:
     """All settings with value and origin, in order of declaration."""
     for item in SETTINGS:
         value: Any = config
-        for name in item.path.split("."):
+        for name in item.field.split("."):
             value = getattr(value, name)
         if value is not None and item.kind.shown is not None:
             value = item.kind.shown(value)
@@ -165,7 +165,7 @@ def _combine(owner: Source, repository: Source | None, home: Path) -> tuple[Conf
             theirs["run.NAME"] = MappingProxyType({**values["run.NAME"], **theirs["run.NAME"]})
         values |= theirs
     warnings = tuple(str(problem) for problem in problems if not problem.fatal)
-    sections = {item.path: values[item.key] for item in SETTINGS if item.key in values}
+    sections = {item.field: values[item.key] for item in SETTINGS if item.key in values}
     return _build(Config, "", sections, origins=MappingProxyType(origins), warnings=warnings), problems
 
 
@@ -194,7 +194,14 @@ def _read(source: Source, home: Path, *, from_repository: bool) -> tuple[dict[st
     def walk(table: Mapping[str, Any], prefix: str) -> None:
         for name, raw in table.items():
             path = prefix + name
-            if path in by_path:
+            if (
+                path in by_path and path in tables and isinstance(raw, dict)
+            ):  # its own settings, and tables of free names
+                own = {each: value for each, value in raw.items() if f"{path}.{each}" in {*by_path, *tables}}
+                if free := {each: value for each, value in raw.items() if each not in own and isinstance(value, dict)}:
+                    accept(by_path[path], free)
+                walk({each: value for each, value in raw.items() if each not in free}, f"{path}.")
+            elif path in by_path:
                 accept(by_path[path], raw)
             elif path not in tables:
                 near = difflib.get_close_matches(path, [*by_path, *tables], n=1)

@@ -5,12 +5,21 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
+from ramet.environment import NEVER
+
+from rametd.domain.models import Mode
+
 T = TypeVar("T")
+
+AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+KNOWN_AGENTS = ("opencode", "codex", "droid", "gemini", "qwen", "pi", "goose", "copilot", "claude-acp")
+"""Agents of which Ramet knows the command; `[agents.NAME]` need not name it."""
 
 
 class RefusedError(ValueError):
@@ -32,6 +41,7 @@ class Setting:
     """One setting: the single source for reading, checking, showing and documenting it."""
 
     key: str  # dotted; a table of free names ends in ".NAME"
+    field: str  # dotted path of the value in `Config`
     kind: Kind[Any]
     default: Any
     meaning: str
@@ -54,8 +64,9 @@ def declared(section: type, prefix: str = "") -> Iterator[Setting]:
     """Settings of a configuration dataclass and its sections, in order."""
     for item in fields(section):
         if "kind" in item.metadata:
-            names = ".NAME" if item.metadata["kind"] is NAMED_COMMANDS else ""
-            yield Setting(key=f"{prefix}{item.name}{names}", **item.metadata)
+            path = prefix + item.name
+            keys = {NAMED_COMMANDS: f"{path}.NAME", NAMED_AGENTS: f"{prefix}NAME"}
+            yield Setting(key=keys.get(item.metadata["kind"], path), field=path, **item.metadata)
         elif is_dataclass(item.type):
             yield from declared(cast("type", item.type), f"{prefix}{item.name}.")
 
@@ -201,6 +212,65 @@ def _named_commands(value: object) -> Mapping[str, str]:
     return MappingProxyType({name: _command(command) for name, command in value.items()})
 
 
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What the owner says of an agent of the Agent Client Protocol; None and empty leave a known agent's own."""
+
+    command: tuple[str, ...] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    modes: Mapping[Mode, str] = field(default_factory=dict)
+
+
+def _named_agents(value: object) -> Mapping[str, AgentSettings]:
+    if not isinstance(value, dict):
+        raise ValueError
+    return MappingProxyType({name: _agent(name, table) for name, table in value.items()})
+
+
+def _agent(name: str, table: object) -> AgentSettings:
+    """Raises `RefusedError`, which names the agent and the key."""
+    if not AGENT_NAME.fullmatch(name):
+        raise RefusedError(f"an agent's name is made of small letters, digits and -, not {name!r}")
+    if not isinstance(table, dict):
+        raise RefusedError(f"agents.{name}: there is no such setting, and an agent is a table: [agents.{name}]")
+    if more := sorted(table.keys() - {"command", "env", "modes"}):
+        raise RefusedError(f"agents.{name}: an agent has command, env and modes, not {more[0]}")
+    if "command" not in table and name not in KNOWN_AGENTS:
+        known = ", ".join(KNOWN_AGENTS)
+        raise RefusedError(f"agents.{name}: command is missing; without one it must be one of {known}")
+    try:
+        command = _argv(table["command"]) if "command" in table else None
+    except ValueError:
+        raise RefusedError(f"agents.{name}.command: expected {ARGV.accepts}") from None
+    env, modes = table.get("env", {}), table.get("modes", {})
+    if not isinstance(env, dict) or not all(isinstance(text, str) and "\0" not in text for text in env.values()):
+        raise RefusedError(f"agents.{name}.env: expected a table of texts, each under the name of a variable")
+    for variable in env:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+            raise RefusedError(f"agents.{name}.env: {variable!r} is not the name of a variable")
+        if any(fnmatchcase(variable, never) for never in NEVER):
+            raise RefusedError(f"agents.{name}.env: {variable} is never passed on: it belongs to another process")
+    if not isinstance(modes, dict) or not all(isinstance(text, str) for text in modes.values()):
+        raise RefusedError(f"agents.{name}.modes: expected a table of texts, each under the name of a permission mode")
+    if strange := sorted(modes.keys() - set(Mode)):
+        raise RefusedError(f"agents.{name}.modes: {strange[0]} is not a permission mode; those are {', '.join(Mode)}")
+    return AgentSettings(
+        command, MappingProxyType(dict(env)), MappingProxyType({Mode(mode): text for mode, text in modes.items()})
+    )
+
+
+def _agents_shown(agents: Mapping[str, AgentSettings]) -> dict[str, dict[str, object]]:
+    """Without the values of variables, which may be keys."""
+    return {
+        name: {
+            **({"command": agent.command} if agent.command else {}),
+            **({"env": dict.fromkeys(agent.env, "…")} if agent.env else {}),
+            **({"modes": {str(mode): text for mode, text in agent.modes.items()}} if agent.modes else {}),
+        }
+        for name, agent in agents.items()
+    }
+
+
 def _inside(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError
@@ -249,3 +319,4 @@ PATTERNS_INSIDE = Kind("a list of paths or globs inside the repository, none of 
 URL = Kind("a URL that begins with https:// or http://, without a password", _url, shown=_url_shown)
 SECRET = Kind("a text without blanks", string(r"[!-~]+", "").parse, shown=lambda value: "…")
 ARGV = Kind("a program and its arguments, as a list of strings", _argv)
+NAMED_AGENTS = Kind("a table of agents, each with command, env and modes", _named_agents, shown=_agents_shown)

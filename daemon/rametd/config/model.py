@@ -17,12 +17,14 @@ from rametd.config.kinds import (
     DURATION,
     DURATION_OR_NEVER,
     MONEY,
+    NAMED_AGENTS,
     NAMED_COMMANDS,
     PATH,
     PATTERNS_INSIDE,
     SECRET,
     SIZE,
     URL,
+    AgentSettings,
     Kind,
     RefusedError,
     Setting,
@@ -100,6 +102,11 @@ class ClaudeSettings:
 @dataclass(frozen=True, slots=True)
 class Agents:
     claude: ClaudeSettings = field(default_factory=ClaudeSettings)
+    others: Mapping[str, AgentSettings] = setting(
+        NAMED_AGENTS,
+        MappingProxyType({}),
+        "Agents of the Agent Client Protocol, [agents.NAME]: command, env and modes of another one, or changes to one that Ramet knows.",
+    )
     sleep_after: float = setting(
         DURATION_OR_NEVER, 600.0, "How long an agent may be idle before Ramet ends its process until the next prompt."
     )

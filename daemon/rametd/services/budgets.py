@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from rametd.agents.base import AgentKind, require
 from rametd.config import Budget
 from rametd.domain.models import Session
 from rametd.domain.text import dollars, tokens
@@ -123,6 +124,26 @@ def raise_of(session: Session) -> str:
 def exceeded(reader: Reader, session: Session, budget: Budget, *, running: Running = NOTHING) -> Spending | None:
     """The first reached limit, or None."""
     return next((each for each in spendings(reader, session, budget, running=running) if each.exceeded), None)
+
+
+def check_kind(kind: AgentKind, *, in_dollars: bool, in_tokens: bool) -> None:
+    """Raises `AgentUnableError` for a limit that cannot hold, since the agent does not say what counts."""
+    if in_dollars:
+        instead = "limit tokens instead: --budget 2Mtok" if kind.capabilities.tokens else "leave the budget out"
+        require(kind, "cost", hint=instead)
+    if in_tokens:
+        instead = "limit dollars instead: --budget 5" if kind.capabilities.cost else "leave the budget out"
+        require(kind, "tokens", hint=instead)
+
+
+def check_child(reader: Reader, kind: AgentKind, parent: Session) -> None:
+    """Raises `AgentUnableError` for a child whose spending its family's limits could not see."""
+    holders = (parent, *ancestors(reader, parent))
+    check_kind(
+        kind,
+        in_dollars=any(each.budget_usd is not None for each in holders),
+        in_tokens=any(each.budget_tokens is not None for each in holders),
+    )
 
 
 def left(reader: Reader, session: Session) -> float | None:

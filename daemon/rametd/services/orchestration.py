@@ -37,6 +37,7 @@ class Spawn:
     prompt: str
     name: str = ""
     base: str = ""
+    agent: str = ""
     model: str = ""
     mode: Mode | None = None
     budget_usd: float | None = None
@@ -64,6 +65,7 @@ class Orchestration:
             # Check here, to refuse early, and again in the unit of work that stores the row.
             family.check_caps(reader, parent, core.config.caps)
             family.check_rate(reader, parent, core.config.caps, core.clock())
+            budgets.check_child(reader, core.kind(spawn.agent or parent.agent), parent)
             left = budgets.left(reader, parent)
             return parent, family.inherit(
                 parent, mode=spawn.mode, budget_usd=spawn.budget_usd, left=left, owns=spawn.owns
@@ -84,8 +86,8 @@ class Orchestration:
                 name=spawn.name,
                 branch=spawn.branch,
                 base_ref=spawn.base,
-                agent=parent.agent,
-                model=spawn.model or parent.model,
+                agent=spawn.agent or parent.agent,
+                model=spawn.model or (parent.model if spawn.agent in {"", parent.agent} else ""),
                 mode=inherited.mode,
                 budget_usd=inherited.budget_usd,
                 budget_tokens=spawn.budget_tokens,

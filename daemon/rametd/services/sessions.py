@@ -223,6 +223,7 @@ class Sessions:
         for capability, wanted in (("set_model", changes.model), ("effort", changes.effort)):
             if wanted:
                 require(kind, capability)
+        budgets.check_kind(kind, in_dollars=bool(changes.budget_usd), in_tokens=bool(changes.budget_tokens))
         check_model(changes.model or "")
         check_effort(changes.effort or "")
         check_budget(changes.budget_usd or None)

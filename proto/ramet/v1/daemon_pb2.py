@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from ramet.v1 import common_pb2 as ramet_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ramet/v1/daemon.proto\x12\x08ramet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15ramet/v1/common.proto\"\x10\n\x0eGetInfoRequest\"\xb3\x02\n\x0fGetInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x18\n\x10\x63ontract_version\x18\x02 \x01(\r\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12 \n\x06\x63ursor\x18\x04 \x01(\x0b\x32\x10.ramet.v1.Cursor\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12\x0e\n\x06socket\x18\x06 \x01(\t\x12\x11\n\tstate_dir\x18\x07 \x01(\t\x12\x0f\n\x07serving\x18\x08 \x01(\x08\x12.\n\nstart_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63\x61pabilities\x18\n \x03(\t\x12\x10\n\x08log_file\x18\x0c \x01(\t\x12\x11\n\tread_only\x18\r \x01(\x08\x12\x12\n\nquarantine\x18\x0e \x01(\t\"\x11\n\x0fShutdownRequest\"5\n\x10ShutdownResponse\x12\x0b\n\x03pid\x18\x01 \x01(\x03\x12\x14\n\x0c\x61gents_alive\x18\x02 \x01(\r\"%\n\x10GetConfigRequest\x12\x11\n\trepo_path\x18\x01 \x01(\t\"\xa8\x01\n\x11GetConfigResponse\x12#\n\x08settings\x18\x01 \x03(\x0b\x32\x11.ramet.v1.Setting\x12\x12\n\nowner_file\x18\x02 \x01(\t\x12\x11\n\trepo_file\x18\x03 \x01(\t\x12#\n\x08withheld\x18\x04 \x03(\x0b\x32\x11.ramet.v1.Setting\x12\x14\n\x0crepo_problem\x18\x05 \x01(\t\x12\x0c\n\x04repo\x18\x06 \x01(\t\"]\n\x07Setting\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\nvalue_json\x18\x02 \x01(\t\x12\x0e\n\x06origin\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\x0c\n\x04unit\x18\x05 \x01(\t\"\x16\n\x14GetStatisticsRequest\"\x88\x02\n\x15GetStatisticsResponse\x12?\n\x08sessions\x18\x01 \x03(\x0b\x32-.ramet.v1.GetStatisticsResponse.SessionsEntry\x12\x14\n\x0c\x61gents_alive\x18\x02 \x01(\r\x12\x0e\n\x06\x65vents\x18\x03 \x01(\x04\x12\x15\n\ropen_requests\x18\x04 \x01(\r\x12\x10\n\x08\x63ost_usd\x18\x05 \x01(\x01\x12\x16\n\x0eresident_bytes\x18\x06 \x01(\x04\x12\x16\n\x0e\x64\x61tabase_bytes\x18\x07 \x01(\x04\x1a/\n\rSessionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\";\n\x0fGetCostsRequest\x12(\n\x08grouping\x18\x01 \x01(\x0e\x32\x16.ramet.v1.CostGrouping\"V\n\x10GetCostsResponse\x12\x1d\n\x05\x63osts\x18\x01 \x03(\x0b\x32\x0e.ramet.v1.Cost\x12\x11\n\ttotal_usd\x18\x02 \x01(\x01\x12\x10\n\x08unpriced\x18\x03 \x01(\x08\"k\n\x04\x43ost\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x15\n\x08\x63ost_usd\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12 \n\x06tokens\x18\x03 \x01(\x0b\x32\x10.ramet.v1.Tokens\x12\x10\n\x08unpriced\x18\x04 \x01(\x08\x42\x0b\n\t_cost_usd*\x90\x01\n\x0c\x43ostGrouping\x12\x1d\n\x19\x43OST_GROUPING_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43OST_GROUPING_SESSION\x10\x01\x12\x15\n\x11\x43OST_GROUPING_DAY\x10\x02\x12\x17\n\x13\x43OST_GROUPING_MODEL\x10\x03\x12\x16\n\x12\x43OST_GROUPING_REPO\x10\x04\x32\xed\x02\n\rDaemonService\x12>\n\x07GetInfo\x12\x18.ramet.v1.GetInfoRequest\x1a\x19.ramet.v1.GetInfoResponse\x12\x41\n\x08Shutdown\x12\x19.ramet.v1.ShutdownRequest\x1a\x1a.ramet.v1.ShutdownResponse\x12\x44\n\tGetConfig\x12\x1a.ramet.v1.GetConfigRequest\x1a\x1b.ramet.v1.GetConfigResponse\x12P\n\rGetStatistics\x12\x1e.ramet.v1.GetStatisticsRequest\x1a\x1f.ramet.v1.GetStatisticsResponse\x12\x41\n\x08GetCosts\x12\x19.ramet.v1.GetCostsRequest\x1a\x1a.ramet.v1.GetCostsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ramet/v1/daemon.proto\x12\x08ramet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15ramet/v1/common.proto\"B\n\x11ListAgentsRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x0f\n\x07inspect\x18\x02 \x01(\x08\x12\r\n\x05start\x18\x03 \x01(\x08\";\n\x12ListAgentsResponse\x12%\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x15.ramet.v1.KindOfAgent\"\xcb\x02\n\x0bKindOfAgent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x03 \x03(\t\x12\x11\n\tinstalled\x18\x04 \x01(\x08\x12\x0c\n\x04path\x18\x05 \x01(\t\x12\x0f\n\x07version\x18\x06 \x01(\t\x12\x16\n\tlogged_in\x18\x07 \x01(\x08H\x00\x88\x01\x01\x12\x0f\n\x07problem\x18\x08 \x01(\t\x12\x15\n\rlogin_command\x18\t \x01(\t\x12\x17\n\x0finstall_command\x18\n \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x0b \x03(\t\x12\'\n\x05modes\x18\x0c \x03(\x0e\x32\x18.ramet.v1.PermissionMode\x12\x17\n\x0fminimum_version\x18\r \x01(\t\x12\r\n\x05tried\x18\x0e \x01(\x08\x12\x0e\n\x06\x66\x61ults\x18\x0f \x03(\tB\x0c\n\n_logged_in\"\x10\n\x0eGetInfoRequest\"\xb3\x02\n\x0fGetInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x18\n\x10\x63ontract_version\x18\x02 \x01(\r\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12 \n\x06\x63ursor\x18\x04 \x01(\x0b\x32\x10.ramet.v1.Cursor\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12\x0e\n\x06socket\x18\x06 \x01(\t\x12\x11\n\tstate_dir\x18\x07 \x01(\t\x12\x0f\n\x07serving\x18\x08 \x01(\x08\x12.\n\nstart_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63\x61pabilities\x18\n \x03(\t\x12\x10\n\x08log_file\x18\x0c \x01(\t\x12\x11\n\tread_only\x18\r \x01(\x08\x12\x12\n\nquarantine\x18\x0e \x01(\t\"\x11\n\x0fShutdownRequest\"5\n\x10ShutdownResponse\x12\x0b\n\x03pid\x18\x01 \x01(\x03\x12\x14\n\x0c\x61gents_alive\x18\x02 \x01(\r\"%\n\x10GetConfigRequest\x12\x11\n\trepo_path\x18\x01 \x01(\t\"\xa8\x01\n\x11GetConfigResponse\x12#\n\x08settings\x18\x01 \x03(\x0b\x32\x11.ramet.v1.Setting\x12\x12\n\nowner_file\x18\x02 \x01(\t\x12\x11\n\trepo_file\x18\x03 \x01(\t\x12#\n\x08withheld\x18\x04 \x03(\x0b\x32\x11.ramet.v1.Setting\x12\x14\n\x0crepo_problem\x18\x05 \x01(\t\x12\x0c\n\x04repo\x18\x06 \x01(\t\"]\n\x07Setting\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\nvalue_json\x18\x02 \x01(\t\x12\x0e\n\x06origin\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\x0c\n\x04unit\x18\x05 \x01(\t\"\x16\n\x14GetStatisticsRequest\"\x88\x02\n\x15GetStatisticsResponse\x12?\n\x08sessions\x18\x01 \x03(\x0b\x32-.ramet.v1.GetStatisticsResponse.SessionsEntry\x12\x14\n\x0c\x61gents_alive\x18\x02 \x01(\r\x12\x0e\n\x06\x65vents\x18\x03 \x01(\x04\x12\x15\n\ropen_requests\x18\x04 \x01(\r\x12\x10\n\x08\x63ost_usd\x18\x05 \x01(\x01\x12\x16\n\x0eresident_bytes\x18\x06 \x01(\x04\x12\x16\n\x0e\x64\x61tabase_bytes\x18\x07 \x01(\x04\x1a/\n\rSessionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\";\n\x0fGetCostsRequest\x12(\n\x08grouping\x18\x01 \x01(\x0e\x32\x16.ramet.v1.CostGrouping\"V\n\x10GetCostsResponse\x12\x1d\n\x05\x63osts\x18\x01 \x03(\x0b\x32\x0e.ramet.v1.Cost\x12\x11\n\ttotal_usd\x18\x02 \x01(\x01\x12\x10\n\x08unpriced\x18\x03 \x01(\x08\"k\n\x04\x43ost\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x15\n\x08\x63ost_usd\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12 \n\x06tokens\x18\x03 \x01(\x0b\x32\x10.ramet.v1.Tokens\x12\x10\n\x08unpriced\x18\x04 \x01(\x08\x42\x0b\n\t_cost_usd*\x90\x01\n\x0c\x43ostGrouping\x12\x1d\n\x19\x43OST_GROUPING_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43OST_GROUPING_SESSION\x10\x01\x12\x15\n\x11\x43OST_GROUPING_DAY\x10\x02\x12\x17\n\x13\x43OST_GROUPING_MODEL\x10\x03\x12\x16\n\x12\x43OST_GROUPING_REPO\x10\x04\x32\xb6\x03\n\rDaemonService\x12>\n\x07GetInfo\x12\x18.ramet.v1.GetInfoRequest\x1a\x19.ramet.v1.GetInfoResponse\x12\x41\n\x08Shutdown\x12\x19.ramet.v1.ShutdownRequest\x1a\x1a.ramet.v1.ShutdownResponse\x12\x44\n\tGetConfig\x12\x1a.ramet.v1.GetConfigRequest\x1a\x1b.ramet.v1.GetConfigResponse\x12P\n\rGetStatistics\x12\x1e.ramet.v1.GetStatisticsRequest\x1a\x1f.ramet.v1.GetStatisticsResponse\x12\x41\n\x08GetCosts\x12\x19.ramet.v1.GetCostsRequest\x1a\x1a.ramet.v1.GetCostsResponse\x12G\n\nListAgents\x12\x1b.ramet.v1.ListAgentsRequest\x1a\x1c.ramet.v1.ListAgentsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,34 +35,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GETSTATISTICSRESPONSE_SESSIONSENTRY']._loaded_options = None
   _globals['_GETSTATISTICSRESPONSE_SESSIONSENTRY']._serialized_options = b'8\001'
-  _globals['_COSTGROUPING']._serialized_start=1348
-  _globals['_COSTGROUPING']._serialized_end=1492
-  _globals['_GETINFOREQUEST']._serialized_start=91
-  _globals['_GETINFOREQUEST']._serialized_end=107
-  _globals['_GETINFORESPONSE']._serialized_start=110
-  _globals['_GETINFORESPONSE']._serialized_end=417
-  _globals['_SHUTDOWNREQUEST']._serialized_start=419
-  _globals['_SHUTDOWNREQUEST']._serialized_end=436
-  _globals['_SHUTDOWNRESPONSE']._serialized_start=438
-  _globals['_SHUTDOWNRESPONSE']._serialized_end=491
-  _globals['_GETCONFIGREQUEST']._serialized_start=493
-  _globals['_GETCONFIGREQUEST']._serialized_end=530
-  _globals['_GETCONFIGRESPONSE']._serialized_start=533
-  _globals['_GETCONFIGRESPONSE']._serialized_end=701
-  _globals['_SETTING']._serialized_start=703
-  _globals['_SETTING']._serialized_end=796
-  _globals['_GETSTATISTICSREQUEST']._serialized_start=798
-  _globals['_GETSTATISTICSREQUEST']._serialized_end=820
-  _globals['_GETSTATISTICSRESPONSE']._serialized_start=823
-  _globals['_GETSTATISTICSRESPONSE']._serialized_end=1087
-  _globals['_GETSTATISTICSRESPONSE_SESSIONSENTRY']._serialized_start=1040
-  _globals['_GETSTATISTICSRESPONSE_SESSIONSENTRY']._serialized_end=1087
-  _globals['_GETCOSTSREQUEST']._serialized_start=1089
-  _globals['_GETCOSTSREQUEST']._serialized_end=1148
-  _globals['_GETCOSTSRESPONSE']._serialized_start=1150
-  _globals['_GETCOSTSRESPONSE']._serialized_end=1236
-  _globals['_COST']._serialized_start=1238
-  _globals['_COST']._serialized_end=1345
-  _globals['_DAEMONSERVICE']._serialized_start=1495
-  _globals['_DAEMONSERVICE']._serialized_end=1860
+  _globals['_COSTGROUPING']._serialized_start=1811
+  _globals['_COSTGROUPING']._serialized_end=1955
+  _globals['_LISTAGENTSREQUEST']._serialized_start=91
+  _globals['_LISTAGENTSREQUEST']._serialized_end=157
+  _globals['_LISTAGENTSRESPONSE']._serialized_start=159
+  _globals['_LISTAGENTSRESPONSE']._serialized_end=218
+  _globals['_KINDOFAGENT']._serialized_start=221
+  _globals['_KINDOFAGENT']._serialized_end=552
+  _globals['_GETINFOREQUEST']._serialized_start=554
+  _globals['_GETINFOREQUEST']._serialized_end=570
+  _globals['_GETINFORESPONSE']._serialized_start=573
+  _globals['_GETINFORESPONSE']._serialized_end=880
+  _globals['_SHUTDOWNREQUEST']._serialized_start=882
+  _globals['_SHUTDOWNREQUEST']._serialized_end=899
+  _globals['_SHUTDOWNRESPONSE']._serialized_start=901
+  _globals['_SHUTDOWNRESPONSE']._serialized_end=954
+  _globals['_GETCONFIGREQUEST']._serialized_start=956
+  _globals['_GETCONFIGREQUEST']._serialized_end=993
+  _globals['_GETCONFIGRESPONSE']._serialized_start=996
+  _globals['_GETCONFIGRESPONSE']._serialized_end=1164
+  _globals['_SETTING']._serialized_start=1166
+  _globals['_SETTING']._serialized_end=1259
+  _globals['_GETSTATISTICSREQUEST']._serialized_start=1261
+  _globals['_GETSTATISTICSREQUEST']._serialized_end=1283
+  _globals['_GETSTATISTICSRESPONSE']._serialized_start=1286
+  _globals['_GETSTATISTICSRESPONSE']._serialized_end=1550
+  _globals['_GETSTATISTICSRESPONSE_SESSIONSENTRY']._serialized_start=1503
+  _globals['_GETSTATISTICSRESPONSE_SESSIONSENTRY']._serialized_end=1550
+  _globals['_GETCOSTSREQUEST']._serialized_start=1552
+  _globals['_GETCOSTSREQUEST']._serialized_end=1611
+  _globals['_GETCOSTSRESPONSE']._serialized_start=1613
+  _globals['_GETCOSTSRESPONSE']._serialized_end=1699
+  _globals['_COST']._serialized_start=1701
+  _globals['_COST']._serialized_end=1808
+  _globals['_DAEMONSERVICE']._serialized_start=1958
+  _globals['_DAEMONSERVICE']._serialized_end=2396
 # @@protoc_insertion_point(module_scope)

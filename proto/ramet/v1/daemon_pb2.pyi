@@ -54,6 +54,150 @@ COST_GROUPING_REPO: CostGrouping.ValueType  # 4
 Global___CostGrouping: _TypeAlias = CostGrouping  # noqa: Y015
 
 @_typing.final
+class ListAgentsRequest(_message.Message):
+    """ListAgentsRequest names kinds of agents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    INSPECT_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    inspect: _builtins.bool
+    """Look for the program of each, and ask for its version."""
+    start: _builtins.bool
+    """Start each program too, and open a conversation in an empty directory, to see whether it works and is logged in."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names; empty means all."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        inspect: _builtins.bool = ...,
+        start: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inspect", b"inspect", "names", b"names", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAgentsRequest: _TypeAlias = ListAgentsRequest  # noqa: Y015
+
+@_typing.final
+class ListAgentsResponse(_message.Message):
+    """ListAgentsResponse lists kinds of agents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___KindOfAgent]:
+        """The kinds, in a fixed order."""
+
+    def __init__(
+        self,
+        *,
+        agents: _abc.Iterable[Global___KindOfAgent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAgentsResponse: _TypeAlias = ListAgentsResponse  # noqa: Y015
+
+@_typing.final
+class KindOfAgent(_message.Message):
+    """KindOfAgent is a kind of agent and what is known of its program."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
+    INSTALLED_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    LOGGED_IN_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    LOGIN_COMMAND_FIELD_NUMBER: _builtins.int
+    INSTALL_COMMAND_FIELD_NUMBER: _builtins.int
+    CAPABILITIES_FIELD_NUMBER: _builtins.int
+    MODES_FIELD_NUMBER: _builtins.int
+    MINIMUM_VERSION_FIELD_NUMBER: _builtins.int
+    TRIED_FIELD_NUMBER: _builtins.int
+    FAULTS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name, as `agent` takes it elsewhere."""
+    title: _builtins.str
+    """Name for people."""
+    installed: _builtins.bool
+    """Whether the program was found."""
+    path: _builtins.str
+    """Path of the program."""
+    version: _builtins.str
+    """Release of the program."""
+    logged_in: _builtins.bool
+    """Whether somebody is logged in; unset where that is not known."""
+    problem: _builtins.str
+    """Why it cannot be used, or empty."""
+    login_command: _builtins.str
+    """Shell command that logs in."""
+    install_command: _builtins.str
+    """Shell command that installs it."""
+    minimum_version: _builtins.str
+    """Oldest release that Ramet works with, or empty."""
+    tried: _builtins.bool
+    """Whether it has been run with Ramet; else only its documentation says that it works."""
+    @_builtins.property
+    def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Program and arguments."""
+
+    @_builtins.property
+    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What it can do: "ask", "resume", "fork", "cost", "tokens", "mcp" and others."""
+
+    @_builtins.property
+    def modes(self) -> _containers.RepeatedScalarFieldContainer[_common_pb2.PermissionMode.ValueType]:
+        """Permission modes in which it can run."""
+
+    @_builtins.property
+    def faults(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What a person should know of it."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        title: _builtins.str = ...,
+        command: _abc.Iterable[_builtins.str] | None = ...,
+        installed: _builtins.bool = ...,
+        path: _builtins.str = ...,
+        version: _builtins.str = ...,
+        logged_in: _builtins.bool | None = ...,
+        problem: _builtins.str = ...,
+        login_command: _builtins.str = ...,
+        install_command: _builtins.str = ...,
+        capabilities: _abc.Iterable[_builtins.str] | None = ...,
+        modes: _abc.Iterable[_common_pb2.PermissionMode.ValueType] | None = ...,
+        minimum_version: _builtins.str = ...,
+        tried: _builtins.bool = ...,
+        faults: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_logged_in", b"_logged_in", "logged_in", b"logged_in"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logged_in", b"_logged_in", "capabilities", b"capabilities", "command", b"command", "faults", b"faults", "install_command", b"install_command", "installed", b"installed", "logged_in", b"logged_in", "login_command", b"login_command", "minimum_version", b"minimum_version", "modes", b"modes", "name", b"name", "path", b"path", "problem", b"problem", "title", b"title", "tried", b"tried", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__logged_in: _TypeAlias = _typing.Literal["logged_in"]  # noqa: Y015
+    _WhichOneofArgType__logged_in: _TypeAlias = _typing.Literal["_logged_in", b"_logged_in"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__logged_in) -> _WhichOneofReturnType__logged_in | None: ...
+
+Global___KindOfAgent: _TypeAlias = KindOfAgent  # noqa: Y015
+
+@_typing.final
 class GetInfoRequest(_message.Message):
     """GetInfoRequest has no fields."""
 

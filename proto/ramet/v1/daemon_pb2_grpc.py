@@ -60,6 +60,11 @@ class DaemonServiceStub:
                 request_serializer=ramet_dot_v1_dot_daemon__pb2.GetCostsRequest.SerializeToString,
                 response_deserializer=ramet_dot_v1_dot_daemon__pb2.GetCostsResponse.FromString,
                 _registered_method=True)
+        self.ListAgents = channel.unary_unary(
+                '/ramet.v1.DaemonService/ListAgents',
+                request_serializer=ramet_dot_v1_dot_daemon__pb2.ListAgentsRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_daemon__pb2.ListAgentsResponse.FromString,
+                _registered_method=True)
 
 
 class DaemonServiceServicer:
@@ -101,6 +106,13 @@ class DaemonServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAgents(self, request, context):
+        """ListAgents lists the kinds of agents: what each can do and, where asked for, whether it is installed and logged in.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DaemonServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -128,6 +140,11 @@ def add_DaemonServiceServicer_to_server(servicer, server):
                     servicer.GetCosts,
                     request_deserializer=ramet_dot_v1_dot_daemon__pb2.GetCostsRequest.FromString,
                     response_serializer=ramet_dot_v1_dot_daemon__pb2.GetCostsResponse.SerializeToString,
+            ),
+            'ListAgents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAgents,
+                    request_deserializer=ramet_dot_v1_dot_daemon__pb2.ListAgentsRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_daemon__pb2.ListAgentsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -266,6 +283,33 @@ class DaemonService:
             '/ramet.v1.DaemonService/GetCosts',
             ramet_dot_v1_dot_daemon__pb2.GetCostsRequest.SerializeToString,
             ramet_dot_v1_dot_daemon__pb2.GetCostsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAgents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.DaemonService/ListAgents',
+            ramet_dot_v1_dot_daemon__pb2.ListAgentsRequest.SerializeToString,
+            ramet_dot_v1_dot_daemon__pb2.ListAgentsResponse.FromString,
             options,
             channel_credentials,
             insecure,

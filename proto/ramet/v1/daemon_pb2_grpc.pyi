@@ -43,6 +43,8 @@ class DaemonServiceStub:
     """GetStatistics counts what the daemon holds."""
     GetCosts: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.GetCostsRequest, _daemon_pb2.GetCostsResponse]
     """GetCosts sums what was spent, by session, day, model or repository."""
+    ListAgents: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.ListAgentsRequest, _daemon_pb2.ListAgentsResponse]
+    """ListAgents lists the kinds of agents: what each can do and, where asked for, whether it is installed and logged in."""
 
 @_typing.type_check_only
 class DaemonServiceAsyncStub(DaemonServiceStub):
@@ -59,6 +61,8 @@ class DaemonServiceAsyncStub(DaemonServiceStub):
     """GetStatistics counts what the daemon holds."""
     GetCosts: _aio.UnaryUnaryMultiCallable[_daemon_pb2.GetCostsRequest, _daemon_pb2.GetCostsResponse]  # type: ignore[assignment]
     """GetCosts sums what was spent, by session, day, model or repository."""
+    ListAgents: _aio.UnaryUnaryMultiCallable[_daemon_pb2.ListAgentsRequest, _daemon_pb2.ListAgentsResponse]  # type: ignore[assignment]
+    """ListAgents lists the kinds of agents: what each can do and, where asked for, whether it is installed and logged in."""
 
 class DaemonServiceServicer(metaclass=_abc_1.ABCMeta):
     """DaemonService is about the daemon itself."""
@@ -102,5 +106,13 @@ class DaemonServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_daemon_pb2.GetCostsResponse, _abc.Awaitable[_daemon_pb2.GetCostsResponse]]:
         """GetCosts sums what was spent, by session, day, model or repository."""
+
+    @_abc_1.abstractmethod
+    def ListAgents(
+        self,
+        request: _daemon_pb2.ListAgentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_daemon_pb2.ListAgentsResponse, _abc.Awaitable[_daemon_pb2.ListAgentsResponse]]:
+        """ListAgents lists the kinds of agents: what each can do and, where asked for, whether it is installed and logged in."""
 
 def add_DaemonServiceServicer_to_server(servicer: DaemonServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

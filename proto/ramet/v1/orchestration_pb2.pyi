@@ -62,6 +62,7 @@ class SpawnSessionRequest(_message.Message):
     BASE_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
     BUDGET_USD_FIELD_NUMBER: _builtins.int
     OWNS_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
@@ -78,6 +79,8 @@ class SpawnSessionRequest(_message.Message):
     """Model."""
     mode: _builtins.str
     """Mode; never looser than the parent's."""
+    agent: _builtins.str
+    """Kind of agent; the parent's when empty."""
     budget_usd: _builtins.float
     """Limit in dollars; never more than what is left of the parent's."""
     notify: _builtins.bool
@@ -102,6 +105,7 @@ class SpawnSessionRequest(_message.Message):
         base: _builtins.str = ...,
         model: _builtins.str = ...,
         mode: _builtins.str = ...,
+        agent: _builtins.str = ...,
         budget_usd: _builtins.float = ...,
         owns: _abc.Iterable[_builtins.str] | None = ...,
         after: _abc.Iterable[_builtins.str] | None = ...,
@@ -111,7 +115,7 @@ class SpawnSessionRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "base", b"base", "budget_usd", b"budget_usd", "mode", b"mode", "model", b"model", "name", b"name", "notify", b"notify", "owns", b"owns", "path", b"path", "prompt", b"prompt", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "agent", b"agent", "base", b"base", "budget_usd", b"budget_usd", "mode", b"mode", "model", b"model", "name", b"name", "notify", b"notify", "owns", b"owns", "path", b"path", "prompt", b"prompt", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

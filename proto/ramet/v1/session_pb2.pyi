@@ -1652,6 +1652,7 @@ class ForkSessionRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     BRANCH_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """Which session."""
     prompt: _builtins.str
@@ -1664,6 +1665,8 @@ class ForkSessionRequest(_message.Message):
     """Branch to make; made from the name when empty."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
+    agent: _builtins.str
+    """Kind of agent, if it is to be another: it gets the conversation so far as a summary."""
     def __init__(
         self,
         *,
@@ -1673,10 +1676,11 @@ class ForkSessionRequest(_message.Message):
         name: _builtins.str = ...,
         branch: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        agent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "checkpoint", b"checkpoint", "name", b"name", "prompt", b"prompt", "request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "branch", b"branch", "checkpoint", b"checkpoint", "name", b"name", "prompt", b"prompt", "request_id", b"request_id", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

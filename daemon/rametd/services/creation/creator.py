@@ -21,7 +21,7 @@ from rametd.domain.spares import Spare
 from rametd.domain.states import State
 from rametd.environment import build
 from rametd.git import Base, check_branch_name, slug
-from rametd.services import ports, repos
+from rametd.services import budgets, ports, repos
 from rametd.services.checks import check_budget, check_effort, check_model, check_prompt, check_token_budget
 from rametd.services.core import Core
 from rametd.services.creation.building import Builder, SpareLostError, begin, insert, operation_of
@@ -134,6 +134,7 @@ class Creator:
         kind = core.kind(new.agent)
         if new.effort:
             require(kind, "effort")
+        budgets.check_kind(kind, in_dollars=new.budget_usd is not None, in_tokens=new.budget_tokens is not None)
         await kind.check()
         info = await core.git.discover(new.adopt or new.path)
         repo = await core.store.read(lambda reader: repos.known_or_new(core, reader, info))
@@ -202,7 +203,8 @@ class Creator:
                 f"another session is being created in {start.worktree}", hint="see it with `rametctl ls`"
             )
         now = core.clock()
-        model, effort = core.kind(new.agent).defaults(config)
+        kind = core.kind(new.agent)
+        model, effort = kind.defaults(config)
         return Session(
             id=session_id,
             repo_id=repo.id,
@@ -225,7 +227,7 @@ class Creator:
             worktree_ready=True,
             interrupted=False,
             turns=0,
-            cost_usd=0.0,
+            cost_usd=0.0 if kind.capabilities.cost else None,
             tokens=Tokens(),
             budget_usd=new.budget_usd,
             budget_tokens=new.budget_tokens,

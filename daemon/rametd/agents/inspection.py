@@ -1,0 +1,139 @@
+"""Looking at an agent's program: is it there, of which release, does it start, is somebody logged in."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rametd.agents.presets import Preset
+
+VERSION_S = 20.0
+START_S = 60.0
+LOOK_S = 0.2
+LINE_LIMIT = 1 << 24
+LOGIN_NEEDED = -32000
+"""The protocol's error for a session without a login."""
+_NUMBER = re.compile(r"\d+(?:\.\d+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    installed: bool
+    path: str = ""
+    version: str = ""  # as the program writes it, or ""
+    logged_in: bool | None = None  # None: unknown
+    problem: str = ""  # why it cannot be used
+
+
+async def inspect(preset: Preset, environment: Mapping[str, str], *, start: bool) -> Inspection:
+    """Look for a program, and with ``start`` run it until it has opened a conversation, which nothing is said in."""
+    path = shutil.which(preset.command[0], path=environment.get("PATH"))
+    if path is None:
+        return Inspection(installed=False, problem=f"there is no {preset.command[0]} on the PATH")
+    env = {**environment, **preset.env, **preset.untrusted_env}
+    code, out = await run(path, "--version", env=env)
+    lines = out.strip().splitlines()
+    found = Inspection(installed=True, path=path, version=lines[-1].split()[-1] if lines and code == 0 else "")
+    if older(found.version, preset.minimum_version):
+        found = replace(found, problem=f"{found.version} is older than {preset.minimum_version}, which Ramet needs")
+    return await _started(preset, path, env, found) if start else found
+
+
+def older(version: str, minimum: str) -> bool:
+    """Whether a release is older than another; False where either has no number."""
+    numbers = [
+        [int(part) for part in match[0].split(".")] for text in (version, minimum) if (match := _NUMBER.search(text))
+    ]
+    return len(numbers) == 2 and numbers[0] < numbers[1]
+
+
+async def run(*argv: str, env: Mapping[str, str]) -> tuple[int, str]:
+    """Run a short command; return its exit code and what it printed, or -1 and why it could not be run."""
+    try:
+        async with _process(*argv, env=env, cwd=None) as process:
+            out, _ = await asyncio.wait_for(process.communicate(), VERSION_S)
+            return process.returncode or 0, out.decode("utf-8", "replace")
+    except OSError as error:
+        return -1, error.strerror or str(error)
+    except TimeoutError:
+        return -1, f"it did not end within {VERSION_S:.0f} seconds"
+
+
+async def _started(preset: Preset, path: str, env: Mapping[str, str], found: Inspection) -> Inspection:
+    try:
+        with tempfile.TemporaryDirectory(prefix="ramet-check-") as directory:
+            async with asyncio.timeout(START_S), _process(path, *preset.command[1:], env=env, cwd=directory) as process:
+                client = {"name": "ramet", "version": "1"}
+                hello = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": client}
+                said = await _ask(process, "initialize", hello)
+                if (spoken := said.get("result", {}).get("protocolVersion")) != 1:
+                    return replace(found, problem=f"it speaks version {spoken} of the protocol, and Ramet speaks 1")
+                version = said["result"].get("agentInfo", {}).get("version") or found.version
+                found = replace(found, version=str(version))
+                opened = await _ask(process, "session/new", {"cwd": directory, "mcpServers": []})
+    except TimeoutError:
+        return replace(found, problem=f"it did not answer within {START_S:.0f} seconds")
+    except EOFError:
+        return replace(found, problem="it ends instead of answering")
+    except (OSError, ValueError) as error:
+        return replace(found, problem=f"it does not start: {error}")
+    refusal = opened.get("error")
+    if refusal is None:
+        return replace(found, logged_in=True)
+    if refusal.get("code") == LOGIN_NEEDED:
+        return replace(found, logged_in=False)
+    return replace(found, problem=f"it opens no session: {str(refusal.get('message'))[:200]}")
+
+
+@asynccontextmanager
+async def _process(*argv: str, env: Mapping[str, str], cwd: str | None) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that ends with the block, together with all that it has started."""
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        env=env,
+        cwd=cwd,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        limit=LINE_LIMIT,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+async def _ask(process: asyncio.subprocess.Process, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Send a request and wait for its answer; requests of the agent are refused meanwhile."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    async def write(message: Mapping[str, Any]) -> None:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        await process.stdin.drain()
+
+    await write({"id": method, "method": method, "params": params})
+    while True:
+        reading = asyncio.ensure_future(process.stdout.readline())
+        # Children of a process that has ended may hold its output open, for which `process.wait` waits, too.
+        while not (await asyncio.wait({reading}, timeout=LOOK_S))[0] and process.returncode is None:
+            pass
+        if not reading.done() or not (line := await reading):
+            reading.cancel()
+            raise EOFError
+        message = json.loads(line) if line.startswith(b"{") else {}
+        if message.get("id") == method and "method" not in message:
+            return dict(message)
+        if "method" in message and "id" in message:
+            await write({"id": message["id"], "error": {"code": -32601, "message": "not now"}})

@@ -1,0 +1,105 @@
+"""Looking at agents' programs: small scripts stand for them."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from rametd.agents.inspection import Inspection, inspect, older
+from rametd.agents.presets import Preset
+
+from tests.support.eventually import eventually
+
+OPENED: dict[str, object] = {"result": {"sessionId": "s"}}
+
+
+ASKS = """
+print(json.dumps({"id": 0, "method": "fs/read"}), flush=True)
+sys.stdin.readline()
+assert "error" in json.loads(sys.stdin.readline())
+sys.exit()
+"""
+
+
+def program(
+    directory: Path,
+    *,
+    version: str = "agent 2.1.0",
+    protocol: int = 1,
+    opened: dict[str, object] | None = None,
+    say: str = "",
+) -> dict[str, str]:
+    """An agent in ``directory``; returns the environment in which it is found."""
+    file = directory / "agent"
+    file.write_text(
+        f"#!{sys.executable}\n"
+        f"""
+import json, os, subprocess, sys
+if sys.argv[1] == "--version":
+    print({version!r})
+    sys.exit()
+child = subprocess.Popen(["sleep", "100"])
+open({str(directory / "pids")!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
+{say}
+answers = {{"initialize": {{"result": {{"protocolVersion": {protocol}, "agentInfo": {{"version": "2.1.1"}}}}}},
+           "session/new": {json.dumps(opened or OPENED)}}}
+for line in sys.stdin:
+    request = json.loads(line)
+    print(json.dumps({{"jsonrpc": "2.0", "id": request["id"], **answers[request["method"]]}}), flush=True)
+"""
+    )  # fmt: skip
+    file.chmod(0o755)
+    return {"PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}
+
+
+def preset(minimum: str = "") -> Preset:
+    return Preset("agent", "Agent", ("agent", "acp"), {}, minimum_version=minimum)
+
+
+async def test_a_program_that_is_not_there_is_told_so() -> None:
+    found = await inspect(preset(), {"PATH": "/nowhere"}, start=True)
+    assert found == Inspection(installed=False, problem="there is no agent on the PATH")
+
+
+async def test_a_release_is_told_without_a_start(tmp_path: Path) -> None:
+    found = await inspect(preset(), program(tmp_path), start=False)
+    assert (found.installed, found.version, found.logged_in, found.problem) == (True, "2.1.0", None, "")
+    assert not (tmp_path / "pids").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "logged_in", "problem"),
+    [
+        ({}, True, ""),
+        ({"opened": {"error": {"code": -32000, "message": "Authentication required"}}}, False, ""),
+        ({"opened": {"error": {"code": -32603, "message": "broken"}}}, None, "it opens no session: broken"),
+        ({"protocol": 2}, None, "it speaks version 2 of the protocol, and Ramet speaks 1"),
+        ({"say": "sys.exit('no')"}, None, "it ends instead of answering"),
+        ({"say": "print('{', flush=True)"}, None, "it does not start: "),
+        ({"say": "print('a log line', flush=True)"}, True, ""),
+        ({"say": ASKS}, None, "it ends"),
+    ],
+)  # fmt: skip
+async def test_a_start_tells_whether_it_works_and_leaves_no_process(
+    tmp_path: Path, given: dict[str, object], logged_in: bool | None, problem: str
+) -> None:
+    found = await inspect(preset(), program(tmp_path, **given), start=True)  # type: ignore[arg-type]
+    assert found.installed
+    assert found.logged_in is logged_in
+    assert found.problem.startswith(problem)
+    pids = [Path(f"/proc/{pid}/stat") for pid in (tmp_path / "pids").read_text().split()]
+    await eventually(lambda: not any(each.exists() and ") Z " not in each.read_text() for each in pids))
+
+
+async def test_an_old_release_is_a_problem(tmp_path: Path) -> None:
+    found = await inspect(preset("2.2"), program(tmp_path), start=False)
+    assert found.problem == "2.1.0 is older than 2.2, which Ramet needs"
+
+
+@pytest.mark.parametrize(
+    ("version", "minimum", "is_older"),
+    [("0.9.10", "0.10", True), ("0.10.0", "0.10", False), ("v1.2.3-beta", "1.2.4", True), ("", "1.0", False), ("1.0", "", False)],
+)  # fmt: skip
+def test_releases_are_compared_by_number(version: str, minimum: str, is_older: bool) -> None:
+    assert older(version, minimum) is is_older
