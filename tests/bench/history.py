@@ -16,6 +16,7 @@ from rametd.store import Store, Unit
 from tests.bench.dashboard import first_screen
 from tests.bench.figures import Figure, Scale, paired, progress, run_time
 from tests.bench.ready import start_time_of
+from tests.bench.web import first_page
 from tests.support.daemon import DaemonProcess, Sandbox, git, make_sandbox
 from tests.support.rows import a_repo, a_session, an_agent
 
@@ -88,7 +89,13 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
         lists = paired(yardstick, lambda: run_time(command, environ=environ, cwd=sandbox.root), scale.lists)
         progress("opening the dashboard")
         screens = paired(yardstick, lambda: first_screen(sandbox, "task-1 "), scale.lists)
+        progress("opening the web page")
+        page = first_page(sandbox, "task-1<", scale.lists)
         daemon.stop()
+    how = (
+        f"GET / of `rametctl web` to the last byte, {scale.sessions} sessions; median of {scale.lists}; wanted: 150 ms"
+    )
+    yield Figure("web page, first page at the server", page, "ms", how)
     yield Figure(
         "dashboard, first full screen",
         screens.measured,

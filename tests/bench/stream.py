@@ -15,6 +15,7 @@ from tests.bench.dashboard import beside
 from tests.bench.figures import Figure, Scale, percentile, progress, run_time
 from tests.bench.herd import CONFIG, all_idle, gather_herd
 from tests.bench.ready import start_time_of
+from tests.bench.web import beside as web_beside
 from tests.support.agents import script
 from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
 from tests.support.eventually import eventually
@@ -88,6 +89,10 @@ async def steady(scale: Scale, sandbox: Sandbox, ids: Sequence[str]) -> AsyncIte
         await tell(client, ids, count, scale)
         share, answers = await asyncio.to_thread(beside, sandbox, "session", scale.telling_s * 0.6)
         await all_idle(client, len(ids))
+        await tell(client, ids, count, scale)
+        tabs = ["/", "/inbox", f"/sessions/{ids[0]}"]
+        web_share, _ = await asyncio.to_thread(web_beside, sandbox, tabs, scale.telling_s * 0.6)
+        await all_idle(client, len(ids))
     lost, doubled = heard.faults(ids, count)
     delays = heard.delays()
     what = f"{len(ids)} scripted agents, {scale.per_second} events/s each for {scale.telling_s:g} s, one WatchEvents client"
@@ -96,6 +101,10 @@ async def steady(scale: Scale, sandbox: Sandbox, ids: Sequence[str]) -> AsyncIte
     beside_what = f"`rametctl top` on {len(ids)} scripted agents that tell {scale.per_second} events/s each"
     yield Figure("dashboard beside agents", share, "% of a core", beside_what, 30)
     yield Figure("dashboard, key to screen, p99", percentile(answers, 99), "ms", beside_what, 100)
+    web_what = (
+        f"`rametctl web` with three tabs on {len(ids)} scripted agents that tell {scale.per_second} events/s each"
+    )
+    yield Figure("web page beside agents", web_share, "% of a core", f"{web_what}; wanted: 50")
     yield Figure("event delay, p50", percentile(delays, 50), "ms", f"agent's clock to client's, {what}")
     yield Figure("event delay, p99", percentile(delays, 99), "ms", f"agent's clock to client's, {what}", 100)
 

@@ -3,11 +3,14 @@
 import asyncio
 import json
 import re
+import socket
 import stat
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.parse import quote
 
 import pytest
@@ -177,6 +180,19 @@ def test_a_session_makes_no_link_and_serves_no_page(world: World, verb: list[str
     ran = world.run(*verb, env={"RAMET_SESSION": "fix", "RAMET_TOKEN": "secret"})
     assert (ran.code, ran.out) == (2, "")
     assert "a session cannot use the web page" in ran.err
+
+
+def test_without_the_extra_it_says_what_to_install(world: World) -> None:
+    hidden = dict.fromkeys(("uvicorn", "rametctl.web.server"))
+    with mock.patch.dict(sys.modules, hidden):
+        ran = world.run("web", "--port", "0")
+    assert (ran.code, "pip install 'ramet[web]'" in ran.err) == (2, True)
+
+
+def test_a_port_that_is_taken_is_said(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ran = world.run("web", "--port", str(taken.getsockname()[1]))
+    assert (ran.code, "choose another: --port" in ran.err) == (2, True)
 
 
 def test_links_are_made_listed_and_revoked(world: World) -> None:

@@ -28,6 +28,8 @@ MODULES = (overview, session, review, inbox)
 MOST_BYTES = 32 << 20
 """Bytes of one form or file."""
 LOGIN_BYTES = 4096
+CONNECTIONS = 250
+"""Connections at once; more are refused."""
 
 
 def application(site: Site, *, hosts: Collection[str], cookie: str) -> Starlette:
@@ -169,15 +171,18 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 def listening(host: str, port: int) -> socket.socket:
     """A socket bound to an address. Raises UsageError."""
+    made = None
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, number)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
+        made.listen()  # a browser that opens the link before all is loaded waits
     except OSError as error:
-        raise UsageError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}", hint="choose another: --port"
-        ) from error
+        if made is not None:
+            made.close()
+        why = error.strerror or error
+        raise UsageError(f"cannot listen on {host}:{port}: {why}", hint="choose another: --port") from error
     return made
 
 
@@ -188,7 +193,7 @@ class Server(uvicorn.Server):
         # No proxy is believed: who calls is whoever has the cookie.
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", loop="asyncio", http="h11",
-            proxy_headers=False, server_header=False, timeout_graceful_shutdown=2,
+            proxy_headers=False, server_header=False, timeout_graceful_shutdown=2, limit_concurrency=CONNECTIONS,
         )  # fmt: skip
         super().__init__(config)
         self._site = site

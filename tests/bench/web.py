@@ -1,0 +1,90 @@
+"""The web page: how soon its server draws the first page, and what it costs beside busy agents with tabs open."""
+
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+
+from tests.bench.figures import cpu_time
+from tests.support.daemon import Sandbox
+from tests.support.eventually import eventually_sync
+
+
+@dataclass(frozen=True)
+class Web:
+    """A server, and the cookie of a browser."""
+
+    pid: int
+    host: str
+    cookie: str
+
+    def get(self, path: str) -> HTTPConnection:
+        connection = HTTPConnection(self.host)
+        connection.request("GET", path, headers={"Cookie": self.cookie})
+        return connection
+
+
+@contextmanager
+def served(sandbox: Sandbox) -> Iterator[Web]:
+    """`rametctl web`, opened with its link."""
+    output = sandbox.root / "web.out"
+    with output.open("wb") as log:
+        command = [sys.executable, "-m", "rametctl", "web", "--port", "0"]
+        process = subprocess.Popen(command, env=sandbox.environ, cwd=sandbox.root, stdout=log, stderr=log)
+    try:
+        host, token = eventually_sync(lambda: _link(output))
+        with closing(HTTPConnection(host)) as connection:
+            connection.request("POST", "/login", json.dumps({"token": token}), {"Origin": f"http://{host}"})
+            cookie = connection.getresponse().headers["Set-Cookie"].partition(";")[0]
+        yield Web(process.pid, host, cookie)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _link(output: Path) -> tuple[str, ...]:
+    line, end, _ = output.read_text().partition("\n")
+    return (line.split("/")[2], line.partition("#")[2]) if end else ()
+
+
+def first_page(sandbox: Sandbox, shown: str, times: int) -> float:
+    """Median milliseconds from the request of the overview to its last byte."""
+    taken = []
+    with served(sandbox) as web:
+        for _ in range(times + 1):
+            began = time.perf_counter()
+            with closing(web.get("/")) as connection:
+                page = connection.getresponse().read().decode()
+            taken.append((time.perf_counter() - began) * 1000)
+            assert shown in page
+    return statistics.median(taken[1:])
+
+
+def beside(sandbox: Sandbox, paths: Sequence[str], seconds: float) -> tuple[float, float]:
+    """Its share of one core in percent with a tab open at each path, and megabytes that the tabs got."""
+    with served(sandbox) as web:
+        streams = [web.get(f"/live?at={path}") for path in paths]
+        got = [0] * len(paths)
+
+        def read(index: int) -> None:
+            with closing(streams[index]) as stream, stream.getresponse() as answer:
+                while piece := answer.read1(65536):
+                    got[index] += len(piece)
+
+        readers = [threading.Thread(target=read, args=(index,)) for index in range(len(paths))]
+        for reader in readers:
+            reader.start()
+        time.sleep(1)
+        began, used = time.perf_counter(), cpu_time(web.pid)
+        time.sleep(seconds)
+        share = (cpu_time(web.pid) - used) / (time.perf_counter() - began) * 100
+    for reader in readers:
+        reader.join()
+    return share, sum(got) / 1e6
