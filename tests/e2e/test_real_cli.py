@@ -215,6 +215,7 @@ async def test_an_approved_plan_is_carried_out_in_the_mode_that_was_named(
     await client.create(repository, script(*steps), name="plans", mode=PLAN)
     waiting = await client.reach("plans", WAITING)
     assert waiting.state_reason == "has a plan and wants it approved"
+    assert "  1. Write new.txt\n" in sandbox.ctl("inbox").stdout, "the program leaves out a plan that is in no file"
 
     refused = sandbox.ctl("approve", "plans", "--mode", "bypassPermissions")
     approve(sandbox, "plans", "--mode", "acceptEdits")

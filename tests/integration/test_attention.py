@@ -63,6 +63,7 @@ async def test_requests_of_every_kind_survive_a_kill_and_are_answered_once_by_th
     await client.create(repository, script(*steps), name="asks", mode=PLAN)
     for kind, decision in ANSWERS.items():
         asked = await the_request(client, "asks", kind)
+        assert kind != attention_pb2.ATTENTION_KIND_PLAN or json.loads(asked.input_json) == {"plan": "1. rest"}
         assert (await client.get("asks")).state == WAITING
         daemon.restart()
         again = await the_request(client, "asks", kind)

@@ -119,7 +119,9 @@ def _covers(rule: str, tool: str, given: Frame) -> bool:
 
 def _ask(session: Session, tool: str, given: Frame, tool_use_id: str) -> Verdict:
     session.set_state("requires_action")
-    asked: Frame = {"tool_name": tool, "display_name": tool, "input": given}
+    # Claude Code asks with the plan that is in its plan file, and leaves out one that is in the call alone.
+    shown = {key: value for key, value in given.items() if (tool, key) != ("ExitPlanMode", "plan")}
+    asked: Frame = {"tool_name": tool, "display_name": tool, "input": shown}
     if tool in PERSONAL:
         asked["requires_user_interaction"] = True
     else:

@@ -43,7 +43,7 @@ from rametd.domain.models import (
 )
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services import budgets, events
-from rametd.services.agents.questions import describe, new_request, offers_of, same_question
+from rametd.services.agents.questions import describe, new_request, offers_of, same_question, with_plan
 from rametd.services.delivery import begin_anew, post
 from rametd.services.intake import last_words, line_events
 from rametd.services.lifecycle import change_state, held_by_person, log_request, release_login
@@ -235,7 +235,9 @@ class Projection:
         )
         if known or fact.question is None:
             return
-        request = same_question(self.unit, self.session.id, fact.question)
+        self._log_lines()
+        question = with_plan(self.unit, self.session.id, fact.question)
+        request = same_question(self.unit, self.session.id, question)
         if request is not None:
             request = self.unit.requests.rebind(request.id, self.agent.generation, fact.id)
         else:
@@ -244,12 +246,11 @@ class Projection:
                 new_request(
                     self.agent,
                     fact.id,
-                    fact.question,
+                    question,
                     self.unit.now,
-                    offers_of(fact.question, self.session.worktree),
+                    offers_of(question, self.session.worktree),
                 )
             )
-            self._log_lines()
             log_request(self.unit, self.session, request, principal=self._principal)
             self._tell_parent(f"I wait for the person: this session {describe(request, self.session)}")
         if request.state == RequestState.OPEN and self.session.state in {

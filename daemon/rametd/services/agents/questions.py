@@ -5,6 +5,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from ramet.v1 import event_pb2
+
 from rametd.agents import edits
 from rametd.agents.base import ControlAsked, Frame, Question
 from rametd.domain.calls import describe_wish
@@ -14,6 +16,9 @@ from rametd.rules import offers as rule_offers
 from rametd.services.ids import new_id
 from rametd.services.words import first_line
 from rametd.store import Unit
+
+RECENT = 8
+"""Messages of an agent among which is the call that it asks about."""
 
 
 def same_question(unit: Unit, session_id: str, question: Question) -> Request | None:
@@ -31,6 +36,24 @@ def same_question(unit: Unit, session_id: str, question: Question) -> Request | 
 def _essence(tool_input: str) -> dict[str, object]:
     """The input of a call without the words that a model chooses anew each time and that change nothing."""
     return {name: value for name, value in json.loads(tool_input).items() if name != "description"}
+
+
+def with_plan(unit: Unit, session_id: str, question: Question) -> Question:
+    """The question with the plan of its call: Claude Code asks with what is in its plan file, and leaves out a plan that is in none."""
+    asked = json.loads(question.input)
+    if question.kind != RequestKind.PLAN or asked.get("plan"):
+        return question
+    for event in unit.events.each(session_id=session_id, kinds=("assistant_message",), limit=RECENT, newest=True):
+        for block in event_pb2.Event.FromString(event.payload).assistant_message.blocks:
+            call = block.tool_call
+            if call.tool_use_id == question.tool_use_id and call.tool_use_id:
+                plan = json.loads(call.input_json or "{}").get("plan")
+                return (
+                    replace(question, input=json.dumps(asked | {"plan": plan}, ensure_ascii=False))
+                    if plan
+                    else question
+                )
+    return question
 
 
 def asks_to_edit(frame: Frame) -> bool:
