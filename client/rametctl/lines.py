@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Span = tuple[str, str]
-"""A text and its style: "", or words out of bold, dim, italic, underline, strike, red, green, yellow, blue, magenta, cyan."""
+"""A text and its style: "", or words out of bold, dim, italic, underline, strike, reverse, red, green, yellow, blue, magenta, cyan."""
 
 
 @dataclass(frozen=True, slots=True)

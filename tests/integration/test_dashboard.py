@@ -302,6 +302,68 @@ async def test_a_line_of_the_diff_is_commented(world: World) -> None:
         await shown.shows("older than this rametctl")  # the canned daemon has no AddComment
 
 
+async def test_the_diff_against_another_session_is_chosen_by_name(world: World) -> None:
+    world.state.session("fix", turns=1)
+    other = world.state.session("other")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("B")
+        await shown.dialog(Choose)
+        await shown.shows("1 other")
+        await shown.press("1")
+        await eventually(lambda: [call.against for call in world.state.called("GetDiff")][-1:] == [other.id], within=20)
+        await shown.shows("against other")
+
+
+async def test_a_branch_with_an_upstream_is_landed_on_after_a_question(world: World) -> None:
+    world.state.session("fix")
+    data = {"upstream": "origin/main", "branch": "main"}
+    world.state.refusals["LandSessions"] = [
+        Refusal("FAILED_PRECONDITION", "main follows origin", "PROTECTED", data=data)
+    ]
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("L")
+        await shown.dialog(Confirm)
+        await shown.press("y")
+        await shown.shows("Nothing is pushed.")
+        await shown.press("y")
+        await eventually(
+            lambda: [call.local for call in world.state.called("LandSessions")] == [False, True], within=20
+        )
+
+
+async def test_a_file_and_a_command_are_completed_in_the_prompt(world: World, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / ".claude" / "commands" / "db").mkdir(parents=True)
+    (tree / ".claude" / "commands" / "db" / "migrate.md").write_text("Migrate")
+    (tree / "docs").mkdir()
+    for name in ("docs/quickstart.md", "docs/quick-reference.md", "main.py"):
+        (tree / name).touch()
+    await (await asyncio.create_subprocess_exec("git", "-C", tree, "init", "-q")).wait()
+    world.state.session("fix", worktree=str(tree))
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("enter", *"see @doc", "tab")
+        await eventually(lambda: shown.app._prompt.text == "see @docs/quick", within=20)
+        await shown.shows("@docs/quick-reference.md · @docs/quickstart.md")
+        await shown.press("s", "tab")
+        await eventually(lambda: shown.app._prompt.text == "see @docs/quickstart.md ", within=20)
+        shown.app._prompt.clear()
+        await shown.press(*"/db", "tab")
+        await eventually(lambda: shown.app._prompt.text == "/db:migrate ", within=20)
+
+
+async def test_details_have_the_rules_that_hold(world: World) -> None:
+    world.state.session("fix")
+    allow = attention_pb2.RULE_EFFECT_ALLOW
+    world.state.rules["r"] = attention_pb2.PermissionRule(id="r", rule="Bash(make *)", repo="click", effect=allow)
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("shift+tab")
+        await shown.shows("1 permission rule", "allow Bash(make *)")
+
+
 async def test_every_tab_can_be_shown_at_every_size(world: World) -> None:
     asks(world, "PERMISSION", COMMAND, tool="Bash")
     world.state.event(
@@ -330,7 +392,7 @@ async def test_a_daemon_that_dies_is_a_line_that_heals(world: World) -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 30), (200, 50)], ids=lambda size: "x".join(map(str, size)))
 async def test_the_screen_is_as_recorded(world: World, size: tuple[int, int]) -> None:
-    """RAMET_UPDATE_GOLDEN=1 writes it anew; look at it then."""
+    """As text, and with its colours as a picture; RAMET_UPDATE_GOLDEN=1 writes both anew; look at them then."""
     busy = world.state.session("docs-quickstart", state=WORKING, now="Edit docs/quickstart.md", cost_usd=0.31, turns=2)
     world.state.session("done", turns=1, now="All tests pass.", cost_usd=0.02)
     world.state.session(
@@ -351,12 +413,14 @@ async def test_the_screen_is_as_recorded(world: World, size: tuple[int, int]) ->
         await shown.shows("I begin with installation.", "docs-quickstart")
         await eventually(lambda: not shown.app._dirty, within=20)
         await shown.pilot.pause(0.2)
-        screenshot = "\n".join(shown.lines()) + "\n"
-    file = GOLDEN / f"{size[0]}x{size[1]}.txt"
-    if os.environ.get("RAMET_UPDATE_GOLDEN"):
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(screenshot)
-    assert screenshot == file.read_text()
+        now = {"txt": "\n".join(shown.lines()) + "\n", "svg": shown.app.export_screenshot(title="ramet") + "\n"}
+    for kind, screenshot in now.items():
+        if kind == "svg" and size == (120, 30):
+            continue  # its colours are those of the other two
+        file = GOLDEN / f"{size[0]}x{size[1]}.{kind}"
+        if os.environ.get("RAMET_UPDATE_GOLDEN"):
+            file.write_text(screenshot)
+        assert screenshot == file.read_text()
 
 
 async def test_the_list_is_filtered_and_arranged(world: World) -> None:

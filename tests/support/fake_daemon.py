@@ -23,6 +23,7 @@ from ramet.v1 import (
     attention_pb2_grpc,
     daemon_pb2_grpc,
     event_pb2_grpc,
+    landing_pb2_grpc,
     orchestration_pb2_grpc,
     repo_pb2_grpc,
     session_pb2_grpc,
@@ -62,6 +63,7 @@ class FakeDaemon:
         # What these lack is answered UNIMPLEMENTED, as an older daemon would.
         session_pb2_grpc.add_SessionServiceServicer_to_server(services.Sessions(self), server)  # type: ignore[abstract]
         event_pb2_grpc.add_EventServiceServicer_to_server(services.Events(self), server)
+        landing_pb2_grpc.add_LandingServiceServicer_to_server(services.Landings(self), server)  # type: ignore[abstract]
         attention_pb2_grpc.add_AttentionServiceServicer_to_server(services.Attention(self), server)
         orchestration_pb2_grpc.add_OrchestrationServiceServicer_to_server(services.Orchestration(self), server)  # type: ignore[abstract]
         worktree_pb2_grpc.add_WorktreeServiceServicer_to_server(services.Worktrees(self), server)  # type: ignore[abstract]

@@ -17,6 +17,8 @@ from ramet.v1 import (
     daemon_pb2_grpc,
     event_pb2,
     event_pb2_grpc,
+    landing_pb2,
+    landing_pb2_grpc,
     orchestration_pb2,
     orchestration_pb2_grpc,
     repo_pb2,
@@ -297,6 +299,17 @@ class Events(Servicer, event_pb2_grpc.EventServiceServicer):
             session = self.state.sessions.get(event.session_id)
             if request.rows and session is not None:
                 yield event_pb2.WatchEventsResponse(changed=event_pb2.Changed(sessions=[session]), cursor=cursor)
+
+
+class Landings(Servicer, landing_pb2_grpc.LandingServiceServicer):
+    def LandSessions(self, request: Any, context: Any) -> landing_pb2.LandSessionsResponse:  # noqa: N802
+        self.note("LandSessions", request, context)
+        return landing_pb2.LandSessionsResponse()
+
+    def WaitLandings(self, request: Any, context: Any) -> landing_pb2.WaitLandingsResponse:  # noqa: N802
+        self.note("WaitLandings", request, context)
+        landed = landing_pb2.Landing(state=landing_pb2.LANDING_STATE_LANDED)
+        return landing_pb2.WaitLandingsResponse(landings=[landed])
 
 
 class Attention(Servicer, attention_pb2_grpc.AttentionServiceServicer):

@@ -1,6 +1,7 @@
 """The dashboard's screen: the sessions on the left, one of them on the right, a request to answer below it."""
 
 import asyncio
+import os
 import shlex
 import subprocess
 import sys
@@ -23,15 +24,17 @@ from textual.widgets import Static
 from rametctl.alerts import sequence
 from rametctl.dashboard import panes
 from rametctl.dashboard.answering import PLAN_MODES, Shown, as_json, hints, suggested_rules
+from rametctl.dashboard.completing import completions, word_before
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Field, Form, Help
 from rametctl.dashboard.keys import GROUPS
 from rametctl.dashboard.rows import ARRANGEMENTS, Filter, Known, Row, arrange, head_line, session_line, top_line
 from rametctl.dashboard.widgets import Lines, Prompt
 from rametctl.errors import ClientError, RefusedError
-from rametctl.lines import Line, line, to_text, wrapped
+from rametctl.lines import Line, cell_width, line, to_text, wrapped
 from rametctl.options import MODES, budget_of, mode_name, mode_number, new_request_id
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
+from rametctl.render.transcript import Ran
 from rametctl.shown import remember
 from rametctl.view import parts
 from rametctl.view.link import Link
@@ -111,6 +114,7 @@ class Dashboard(App[None]):
         self._selected = only
         self._tab = "Conversation"
         self._against = "base"
+        self._sibling = ""  # id of the session that a diff is against
         self._talk: panes.Talk | None = None
         self._talk_of: object = None
         self._shown: Shown | None = None
@@ -127,6 +131,8 @@ class Dashboard(App[None]):
         self._alerting = ""  # the value of notify.terminal, once it is known
         self._seen_requests: set[str] = set()
         self._statics: dict[str, Line] = {}
+        self._diff_of: tuple[object, ...] | None = None  # what `_diff` was drawn from
+        self._diff: tuple[list[Line], list[panes.Place | None]] = ([], [])
 
     # The screen
 
@@ -344,10 +350,15 @@ class Dashboard(App[None]):
                     wanted.append((parts.COMMANDS, chosen))
                 case "Details":
                     wanted.append((parts.DETAILS, chosen))
+                    if (session := view.sessions.get(chosen)) is not None:
+                        wanted.append((parts.RULES, session.repo_id))
+                        wanted += [(parts.PLAN, session.plan_id)] if session.plan_id else []
         view.want(wanted, [chosen] if chosen in view.sessions else [])
 
     def _diff_key(self) -> str:
-        against = self._against
+        against = self._sibling if self._against == "sibling" else self._against
+        if against == self._selected:
+            against = "base"
         if against == "turn" and self.view is not None:
             made = self.view.part(parts.CHECKPOINTS, self._selected).value or []
             turns = [each for each in made if not each.abandoned]
@@ -398,11 +409,8 @@ class Dashboard(App[None]):
             self._static("state", line(""))
             self._show_request(None)
             return
-        spans = [(visible(session.name) + " ", "bold")]
-        for tab in panes.TABS:
-            short = tab if self.size.width >= 130 or tab == self._tab else tab[:4]
-            spans.append((f" {short} ", "reverse" if tab == self._tab else "dim"))
-        self._static("tabs", line(*spans))
+        room = max(self._content.size.width, 20)
+        self._static("tabs", panes.tabs_line(visible(session.name), self._tab, room))
         self._take_events(session)
         width = max(self._content.size.width - 2, 20)
         assert self._talk is not None
@@ -445,23 +453,35 @@ class Dashboard(App[None]):
                 return _failed(slot.error) or panes.checkpoint_rows(slot.value or (), now, width)
             case "Commands":
                 commands = view.part(parts.COMMANDS, session.id)
+                outputs = {each.command.id: each for each in talk.conversation.entries if isinstance(each, Ran)}
                 return _failed(commands.error) or panes.command_rows(
-                    commands.value or (), list(session.ports), now, width
+                    commands.value or (), outputs, list(session.ports), now, width
                 )
             case "Conflicts":
                 return panes.conflict_rows(view.part(parts.CONFLICTS, session.repo_id).value, session, width)
             case _:
                 details = view.part(parts.DETAILS, session.id)
-                return _failed(details.error) or (panes.detail_rows(details.value, width) if details.value else [])
+                rules = view.part(parts.RULES, session.repo_id).value or []
+                plan = view.part(parts.PLAN, session.plan_id).value if session.plan_id else None
+                return _failed(details.error) or (
+                    panes.detail_rows(details.value, rules, plan, width) if details.value else []
+                )
 
     def _diff_lines(self, session: "Session", width: int) -> list[Line]:
         assert self.view is not None
         slot = self.view.part(parts.DIFF, self._diff_key())
-        head = line((f"against {self._against}", "cyan"), ("  b changes · c comments on a line · C sends", "dim"))
+        other = self.view.sessions.get(self._sibling) if self._against == "sibling" else None
+        against = visible(other.name) if other is not None and other.id != session.id else self._against
+        keys = "  b other · B against a session · c comments on a line · C sends"
+        head = line((f"against {against}", "cyan"), (keys, "dim"))
         self._places = [None]
         if slot.value is None:
             return [head, *(_failed(slot.error) or [line(("…", "dim"))])]
-        lines, places = panes.diff_rows(slot.value, self.view.part(parts.COMMENTS, session.id).value or (), width)
+        comments = self.view.part(parts.COMMENTS, session.id).value
+        of = (slot.value, comments, width)
+        if self._diff_of is None or any(a is not b for a, b in zip(self._diff_of, of, strict=True)):
+            self._diff_of, self._diff = of, panes.diff_rows(slot.value, comments or (), width)
+        lines, places = self._diff
         self._places += places
         return [head, *(lines or [line(("no changes", "dim"))])]
 
@@ -490,13 +510,17 @@ class Dashboard(App[None]):
             self._shown.seen = True
 
     def _paint_foot(self) -> None:
+        """The keys that matter here, the most useful first: those that do not fit are left out."""
         if self.only:
             keys = "space answer · esc interrupt · ctrl-q detach · enter send · r write · tab next"
         elif self._prompt.has_focus:
-            keys = "enter send · shift-enter new line · ↑ earlier · space answer · esc back"
+            keys = "enter send · esc back · shift-enter new line · space answer · ↑ earlier · @file or /command: tab completes"
         else:
-            keys = "j k move · enter open · space answer · tab next · n new · r write · L land · x remove · / filter · ? all keys · q quit"
-        self._static("foot", line(keys))
+            keys = "? all keys · q quit · j k move · enter open · space answer · tab next · n new · r write · L land · x remove · / filter"
+        shown = keys.split(" · ")
+        while len(shown) > 1 and cell_width(" · ".join(shown)) > self.size.width:
+            shown.pop()
+        self._static("foot", line(" · ".join(shown)))
 
     # Notes and work
 
@@ -594,6 +618,9 @@ class Dashboard(App[None]):
             self._content.page(direction)
 
     def action_tab(self, by: int) -> None:
+        if by > 0 and self._prompt.has_focus and (word := word_before(self._prompt.before_cursor)):
+            self._complete(word)
+            return
         self._tab = panes.TABS[(panes.TABS.index(self._tab) + by) % len(panes.TABS)]
         self._content.cursor = -1
         self._content.scroll_to(y=0, animate=False, force=True)
@@ -882,6 +909,24 @@ class Dashboard(App[None]):
         self.do(f"sending to {session.name}", work())
         self._content.to_end()
 
+    def _complete(self, word: str) -> None:
+        session, prompt = self.session, self._prompt
+        if session is None:
+            return
+
+        async def work() -> None:
+            found = await completions(word, session.worktree, self.client.environ)
+            if len(found) > 1:
+                shared = os.path.commonprefix(found)  # noqa: RUF071  characters, not folders
+                prompt.complete(word, shared if len(shared) > len(word) and shared.startswith(word) else word)
+                self.note(" · ".join(found))
+            elif found:
+                prompt.complete(word, f"{found[0]} ")
+            else:
+                self.note(f"nothing here is called {word[1:]}" if word[1:] else "nothing to complete")
+
+        self.run_worker(work(), group="complete", exclusive=True)
+
     def on_prompt_left(self, event: Prompt.Left) -> None:
         if self.only:
             self.action_interrupt()
@@ -1030,18 +1075,25 @@ class Dashboard(App[None]):
         if session is None:
             return
 
-        async def work(message: str = "") -> str:
+        async def work(message: str = "", *, local: bool = False) -> str:
             request = landing_pb2.LandSessionsRequest(
-                sessions=[session.id], commit_message=message, request_id=new_request_id()
+                sessions=[session.id], commit_message=message, local=local, request_id=new_request_id()
             )
             try:
                 answer = await self.call(lambda daemon: daemon.landing.LandSessions, request)
             except RefusedError as error:
                 if error.reason == "UNCOMMITTED" or "not committed" in error.message:
                     self.ask(
-                        Ask(f"{error.message}. Message of the commit:"), lambda text: self.do("landing", work(text))
+                        Ask(f"{error.message}. Message of the commit:"),
+                        lambda text: self.do("landing", work(text, local=local)),
                     )
                     return "it has uncommitted work"
+                if error.data.get("upstream") and not local:
+                    self.ask(
+                        Confirm(f"{error.message}. Land on your local {error.data['branch']}? Nothing is pushed."),
+                        lambda _: self.do(f"landing {session.name}", work(message, local=True)),
+                    )
+                    return f"{error.data['branch']} has an upstream"
                 raise
             target = answer.landings[0].target if answer.landings else "its target"
             waited = await self.call(
@@ -1074,9 +1126,32 @@ class Dashboard(App[None]):
         )
 
     def action_against(self) -> None:
-        self._against = panes.AGAINST[(panes.AGAINST.index(self._against) + 1) % len(panes.AGAINST)]
+        now = panes.AGAINST.index(self._against) if self._against in panes.AGAINST else -1
+        self._against = panes.AGAINST[(now + 1) % len(panes.AGAINST)]
         self._tab = "Diff"
         self._dirty = True
+
+    def action_against_session(self) -> None:
+        """Choose a session of the same repository whose files the diff starts from; those of the same plan or parent first."""
+        session, view = self.session, self.view
+        if session is None or view is None:
+            return
+
+        def distance(other: "Session") -> int:
+            family = {session.id, session.parent_id} & {other.id, other.parent_id} - {""}
+            return 0 if family or (session.plan_id and session.plan_id == other.plan_id) else 1
+
+        others = [each for each in view.sessions.values() if each.repo_id == session.repo_id and each.id != session.id]
+        others.sort(key=distance)
+        if not others:
+            self.note("there is no other session in this repository")
+            return
+
+        def then(number: int) -> None:
+            self._against, self._sibling, self._tab = "sibling", others[number].id, "Diff"
+            self._dirty = True
+
+        self.ask(Choose(f"Diff of {session.name} against", [visible(each.name) for each in others]), then)
 
     def action_comment(self) -> None:
         session, cursor = self.session, self._content.cursor

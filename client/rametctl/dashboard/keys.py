@@ -59,6 +59,7 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("c", "comment", "comment on the line (tab Diff)"),
         Key("C", "send_comments", "send all comments"),
         Key("b", "against", "diff against base, target or last turn"),
+        Key("B", "against_session", "diff against another session"),
         Key("A", "archive", "archive"),
         Key("x", "remove", "remove"),
         Key("u", "undo", "undo the last archive or removal"),

@@ -1,6 +1,6 @@
 """What the tabs on the right say about one session, as lines. Nothing here knows Textual."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -9,26 +9,50 @@ from ramet.jsonify import enum_name
 from ramet.visible import visible
 from ramet.words import plural
 
-from rametctl.lines import Line, Look, cell_width, line, truncated, wrapped
-from rametctl.render.diff import patch_style, stat_lines
+from rametctl.lines import Line, Look, Span, cell_width, line, truncated, wrapped
+from rametctl.render.diff import changed_words, patch_style, stat_lines
 from rametctl.render.format import age, duration
+from rametctl.render.rule import effect_name
 from rametctl.render.session import details, state_name
-from rametctl.render.transcript import Asked, Call, Conversation, Entry, Said, entry_lines
+from rametctl.render.transcript import Asked, Call, Conversation, Entry, Ran, Said, entry_lines
 
 if TYPE_CHECKING:
-    from ramet.v1.attention_pb2 import AttentionRequest
+    from ramet.v1.attention_pb2 import AttentionRequest, PermissionRule
     from ramet.v1.event_pb2 import Event
+    from ramet.v1.plan_pb2 import GetPlanResponse
     from ramet.v1.session_pb2 import GetSessionResponse, Session
     from ramet.v1.terminal_pb2 import Command
     from ramet.v1.worktree_pb2 import Checkpoint, Comment, GetDiffResponse, ListConflictsResponse
 
 TABS = ("Conversation", "Diff", "Requests", "Checkpoints", "Commands", "Conflicts", "Details")
 AGAINST = ("base", "target", "turn")
+OUTPUT_LINES = 10
+"""Of a command's output, in the tab Commands."""
 SHOWN_ENTRIES = 1500
 DRAWN_AT_ONCE = 40
 """Entries that one painting draws anew."""
 STREAMED = 4000
 """Characters of an unfinished message that are shown: the newest."""
+
+
+def tabs_line(name: str, chosen: str, width: int) -> Line:
+    """The session's name and as many tabs around the chosen one as there is room for, in full; ‹ and › stand for the others."""
+    first = last = TABS.index(chosen)
+    name = truncated(name, max(width - len(chosen) - 5, 8))
+    room = width - cell_width(name) - len(chosen) - 5
+    while True:
+        if last + 1 < len(TABS) and len(TABS[last + 1]) < room:
+            last += 1
+            room -= len(TABS[last]) + 1
+        elif first > 0 and len(TABS[first - 1]) < room:
+            first -= 1
+            room -= len(TABS[first]) + 1
+        else:
+            break
+    spans: list[Span] = [(name, "bold"), (" ‹" if first else " ", "dim")]
+    for tab in TABS[first : last + 1]:
+        spans += [(" ", ""), (tab, "reverse" if tab == chosen else "dim")]
+    return line(*spans, (" ›" if last + 1 < len(TABS) else "", "dim"))
 
 
 class Talk:
@@ -135,7 +159,8 @@ def diff_rows(
         said.setdefault(Place(comment.path, comment.current_line or comment.line), []).append(comment)
     path, number, in_hunk = "", 0, False
     texts = answer.patch.decode("utf-8", "replace").removesuffix("\n").split("\n") if answer.patch else []
-    for text in texts:
+    marked = changed_words(texts)
+    for index, text in enumerate(texts):
         place: Place | None = None
         if text.startswith("diff --git "):
             in_hunk = False
@@ -150,7 +175,8 @@ def diff_rows(
             place = Place(path, number)
             number += 1
         gutter = f"{place.line:>4} " if place else "     "
-        lines.append(line((gutter, "dim"), (visible(text), patch_style(text))))
+        spans = marked.get(index) or ((visible(text), patch_style(text)),)
+        lines.append(line((gutter, "dim"), *spans))
         places.append(place)
         for comment in said.get(place, ()) if place else ():
             state = enum_name(comment, "state") or ""
@@ -196,12 +222,13 @@ def checkpoint_rows(checkpoints: "Sequence[Checkpoint]", now: float, width: int)
     return lines
 
 
-def command_rows(commands: "Sequence[Command]", ports: Sequence[int], now: float, width: int) -> list[Line]:
-    lines: list[Line] = []
+def command_rows(
+    commands: "Sequence[Command]", outputs: "Mapping[str, Ran]", ports: Sequence[int], now: float, width: int
+) -> list[Line]:
+    """The newest first, each with the end of its output where the transcript has it."""
+    lines: list[Line] = [line((f"no ports; {plural(len(commands), 'command')}; ! runs one", "dim"))]
     if ports:
-        lines.append(line(("ports ", "dim"), f"{min(ports)}–{max(ports)}"))
-    if not commands:
-        lines.append(line(("no commands; ! runs one", "dim")))
+        lines = [line(("ports ", "dim"), f"{min(ports)}–{max(ports)}", ("; ! runs a command", "dim"))]
     for each in reversed(commands):
         state = enum_name(each, "state") or ""
         words = each.name or " ".join(each.argv)
@@ -213,6 +240,12 @@ def command_rows(commands: "Sequence[Command]", ports: Sequence[int], now: float
                 (f"  {each.exit_status}", "dim"),
             )
         )
+        ran = outputs.get(each.id)
+        texts = visible(ran.output).strip("\n").split("\n") if ran is not None and ran.output.strip() else []
+        before = max(len(texts) - OUTPUT_LINES, 0) + (ran.lines_before if ran is not None else 0)
+        if before:
+            lines.append(line((f"… {plural(before, 'line')} before; all of it: rametctl logs", "dim"), indent=6))
+        lines += [line((truncated(text, width - 6), "dim"), indent=6) for text in texts[-OUTPUT_LINES:]]
     return lines
 
 
@@ -240,8 +273,25 @@ def conflict_rows(answer: "ListConflictsResponse | None", session: "Session", wi
     return lines
 
 
-def detail_rows(answer: "GetSessionResponse", width: int) -> list[Line]:
-    return [piece for each in details(answer) for piece in wrapped(each, width)]
+def detail_rows(
+    answer: "GetSessionResponse", rules: "Sequence[PermissionRule]", plan: "GetPlanResponse | None", width: int
+) -> list[Line]:
+    """The session, the permission rules that hold for it, and the plan that it is a thread of."""
+    lines = details(answer)
+    held = [each for each in rules if each.session_id in {"", answer.session.id}]
+    if held:
+        lines += [line(""), line((f"{plural(len(held), 'permission rule')}", "bold"))]
+        for rule in held:
+            where = "this session" if rule.session_id else rule.repo
+            lines.append(line((f"{effect_name(rule):<5} ", "cyan"), rule.rule, (f"  {where}", "dim"), indent=2))
+    if plan is not None:
+        lines += [line(""), line((f"plan {plan.plan.name}", "bold"))]
+        for status in plan.threads:
+            state = "landed" if status.landed else state_name(status.session) if status.HasField("session") else "none"
+            mark = "▸" if status.thread.id == answer.session.thread else " "
+            after = f"  after {', '.join(status.thread.after)}" if status.thread.after else ""
+            lines.append(line(f"{mark} {status.place}. {status.thread.id}  ", (state, "dim"), (after, "dim")))
+    return [piece for each in lines for piece in wrapped(each, width)]
 
 
 def noted(text: str, *, error: bool = False) -> Line:

@@ -142,6 +142,18 @@ class Prompt(TextArea):
             case _:
                 await super()._on_key(event)
 
+    @property
+    def before_cursor(self) -> str:
+        """The text of the cursor's line before the cursor."""
+        row, column = self.cursor_location
+        return self.document.get_line(row)[:column]
+
+    def complete(self, word: str, by: str) -> None:
+        """Put ``by`` in the place of ``word`` before the cursor, unless something else was typed since."""
+        row, column = self.cursor_location
+        if self.before_cursor.endswith(word):
+            self.replace(by, (row, column - len(word)), (row, column))
+
     def _stop(self, event: events.Key) -> None:
         event.stop()
         event.prevent_default()

@@ -1,19 +1,27 @@
 """Diffs: coloured patches, counts per file, and the edits that a tool is about to make."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from ramet.jsonify import enum_name
+from ramet.visible import visible
 from ramet.words import plural
 
-from rametctl.lines import Line, cell_width, line
+from rametctl.lines import Line, Span, cell_width, line
 
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import FileEdit
     from ramet.v1.worktree_pb2 import FileChange, GetDiffResponse, WatchChangesResponse
 
 _BAR = 30
+WORDS = re.compile(r"\w+|\s+|.", re.DOTALL)
+MOST_PAIRED = 40
+LONGEST_PAIRED = 400
+"""Characters of a line beyond which its words are not compared: that takes too long between two paintings."""
+ALIKE = 0.4
+"""Least likeness of two lines of which one replaces the other."""
 HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
@@ -32,6 +40,44 @@ def patch_lines(patch: bytes) -> Iterator[Line]:
     """The patch, a style per line."""
     for text in patch.decode("utf-8", "replace").removesuffix("\n").split("\n") if patch else ():
         yield line((text, patch_style(text)))
+
+
+def changed_words(texts: Sequence[str]) -> dict[int, tuple[Span, ...]]:
+    """Spans, by index, of the lines of a patch that replace as many lines as they follow: what differs in them is reversed."""
+    found: dict[int, tuple[Span, ...]] = {}
+    index = 0
+    while index < len(texts):
+        old = _run(texts, index, "-")
+        new = _run(texts, index + old, "+") if old else 0
+        if old and old == new and old <= MOST_PAIRED:
+            for at in range(index, index + old):
+                found |= _pair(at, texts[at], at + old, texts[at + old])
+        index += (old + new) or 1
+    return found
+
+
+def _run(texts: Sequence[str], begin: int, mark: str) -> int:
+    """Lines from ``begin`` on that have this mark; the heads of files have none."""
+    heads = ("--- ", "+++ ")
+    return sum(1 for _ in takewhile(lambda text: text.startswith(mark) and not text.startswith(heads), texts[begin:]))
+
+
+def _pair(old_at: int, old: str, new_at: int, new: str) -> dict[int, tuple[Span, ...]]:
+    from difflib import SequenceMatcher
+
+    if max(len(old), len(new)) > LONGEST_PAIRED:
+        return {}
+    before, after = WORDS.findall(old[1:]), WORDS.findall(new[1:])
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    if matcher.ratio() < ALIKE:
+        return {}
+    left: list[Span] = [("-", "red")]
+    right: list[Span] = [("+", "green")]
+    for kind, i1, i2, j1, j2 in matcher.get_opcodes():
+        style = "" if kind == "equal" else " reverse"
+        left.append((visible("".join(before[i1:i2])), "red" + style))
+        right.append((visible("".join(after[j1:j2])), "green" + style))
+    return {old_at: tuple(left), new_at: tuple(right)}
 
 
 def stat_lines(answer: "GetDiffResponse | WatchChangesResponse") -> list[Line]:
