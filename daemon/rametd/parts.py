@@ -44,7 +44,6 @@ from rametd.services.radar.radar import Radar
 from rametd.services.scheduler import Scheduler
 from rametd.services.sessions import Sessions, resolve_trouble
 from rametd.services.trackers import Trackers
-from rametd.services.upkeep import housekeeping
 from rametd.services.upkeep.power import Power
 from rametd.services.withheld import WithheldInbox, resolve_withheld
 from rametd.services.worktrees.beginnings import Beginnings
@@ -138,7 +137,7 @@ class Parts:
         for name, run in (
             *((f"warm-up {kind.name}", kind.prepare) for kind in self.core.kinds.values()),
             ("power", self.power.run),
-            ("housekeeping", lambda: housekeeping.run(self.core, self.departures.trash)),
+            ("housekeeping", self.departures.trash.housekeep),
             ("trackers", self.trackers.run),
             ("landed", self.departures.landed.run),
             ("radar", self.radar.run),

@@ -26,12 +26,11 @@ from rametd.api.daemon import DaemonServicer, Facts
 from rametd.api.event import EventServicer
 from rametd.api.interceptor import Gate
 from rametd.api.landing import LandingServicer
-from rametd.api.orchestration import OrchestrationServicer
+from rametd.api.orchestration import OrchestrationServicer, tool_server
 from rametd.api.plan import PlanServicer
 from rametd.api.repo import RepoServicer
 from rametd.api.session import SessionServicer
 from rametd.api.terminal import TerminalServicer
-from rametd.api.tools import tool_server
 from rametd.api.worktree import WorktreeServicer
 from rametd.parts import Parts
 

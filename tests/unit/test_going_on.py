@@ -16,8 +16,8 @@ from rametd.domain.errors import RequestClosedError
 from rametd.domain.models import DAEMON, Hold, Mode, PromptState, RequestKind
 from rametd.domain.states import State
 from rametd.parts import forbid_bypass
-from rametd.services.agents.batches import project
 from rametd.services.agents.endings import record_end
+from rametd.services.agents.runner import project
 from rametd.services.delivery import deliver
 from rametd.services.policy import Policy
 from rametd.services.predecessors import blocked_by

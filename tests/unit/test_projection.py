@@ -21,7 +21,7 @@ from rametd.config import Config
 from rametd.domain.errors import StaleBatchError
 from rametd.domain.models import PromptState, RequestKind, Tokens
 from rametd.domain.states import State
-from rametd.services.agents.batches import project
+from rametd.services.agents.runner import project
 from rametd.services.policy import Policy
 from rametd.services.views import now_words
 from rametd.services.words import first_line

@@ -3,15 +3,18 @@
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
+from ramet.mcp import SERVICE, ToolRefused, ToolServer
 from ramet.v1 import orchestration_pb2, orchestration_pb2_grpc
 
 from rametd.api.attention import messages as request_messages
 from rametd.api.calls import Call, Calls, mutation
 from rametd.api.context import environment, freshen, principal
+from rametd.api.interceptor import OUR_FAULTS, internal, record_refusal
 from rametd.api.modes import mode_named
 from rametd.api.paging import offset, position_of, token_of
 from rametd.api.repo import absolute
-from rametd.domain.errors import InvalidInputError
+from rametd.domain.errors import InvalidInputError, RametError
 from rametd.domain.models import Session
 from rametd.environment import Variables
 from rametd.git import EVERYTHING
@@ -19,7 +22,7 @@ from rametd.services import family
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.wanted import NewSession
-from rametd.services.delivery import sender_of
+from rametd.services.delivery import SESSION, sender_of
 from rametd.services.family import find_member
 from rametd.services.members import member_of, message_of, transcript
 from rametd.services.orchestration import Orchestration, Spawn
@@ -288,3 +291,23 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
         )
 
         return await self._ownership.hand_over(caller_id, decision, call.remember)
+
+
+def tool_server(core: Core, servicer: OrchestrationServicer, session_id: str) -> ToolServer:
+    """The MCP server of one session: its calls are made as that session."""
+
+    async def call(method: str, request: Message, key: str) -> Message:
+        token = principal.set(SESSION + session_id)
+        try:
+            response: Message = await getattr(servicer, method)(request, None)
+        except RametError as error:
+            await record_refusal(core, f"/{SERVICE.full_name}/{method}", principal.get(), error)
+            raise ToolRefused(f"{error.message}; {error.hint}" if error.hint else error.message) from error
+        except OUR_FAULTS as error:
+            # Without an answer the agent would wait for ever.
+            raise ToolRefused(internal(method, error).message) from error
+        finally:
+            principal.reset(token)
+        return response
+
+    return ToolServer(call)

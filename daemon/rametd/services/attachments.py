@@ -8,21 +8,24 @@ session continues. After a restart the daemon reads the row.
 
 import asyncio
 import os
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
+from ramet.v1 import event_pb2
+from ramet.words import plural
 
-from rametd.agents.base import Launch, NativeStart, Outside
+from rametd.agents.base import AgentKind, Launch, NativeStart, Outside
 from rametd.domain.errors import InvalidInputError, WrongStateError
-from rametd.domain.models import AgentState, Attachment, Hold, PromptState, Session
+from rametd.domain.models import OWNER, Agent, AgentState, Attachment, Hold, PromptState, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.platform import processes
-from rametd.services import environments
+from rametd.services import environments, events
 from rametd.services.agents.briefing import briefing
 from rametd.services.agents.launching import environment_of
-from rametd.services.agents.outside import GENERATION, take_in
+from rametd.services.agents.projection import Projection
 from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts, last_home
@@ -33,9 +36,52 @@ from rametd.services.lifecycle import change_state, held_by_person, refuse_attac
 from rametd.services.missing import require_tree
 from rametd.services.operations.runner import refuse_busy
 from rametd.services.persistence import write_for_sure
+from rametd.services.policy import Policy
 from rametd.services.sessions import Sessions
 from rametd.services.trust import untrusted_files
+from rametd.services.views import prompt_message
 from rametd.store import Unit
+
+GENERATION = 0
+
+
+class OutsideProjection(Projection):
+    """Applies lines that tell of the past: no turn runs, and none ends now."""
+
+    def flush(self) -> None:
+        self._stored = self.agent  # there is no row
+        super().flush()
+
+    def _work(self) -> None:
+        pass
+
+    def _end_turn(self) -> None:
+        pass
+
+
+def take_in(unit: Unit, kind: AgentKind, session: Session, outside: Outside, policy: Policy, place: str) -> Session:
+    """Store the turns with their events and costs, once; a turn whose prompt is known was taken in before."""
+    fresh = [turn for turn in outside.turns if unit.prompts.get(turn.prompt_id) is None]
+    at = {"session_id": session.id, "repo_id": session.repo_id}
+    if fresh:
+        words = (
+            f"{plural(len(fresh), 'turn')} made {place} {'is' if len(fresh) == 1 else 'are'} part of the session now"
+        )
+        unit.events.append(events.make(event_pb2.Warning(message=words), **at))
+    agent = Agent(session.id, GENERATION, AgentState.EXITED, unit.now)
+    for turn in fresh:
+        prompt = unit.prompts.add(turn.prompt_id or str(uuid.uuid4()), session.id, turn.prompt, OWNER)
+        payload = event_pb2.PromptQueued(prompt=prompt_message(prompt))
+        unit.events.append(events.make(payload, principal=OWNER, **at))
+        projection = OutsideProjection(unit, session, replace(agent), policy)
+        offset = 0
+        for line in turn.lines:
+            projection.apply(kind.read(agent, offset, offset + len(line), line))
+            offset += len(line)
+        projection.flush()
+        session = unit.sessions.get(session.id)
+    return session
+
 
 log = structlog.get_logger()
 

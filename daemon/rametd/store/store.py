@@ -5,8 +5,10 @@ A work is a plain function that takes all tables (`rametd.store.unit`) and runs 
 
 import asyncio
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -15,13 +17,47 @@ from rametd.domain.errors import UnavailableError
 from rametd.domain.models import Event, NewEvent
 from rametd.store import connection
 from rametd.store.database import Database, open_database
-from rametd.store.readers import Readers
 from rametd.store.rebuild import Rebuilt, RecoveredSession, rebuilt_event
+from rametd.store.rows import Scope
 from rametd.store.schema import Migration
 from rametd.store.unit import Reader, Unit
 from rametd.store.writer import Job, Pace, Writer, damaged_error, read_only_error
 
 T = TypeVar("T")
+
+
+class Readers:
+    def __init__(self, path: Path, *, threads: int = 2) -> None:
+        self._path = path
+        self._local = threading.local()
+        self._opened: list[sqlite3.Connection] = []
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix="store-reader")
+
+    def run(self, work: Callable[[Reader], T]) -> T:
+        """Run ``work`` on a consistent view: the last commit or a later one. Call it in a thread of the executor."""
+        db, reader = self._mine()
+        db.execute("BEGIN")
+        try:
+            return work(reader)
+        finally:
+            if db.in_transaction:  # reading a damaged page ends the transaction
+                db.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Block until the current reads are done, then close the connections."""
+        self.executor.shutdown()
+        for db in self._opened:
+            db.close()
+
+    def _mine(self) -> tuple[sqlite3.Connection, Reader]:
+        mine: tuple[sqlite3.Connection, Reader] | None = getattr(self._local, "mine", None)
+        if mine is None:
+            db = connection.connect(self._path, "ro")
+            self._opened.append(db)
+            mine = self._local.mine = (db, Reader(Scope(db)))
+        return mine
+
+
 Subscriber = Callable[[Sequence[Event]], None]
 
 

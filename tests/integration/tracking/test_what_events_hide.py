@@ -13,10 +13,10 @@ from rametd.git.context import GitContext
 from rametd.git.snapshots.capture import capture
 from rametd.git.snapshots.model import CHECKPOINTS
 from rametd.git.snapshots.restore import bring_back
-from rametd.git.tracking import beginning
 from rametd.git.tracking import tracker as trackers
 from rametd.git.tracking.events import InotifyEvents
 from rametd.git.tracking.notify import NotifyEvents
+from rametd.git.tracking.tracker import TRIES
 from rametd.platform import filesystems
 
 from tests.support.repositories import Sample
@@ -193,7 +193,7 @@ async def test_rules_that_never_stand_still_hold_nobody_up(
 
     after_begin(monkeypatch, InotifyEvents, change)
     tracker = await trackers.track(context, sample.path)
-    assert begun == [beginning.TRIES]
+    assert begun == [TRIES]
     sample.write("seen", "1\n")
     await same(tracker, context, sample)
     monkeypatch.undo()

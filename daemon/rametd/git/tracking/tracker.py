@@ -14,10 +14,13 @@ converted, names that git refuses, and any failure of what is done here. Both wa
 
 import asyncio
 import contextlib
+import os
 import time
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 import pygit2
@@ -28,15 +31,100 @@ from rametd.git.context import GitContext, WorktreeTree
 from rametd.git.repository import common_dir, open_repository
 from rametd.git.snapshot import write_tree
 from rametd.git.tracking.attributes import Attributes
-from rametd.git.tracking.beginning import Begun, begin
 from rametd.git.tracking.changes import ChangeLog, Changes, Subscription
 from rametd.git.tracking.events import Events, source
-from rametd.git.tracking.links import Links
-from rametd.git.tracking.rules import Rules, index_facts, is_rule
+from rametd.git.tracking.rules import Rules, index_facts, is_rule, read_rules
 from rametd.git.tracking.suspects import Judged, Suspects
 from rametd.git.tracking.tree import Known, NewLinkError, ScanNeededError, tree_of
-from rametd.git.tracking.walking import Happened, are_text, parents
+from rametd.git.tracking.walking import Happened, are_text, is_below, parents
 from rametd.platform.inotify import OutOfWatchesError
+
+_TICK_NS: Final = 100_000_000
+"""Within it the system may give two changes the same time stamp, with room for a slow clock."""
+
+_Seen = tuple[int, int, int, int]
+
+
+class Links:
+    """Of one worktree."""
+
+    def __init__(self, worktree: Path) -> None:
+        self._root = str(worktree)
+        self._seen: dict[str, _Seen | None] = {}
+        self._looked = 0
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._seen
+
+    def begin(self, files: Iterable[str], moment: int) -> None:
+        """Find them among these; what changed after ``moment``, of `time.time_ns`, counts as changed. Blocks: 40,000 files take about a tenth of a second."""
+        self._looked = moment
+        self._seen = {path: found for path in files if (found := self._look(path, at_least=2)) is not None}
+
+    def changed(self) -> set[str]:
+        """Those that may have changed since the last time. Blocks."""
+        now = time.time_ns()
+        found = {path: self._look(path) for path in self._seen}
+        # One that was changed just before it was looked at may have been changed since, in the same tick of the clock.
+        fresh = self._looked - _TICK_NS
+        changed = {
+            path for path, seen in found.items() if seen != self._seen[path] or (seen is not None and seen[0] >= fresh)
+        }
+        self._seen, self._looked = found, now
+        return changed
+
+    def _look(self, path: str, at_least: int = 1) -> _Seen | None:
+        try:
+            status = os.lstat(f"{self._root}/{path}")
+        except OSError:
+            return None
+        if not S_ISREG(status.st_mode) or status.st_nlink < at_least:
+            return None
+        return status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino
+
+
+TRIES: Final = 3
+"""How often watches are set before a scan is made without: an agent may change rules, or make directories, faster than that is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """``files`` that are there, those of ignored directories left out unless they are tracked. ``attributed``: there may be attributes. ``settled``:
+    every change from now on is told, and the rules hold."""
+
+    rules: Rules
+    files: frozenset[str]
+    attributed: bool
+    settled: bool
+
+
+async def begin(git: GitContext, worktree: Path, git_dir: Path, events: Events) -> Begun:
+    """Read the rules, watch what they leave, and make sure that they still are the rules: before, nothing told of their changes. Raises
+    `OutOfWatchesError`, GitFailedError."""
+    rules = await read_rules(git, worktree, git_dir)
+    for _ in range(TRIES):
+        found = await git.compute(events.begin, rules.ignored.__contains__, rules.kept)
+        happened = await events.drain()
+        again = await read_rules(git, worktree, git_dir)
+        late: set[str] = set()
+        # A directory that appeared while watches were set has none, nor has one that was ignored until now.
+        for directory in rules.freed(again) | {path for path in happened.appeared if not is_below(path, again.ignored)}:
+            more = await git.compute(events.look_into, directory, again.ignored.__contains__)
+            late |= more.files
+            found.partial |= more.partial
+        settled = rules.same_as(again) and not (found.partial or happened.lost or any(map(is_rule, late)))
+        rules = again
+        if settled:
+            break
+    files = frozenset(found.files | happened.paths | late | rules.kept)
+    inside = next((path for path in files if path.endswith("/.git")), None)
+    if inside is not None:
+        rules = replace(rules, whole=f"{inside.removesuffix('/.git')} is a repository of its own")
+    # What else is in ignored directories is not listed: where something is tracked in them, they may have attributes too.
+    listed = any(path.rpartition("/")[2] == ".gitattributes" for path in files)
+    attributed = listed or rules.attributed or bool(rules.attributes or rules.kept)
+    return Begun(rules, files, attributed, settled)
+
 
 log = structlog.get_logger()
 

@@ -14,23 +14,78 @@ from typing import Any, Protocol
 import structlog
 from ramet.v1 import event_pb2
 
-from rametd.agents.base import AgentKind, Frame
+from rametd.agents.base import (
+    Activity,
+    AgentKind,
+    Answered,
+    ControlAsked,
+    ControlCancelled,
+    Frame,
+    Initialized,
+    PromptReturned,
+    PromptSeen,
+    TurnBegan,
+    TurnSkipped,
+)
 from rametd.domain.errors import AgentRefusedError, RametError, SessionNotFoundError, StaleBatchError
 from rametd.domain.models import Agent, ControlRequest, Request, Session
 from rametd.keeper.executor import Attachment, Handle, Liveness
 from rametd.services import events
-from rametd.services.agents.batches import Projected, is_urgent, project
 from rametd.services.agents.clocks import Clocks
 from rametd.services.agents.conversation import Conversation
 from rametd.services.agents.endings import record_end
 from rametd.services.agents.outgoing import RELEASE_BYTES, Sender
+from rametd.services.agents.projection import Projection
 from rametd.services.agents.questions import asks_to_edit, with_edit
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
 from rametd.services.hooks import SessionHooks
 from rametd.services.intake import Intake
 from rametd.services.persistence import write_for_sure
+from rametd.services.policy import Policy
 from rametd.store import Unit
+
+URGENT = (
+    ControlAsked,
+    ControlCancelled,
+    Initialized,
+    PromptReturned,
+    PromptSeen,
+    TurnBegan,
+    TurnSkipped,
+    Activity,
+    Answered,
+)
+"""Facts that somebody waits for; a batch with one of them is committed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """What a batch has led to."""
+
+    session: Session
+    agent: Agent
+    turn_ended: bool
+    told: tuple[str, ...]  # ids of sessions that were told something by it
+
+
+def is_urgent(frames: Sequence[Frame]) -> bool:
+    """Whether a batch must not wait for company."""
+    return any(isinstance(fact, URGENT) for frame in frames for fact in frame.facts)
+
+
+def project(unit: Unit, session_id: str, generation: int, frames: Sequence[Frame], policy: Policy) -> Projected:
+    """Apply a batch of consecutive frames; raises `StaleBatchError` when it does not begin at the stored offset."""
+    unit.agents.advance(session_id, generation, frames[-1].end, expect_offset=frames[0].start)
+    agent = unit.agents.get(session_id, generation)
+    if agent is None:
+        raise AssertionError("an agent that advanced exists")
+    projection = Projection(unit, unit.sessions.get(session_id), agent, policy)
+    for frame in frames:
+        projection.apply(frame)
+    projection.flush()
+    return Projected(projection.session, projection.agent, projection.turn_ended, tuple(projection.told))
+
 
 log = structlog.get_logger()
 

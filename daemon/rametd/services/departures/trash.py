@@ -1,4 +1,4 @@
-"""The trash: removed sessions until they are restored, emptied, or expired."""
+"""The trash: removed sessions until they are restored, emptied, or expired; and the hourly cleanup."""
 
 import asyncio
 
@@ -20,6 +20,11 @@ from rametd.services.repos import info_of
 from rametd.services.views import stamp
 from rametd.services.worktrees.checkpoints import drop_checkpoints
 from rametd.store import Reader, Unit, load_session
+
+PERIOD_S = 3600.0
+CALLS_KEPT_S = 7 * 86400.0
+"""How long answers to calls are stored."""
+
 
 log = structlog.get_logger()
 
@@ -99,6 +104,25 @@ class Trash:
         """Drop an entry that has expired. Raises `WrongStateError` while it is being restored."""
         new = new_operation(Kind.DROP, entry.session_id, Caller(DAEMON))
         await self._core.operations.run(new, lambda unit, failed: None)
+
+    async def housekeep(self) -> None:
+        """Drop expired entries and prune old answers to calls, now and every hour. A failure is logged and retried an hour later."""
+        core = self._core
+        while True:
+            now = core.clock()
+            try:
+                await core.store.write(lambda unit, now=now: unit.calls.prune(now - CALLS_KEPT_S))  # type: ignore[misc]
+                for entry in await core.store.read(lambda reader, now=now: reader.trash.expired(now)):  # type: ignore[misc]
+                    await self._drop_expired(entry)
+            except RametError as error:
+                log.warning("housekeeping", error=error.message)
+            await asyncio.sleep(PERIOD_S)
+
+    async def _drop_expired(self, entry: TrashEntry) -> None:
+        try:
+            await self.drop(entry)
+        except RametError as error:  # go on with the other entries
+            log.warning("housekeeping", trash=entry.id, error=error.message)
 
     async def _complete(self, operation: Operation) -> None:
         core = self._core
