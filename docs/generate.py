@@ -17,9 +17,11 @@ from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
 from rametctl.cli import VERBS, cli
 from rametctl.dashboard import keys
+from rametd.agents.presets import Preset
+from rametd.agents.registry import described
 from rametd.api.contract import SERVICES
 from rametd.api.errors import code_of
-from rametd.config import SETTINGS
+from rametd.config import SETTINGS, Config
 from rametd.config.kinds import toml
 from rametd.domain import errors
 
@@ -32,6 +34,11 @@ NOTE = "<!-- Written by docs/generate.py. Change the code instead, then run `mak
 INTRODUCTION = """`proto/ramet/v1/*.proto`, served over a Unix socket together with `grpc.health.v1` and reflection. A call that changes something
 takes a `request_id`; the same id again returns the first answer. Lists take page tokens. A cursor is (epoch, sequence number); the epoch names the log.
 Send the metadata `ramet-contract: 1` to be refused with a clear error by a daemon that no longer serves this contract.
+"""
+
+AGENTS = """The kinds of agents that `--agent` takes. `rametctl agents` shows which are installed here; [how to use them](../how-to/agents.md) has more. "tells": what the
+agent says of a turn's cost, and so which budgets can hold. "also": what else it can do with a conversation. "tried": whether it has been run with Ramet, or only its
+documentation says that it speaks the Agent Client Protocol.
 """
 
 
@@ -110,6 +117,35 @@ def settings() -> str:
     )
 
 
+def agents() -> str:
+    def able(preset: Preset, *names: str) -> str:
+        return ", ".join(name.replace("_", " ") for name in names if getattr(preset.capabilities, name)) or "neither"
+
+    rows = (
+        (
+            f"`{each.name}`",
+            each.title,
+            f"`{' '.join(each.command)}`",
+            f"`{each.install}`" if " install " in each.install else each.install,
+            f"`{each.login}`",
+            "yes" if each.capabilities.ask else "never",
+            ", ".join(f"`{mode}`" for mode in each.modes),
+            able(each, "cost", "tokens"),
+            able(each, "fork", "rewind", "steer", "attach").replace("neither", "-"),
+            "yes" if each.capabilities.mcp else "no",
+            "yes" if each.tried else "no",
+        )
+        for each in described(Config())
+    )
+    heads = ("name", "agent", "command", "install", "login", "asks", "modes", "tells", "also", "Ramet's tools", "tried")
+    notes = [
+        f"- `{each.name}`: {' '.join(each.faults)}{f' Oldest release: {each.minimum_version}.' if each.minimum_version else ''}"
+        for each in described(Config())
+        if each.faults
+    ]
+    return "\n".join(["# Agents\n", AGENTS, table(*heads, rows=rows), "What to know of each:\n", *notes, ""])
+
+
 def reasons() -> str:
     tree = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.RametError)]
     tree.sort(key=lambda each: inspect.getsourcelines(each)[1])
@@ -165,6 +201,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "verbs.md": verbs,
     "settings.md": settings,
     "contract.md": contract,
+    "agents.md": agents,
     "errors.md": reasons,
     "keys.md": dashboard,
 }

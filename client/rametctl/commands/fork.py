@@ -5,7 +5,7 @@ import sys
 import click
 
 from rametctl.app import App
-from rametctl.options import new_request_id, session_argument
+from rametctl.options import agent_option, new_request_id, session_argument
 from rametctl.prompts import PromptCommand, read_prompt
 
 
@@ -16,6 +16,7 @@ from rametctl.prompts import PromptCommand, read_prompt
 @click.option(
     "--at", "checkpoint", default="", metavar="CHECKPOINT", help="Copy this checkpoint instead of the present state."
 )
+@agent_option("Go on with another kind of agent, which gets a summary of the conversation.")
 @click.option("-n", "--name", default="", metavar="N", help="Name of the new session.")
 @click.option("-b", "--branch", default="", metavar="B", help="Branch to create.")
 @click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
@@ -26,6 +27,7 @@ def command(
     prompt: str | None,
     file: str | None,
     checkpoint: str,
+    agent: str,
     name: str,
     branch: str,
     wait: bool,
@@ -38,6 +40,7 @@ def command(
     Examples:
       rametctl fork fix-login "now try it with a cache"
       rametctl fork fix-login --at 3 --name fix-login-again
+      rametctl fork fix-login --agent codex "review this, then go on"
     """
     from ramet.v1 import session_pb2
 
@@ -51,6 +54,7 @@ def command(
         session=session_name(app, session),
         prompt=text or "",
         checkpoint=checkpoint,
+        agent=agent,
         name=name,
         branch=branch,
         request_id=new_request_id(),

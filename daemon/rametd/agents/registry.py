@@ -19,7 +19,7 @@ CLAUDE = Preset(
     modes={mode: str(mode) for mode in Mode},
     capabilities=Claude.capabilities,
     login="claude /login",
-    install='pip install "ramet[daemon]" brings it',
+    install='pip install "ramet[daemon]"',
 )
 
 

@@ -214,7 +214,9 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             call.remember(unit, session_pb2.ForkSessionResponse(session=one_session_message(unit, session)))
 
         session = await named_session(self._core, request.session)
-        wanted = Wanted(request.prompt, request.checkpoint, request.name, request.branch, environment.get())
+        wanted = Wanted(
+            request.prompt, request.checkpoint, request.name, request.branch, request.agent, environment.get()
+        )
         created = await self._forker.fork(session, wanted, call.principal, remember)
         message = await self._message(created.session.id)
         return session_pb2.ForkSessionResponse(session=message, warnings=created.warnings)

@@ -2,7 +2,7 @@
 
 A prompt to a session at work joins its running turn. It starts a turn of an idle session, and waits at one that is held. Messages of sessions
 are marked, so that no agent mistakes them for the person's. A session whose conversation is lost begins a new one, whose first prompt
-carries a summary of the old one (`recap`).
+carries a summary of the old one (`recap`). So does the first prompt of a session that takes over from another agent.
 """
 
 import math
@@ -28,6 +28,11 @@ PREFACE = (
     " This is a summary of it, oldest first. All of it is done: do not repeat it."
 )
 
+HANDED_OVER = (
+    "[Ramet] You take over from another agent, {agent}. This worktree has its files, as it left them. This is a summary of its conversation with the"
+    " person, oldest first. All of it is done: do not repeat it."
+)
+
 
 def begin_anew(unit: Unit, session: Session) -> Session:
     """Give a session whose conversation is lost a new one. Its first prompt starts with the summary (`recap`)."""
@@ -46,18 +51,24 @@ def begin_anew(unit: Unit, session: Session) -> Session:
 
 
 def recap(reader: Reader, session: Session) -> str:
-    """Summary of a lost conversation from the event log, for the first prompt of the new one; "" if the log has nothing."""
-    until = math.inf
+    """Summary of a lost conversation from the event log, for the first prompt of the new one; "" if the log has nothing.
+
+    A session that was handed over to it goes on meanwhile: only what was said before counts.
+    """
     cut = reader.conversation_cuts.get(session.id)
     sources = [each for each in (session.forked_from, session.id) if each]
+    before = reader.sessions.find(session.forked_from) if not session.turns else None
+    handed_over = before is not None and (before.agent != session.agent or cut is None)
+    until = session.create_time if handed_over else math.inf
     if cut is not None and cut.message_id:
         known = [each for source in sources for each in reader.checkpoints.list(source)]
         until = max((each.create_time for each in known if each.message_id == cut.message_id), default=until)
+    speaker = before.agent if before is not None and handed_over else "You"
     entries = [entry for source in sources for entry in _entries(reader, source, until)]
     lines: list[str] = []
     room = RECAP_LIMIT
-    for _, who, text in sorted(entries, reverse=True)[:ENTRIES]:
-        words = f"{who}: {text if len(text) <= ENTRY_LIMIT else f'{text[:ENTRY_LIMIT]}…'}"
+    for _, answered, text in sorted(entries, reverse=True)[:ENTRIES]:
+        words = f"{speaker if answered else 'Asked'}: {text if len(text) <= ENTRY_LIMIT else f'{text[:ENTRY_LIMIT]}…'}"
         if (room := room - len(words)) < 0:
             lines.append("(earlier parts are left out)")
             break
@@ -66,7 +77,7 @@ def recap(reader: Reader, session: Session) -> str:
         return ""
     return "\n\n".join(
         [
-            PREFACE,
+            HANDED_OVER.format(agent=speaker) if handed_over else PREFACE,
             *reversed(lines),
             "[Ramet] End of the summary. The request is:",
             "",
@@ -74,14 +85,15 @@ def recap(reader: Reader, session: Session) -> str:
     )
 
 
-def _entries(reader: Reader, session_id: str, until: float) -> list[tuple[float, str, str]]:
+def _entries(reader: Reader, session_id: str, until: float) -> list[tuple[float, bool, str]]:
+    """Time, whether it is an answer of the agent, and text."""
     asked = [
-        (prompt.receive_time, "Asked", prompt.text)
+        (prompt.receive_time, False, prompt.text)
         for prompt in reader.prompts.list(session_id)
         if prompt.state == PromptState.RECEIVED and not prompt.continues and prompt.receive_time is not None
     ]
     ended = reader.events.list(session_id=session_id, kinds=("turn_ended",), limit=ENTRIES, newest=True)
-    answered = [(event.time, "You", event_pb2.Event.FromString(event.payload).turn_ended.text) for event in ended]
+    answered = [(event.time, True, event_pb2.Event.FromString(event.payload).turn_ended.text) for event in ended]
     return [entry for entry in (*asked, *answered) if entry[0] <= until and entry[2]]
 
 

@@ -225,6 +225,7 @@ class Creator:
             conversation_begun=False,
             created_branch=start.new_branch,
             worktree_ready=True,
+            conversation_lost=new.handed_over,
             interrupted=False,
             turns=0,
             cost_usd=0.0 if kind.capabilities.cost else None,

@@ -34,6 +34,7 @@ class Wanted:
     checkpoint: str = ""
     name: str = ""
     branch: str = ""
+    agent: str = ""  # another kind, which goes on with a summary of the conversation
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # the caller's
 
 
@@ -49,9 +50,9 @@ class Forker:
     ) -> Created:
         """Raises `WrongStateError` for an archived session, and what creating a session raises."""
         refuse_archived(session)
-        if session.conversation_begun:
+        if session.conversation_begun and not wanted.agent:
             require(
-                self._core.kind(session.agent), "fork", hint="`rametctl new --base BRANCH` starts from its files alone"
+                self._core.kind(session.agent), "fork", hint="`--agent KIND` goes on with a summary of the conversation"
             )
         if wanted.checkpoint:
             found = await self._core.store.read(lambda reader: find_checkpoint(reader, session, wanted.checkpoint))
@@ -99,6 +100,8 @@ class Forker:
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
 
         source = conversation_of(session, checkpoint, whole=not wanted.checkpoint)
+        agent = wanted.agent or session.agent
+        handed_over = agent != session.agent or not core.kind(agent).capabilities.fork
 
         def remember_all(unit: Unit, made: Session) -> None:
             if source is not None:
@@ -110,9 +113,9 @@ class Forker:
             prompt=wanted.prompt,
             name=wanted.name,
             branch=wanted.branch,
-            agent=session.agent,
-            model=session.model,
-            effort=session.effort,
+            agent=agent,
+            model=session.model if agent == session.agent else "",
+            effort=session.effort if agent == session.agent else "",
             mode=session.mode,
             budget_usd=session.budget_usd,
             budget_tokens=session.budget_tokens,
@@ -122,10 +125,11 @@ class Forker:
             environment=environment,
             principal=principal,
             fork=Fork(session, checkpoint.snapshot, checkpoint.head),
+            handed_over=handed_over,
             remember=remember_all,
         )
         created = await self._creator.create(new)
-        if source is not None and await Transcripts(core).missing(session, source[0]):
+        if source is not None and not handed_over and await Transcripts(core).missing(session, source[0]):
             created = replace(created, warnings=(*created.warnings, gone(created.session)))
         return created
 

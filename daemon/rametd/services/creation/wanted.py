@@ -48,6 +48,7 @@ class NewSession:
     adopt: Path | None = None  # work in this worktree, which Ramet did not create
     fetch: bool = False  # fetch the base first
     fork: Fork | None = None
+    handed_over: bool = False  # its first prompt gets a summary of the conversation of the session that it is a fork of
     initial_commit: bool = False  # create an empty first commit in a repository without commits
     environment: Variables = field(default_factory=Variables, repr=False)
     principal: str = ""
