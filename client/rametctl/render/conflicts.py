@@ -107,11 +107,12 @@ def _pair_lines(pair: "Conflict") -> Iterator[Line]:
 def _file_line(each: "FileConflict") -> Line:
     where = ""
     if each.lines:
-        where = f": lines {_spans(each.lines)} and {_spans(each.other_lines)}"
+        where = f": lines {spans(each.lines)} and {spans(each.other_lines)}"
     path = each.path + (f" / {each.other_path}" if each.other_path else "")
     kind = enum_name(each, "kind") or ""
     return line(path, (f"  {WORDS.get(kind, kind)}{where}", "dim"), indent=2)
 
 
-def _spans(ranges: Sequence["LineRange"]) -> str:
+def spans(ranges: Sequence["LineRange"]) -> str:
+    """Ranges of lines as ``3, 7-9``."""
     return ", ".join(str(each.start) if each.end <= each.start else f"{each.start}-{each.end}" for each in ranges)

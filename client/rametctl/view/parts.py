@@ -8,14 +8,14 @@ from rametctl.view.link import Link, pages
 
 if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest, PermissionRule
-    from ramet.v1.daemon_pb2 import GetCostsResponse
+    from ramet.v1.daemon_pb2 import GetConfigResponse, GetCostsResponse
     from ramet.v1.event_pb2 import Event
     from ramet.v1.landing_pb2 import Landing, PullRequest
     from ramet.v1.orchestration_pb2 import Message
     from ramet.v1.plan_pb2 import GetPlanResponse, Plan
     from ramet.v1.session_pb2 import GetSessionResponse
     from ramet.v1.terminal_pb2 import Command
-    from ramet.v1.worktree_pb2 import Checkpoint, Comment, GetDiffResponse, ListConflictsResponse
+    from ramet.v1.worktree_pb2 import Checkpoint, Comment, GetDiffResponse, ListConflictsResponse, TrashEntry
 
 T = TypeVar("T")
 
@@ -86,6 +86,38 @@ async def _landings(link: Link, key: str) -> "list[Landing]":
     ]
 
 
+async def _recent_landings(link: Link, key: str) -> "list[Landing]":
+    """The open ones, and the newest of those that ended."""
+    from ramet.v1 import landing_pb2
+
+    request = landing_pb2.ListLandingsRequest(include_ended=True, page_size=60)
+    return list((await link.call(lambda daemon: daemon.landing.ListLandings, request)).landings)
+
+
+async def _trash(link: Link, key: str) -> "list[TrashEntry]":
+    from ramet.v1 import worktree_pb2
+
+    answers = pages(link, lambda daemon: daemon.worktrees.ListTrash, worktree_pb2.ListTrashRequest())
+    return [each async for page in answers for each in page.entries]
+
+
+async def _settings(link: Link, key: str) -> "GetConfigResponse":
+    from ramet.v1 import daemon_pb2
+
+    return await link.call(lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
+
+
+async def _log(link: Link, key: str) -> "list[Event]":
+    """The newest events; ``key``: ``SESSION AUDIT``, "-" for all sessions and for all events."""
+    from ramet.v1 import event_pb2
+
+    session, audit = ("" if word == "-" else word for word in key.split(" "))
+    request = event_pb2.ListEventsRequest(
+        session=session, audit=bool(audit), page_size=NEWEST, newest=True, omit_partials=True
+    )
+    return list((await link.call(lambda daemon: daemon.events.ListEvents, request)).events)
+
+
 async def _pull_requests(link: Link, key: str) -> "list[PullRequest]":
     from ramet.v1 import landing_pb2
 
@@ -114,9 +146,11 @@ async def _plan(link: Link, key: str) -> "GetPlanResponse":
 
 
 async def _costs(link: Link, key: str) -> "GetCostsResponse":
+    """``key``: "session", "day" (or ""), "model" or "repo"."""
     from ramet.v1 import daemon_pb2
 
-    request = daemon_pb2.GetCostsRequest(grouping=daemon_pb2.COST_GROUPING_DAY)
+    grouping = daemon_pb2.CostGrouping.Value(f"COST_GROUPING_{(key or 'day').upper()}")
+    request = daemon_pb2.GetCostsRequest(grouping=grouping)
     return await link.call(lambda daemon: daemon.daemon.GetCosts, request)
 
 
@@ -185,11 +219,30 @@ async def _messages(link: Link, key: str) -> "list[Message]":
     return list((await link.call(lambda daemon: daemon.orchestration.ReadMessages, request)).messages)
 
 
+NEWEST = 300
+"""Events that a log shows."""
 MAX_DIFF = 2 << 20
 """Bytes of a patch that a view holds; the rest is cut off."""
 
 REQUESTS = Part("requests", _requests, frozenset({"request_opened", "request_closed", "session_removed"}), _of_all)
 LANDINGS = Part("landings", _landings, frozenset({"landing_changed", "session_removed"}), _of_all)
+RECENT_LANDINGS = Part("recent_landings", _recent_landings, LANDINGS.stale_on, _of_all)
+TRASH = Part("trash", _trash, frozenset({"session_removed", "session_restored", "session_created"}), _of_all)
+SETTINGS = Part("settings", _settings, frozenset({"daemon_started", "repo_changed"}), _of_all)
+LOG = Part(
+    "log",
+    _log,
+    frozenset(
+        {
+            "session_created", "session_updated", "session_removed", "session_archived", "session_restored", "session_rewound",
+            "session_synced", "state_changed", "prompt_queued", "turn_ended", "request_opened", "request_closed", "call_denied",
+            "landing_changed", "pull_request_changed", "command_started", "command_ended", "checkpoint_made", "repo_changed",
+            "plan_applied", "plan_removed", "comment_changed", "daemon_started", "agent_started", "agent_exited",
+        }
+    ),
+    lambda event, key: key.startswith(("- ", f"{event.session_id} ")),
+    every=1.0,
+)  # fmt: skip
 PULL_REQUESTS = Part("pull_requests", _pull_requests, frozenset({"pull_request_changed", "session_removed"}), _of_all)
 CONFLICTS = Part(
     "conflicts",

@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from ramet.visible import visible
+from ramet.words import size
 
 from rametctl.errors import UsageError
 from rametctl.options import new_request_id
@@ -66,5 +67,5 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"visible": visible, "money": money, "age": age}
+    made.filters |= {"visible": visible, "money": money, "age": age, "size": size, "pair": frozenset}
     return made

@@ -354,7 +354,7 @@ async def picture(site: Site, visit: Visit) -> Response:
 async def view_file(site: Site, form: Form) -> Done:
     session = find(site, form.params["session"])
     site.viewed.mark(session.id, form.text("path"), form.text("content"), sessions=site.view.sessions.keys())
-    site.redraw(session.id)
+    site.redraw(lambda visit: visit.params.get("session") == session.id)
     return Done()
 
 

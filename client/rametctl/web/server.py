@@ -18,12 +18,12 @@ from starlette.routing import Match, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rametctl.errors import ClientError, UsageError
-from rametctl.web import inbox, overview, review, session
+from rametctl.web import conflicts, costs, history, inbox, overview, plans, queue, review, session, upkeep
 from rametctl.web.forms import Form, templates
 from rametctl.web.guard import Guard, shown_to
 from rametctl.web.site import Action, Page, Piece, Site, Visit, refusal
 
-MODULES = (overview, session, review, inbox)
+MODULES = (overview, session, review, inbox, queue, conflicts, plans, costs, history, upkeep)
 """Modules of pages, in the order of the navigation: each has ``PAGES`` and ``ACTIONS``."""
 MOST_BYTES = 32 << 20
 """Bytes of one form or file."""

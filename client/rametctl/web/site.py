@@ -188,10 +188,10 @@ class Site:
         except* ClientError as errors:
             raise errors.exceptions[0] from None
 
-    def redraw(self, session_id: str) -> None:
-        """Look again at what the pages of a session show: something that is no event has changed."""
+    def redraw(self, concerned: Callable[[Visit], bool]) -> None:
+        """Look again at what some visits show: something that is no event has changed."""
         for tab in self._tabs.values():
-            if tab.visit.params.get("session") == session_id:
+            if concerned(tab.visit):
                 tab.changed.set()
 
     def close(self) -> None:
