@@ -350,7 +350,7 @@ class Inspector(HTMLParser):
         target = given.get("href") or ""
         if tag == "a" and target:
             outside = target.startswith(("http://", "https://")) and "noopener" in (given.get("rel") or "")
-            inside = re.fullmatch(r"[/#][\w./-]*", target) and not target.startswith("//")
+            inside = re.fullmatch(r"[/#][\w./-]*(\?session=[\w-]+)?", target) and not target.startswith("//")
             if not (outside or inside):
                 self.faults.append(f"link to {target}")
 

@@ -54,7 +54,7 @@ def test_columns_are_as_high_as_their_values(values: list[tuple[str, float]], li
     heights = [float(each.get("height", "")) for each in found]
     top = max([value for _, value in values] + [line or 0, 0.01]) * 1.1
     assert all(
-        abs(height - max(180 * value / top, 0.5)) < 0.2 for height, (_, value) in zip(heights, values, strict=True)
+        abs(height - max(120 * value / top, 0.5)) < 0.2 for height, (_, value) in zip(heights, values, strict=True)
     )
     assert len(shapes(columns(values, "costs", line=line), "limit")) == (2 if line is not None else 0)
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from markupsafe import Markup
@@ -13,7 +14,7 @@ from rametctl.web.site import Action, Fragments, Page, Site, Visit, Wants
 if TYPE_CHECKING:
     from ramet.v1.daemon_pb2 import GetCostsResponse
 
-DAYS = 30
+DAYS = 28
 SHOWN = 15
 """Bars of one chart: the largest."""
 
@@ -34,7 +35,7 @@ class Costs(Page):
         spent = [(each.name, each.cost_usd, each.budget_usd or None) for each in sessions[:SHOWN]]
         day, config = answers["day"], site.view.part(parts.SETTINGS).value
         limits = [json.loads(each.value_json) for each in config.settings if each.key == "budget.day"] if config else []
-        days = [(each.key, each.cost_usd) for each in day.costs][-DAYS:] if day is not None else []
+        days = every_day({each.key: each.cost_usd for each in day.costs}) if day is not None and day.costs else []
         unpriced = day is not None and any(each.unpriced for each in day.costs)
         return {
             "total": Markup("${}{}").format(
@@ -48,6 +49,13 @@ class Costs(Page):
             "repos": _bars(answers["repo"], "Costs by repository"),
             "sessions": svg.bars(spent, "Costs by session, with budgets") if spent else Markup(""),
         }
+
+
+def every_day(costs: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The last `DAYS` days until the newest of the given ones, those without costs too."""
+    last = date.fromisoformat(max(costs))
+    days = [(last - timedelta(days=back)).isoformat() for back in reversed(range(DAYS))]
+    return [(day, costs.get(day, 0.0)) for day in days]
 
 
 def _bars(answer: "GetCostsResponse | None", label: str) -> Markup:

@@ -33,6 +33,8 @@ class Plans(Page):
             for each in site.view.part(parts.PLANS).value or []
             if (answer := site.view.part(parts.PLAN, each.id).value) is not None
         ]  # fmt: skip
+        if not found and site.view.part(parts.PLANS).value != []:
+            return {"content": Markup('<p class="dim">looking …</p>')}
         empty = Markup(
             '<p class="dim">No plans are applied. Write a plan.toml, then run <code>rametctl plan apply</code>.</p>'
         )

@@ -1,25 +1,33 @@
 """The merge queues, with what the checks write."""
 
+import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import ClassVar
 
 from markupsafe import Markup
-from ramet.v1 import landing_pb2
+from ramet.v1 import landing_pb2, terminal_pb2
 
+from rametctl.errors import ClientError
 from rametctl.render.landing import STYLES, WORDS, landing_state
 from rametctl.view import parts
 from rametctl.web import html
 from rametctl.web.forms import Done, Form
 from rametctl.web.site import Action, Fragments, Page, Site, Visit, Wants
 
-if TYPE_CHECKING:
-    from ramet.v1.landing_pb2 import Landing
-
 ENDED = frozenset({"landed", "removed"})
-FOLLOWED = 6
-"""Checks whose output is shown."""
 OUTPUT = 16_000
 """Characters of a check's output that are shown: the newest."""
+
+
+@dataclass(eq=False)
+class Output:
+    """The newest of what a check has written; ``complete`` once it has ended."""
+
+    text: str = ""
+    complete: bool = False
+    task: "asyncio.Task[None] | None" = None
 
 
 class Queue(Page):
@@ -27,39 +35,50 @@ class Queue(Page):
     template: ClassVar[str] = "plain.html"
     nav: ClassVar[str] = "Queue"
 
+    def __init__(self) -> None:
+        self._outputs: dict[str, Output] = {}
+
     def wants(self, site: Site, visit: Visit) -> Wants:
-        followed = [
-            each.session_id for each in _landings(site) if each.check_command_id and landing_state(each) not in ENDED
-        ]
-        return Wants(((parts.RECENT_LANDINGS, ""),), tuple(followed[:FOLLOWED]))
+        return Wants(((parts.RECENT_LANDINGS, ""),))
 
     def fragments(self, site: Site, visit: Visit) -> Fragments:
-        landings = _landings(site)
+        slot = site.view.part(parts.RECENT_LANDINGS)
+        landings = slot.value or []
+        checked = {
+            each.check_command_id for each in landings if each.check_command_id and landing_state(each) not in ENDED
+        }
+        self._outputs = {id_: output for id_, output in self._outputs.items() if id_ in checked}
         rows = [
             site.html(
                 "landing.html", each=each, state=(state := landing_state(each)), words=WORDS.get(state, state),
-                style=STYLES.get(state, ""), output=_output(site, each), ended=state in ENDED,
-                there=each.session_id in site.view.sessions,
+                style=STYLES.get(state, ""), ended=state in ENDED, there=each.session_id in site.view.sessions,
+                output=html.span((self._output(site, each.check_command_id), "")) if each.check_command_id in checked else "",
             )
             for each in landings
         ]  # fmt: skip
-        empty = Markup('<p class="dim">Nothing is queued. Review a session and choose “Land”.</p>')
-        return {"content": Markup('<div class="cards">{}</div>').format(Markup("").join(rows)) if rows else empty}
+        empty = slot.error or "" if slot.value is None else "Nothing is queued. Review a session and choose “Land”."
+        cards = Markup('<div class="cards">{}</div>').format(Markup("").join(rows))
+        return {"content": cards if rows else Markup('<p class="dim">{}</p>').format(empty)}
 
+    def _output(self, site: Site, command: str) -> str:
+        """What a check has written so far; it is followed from now on, and again where the daemon went away."""
+        output = self._outputs.setdefault(command, Output())
+        if not output.complete and (output.task is None or output.task.done()):
+            output.task = asyncio.create_task(self._follow(site, command, output))
+        return output.text
 
-def _landings(site: Site) -> "list[Landing]":
-    return site.view.part(parts.RECENT_LANDINGS).value or []
-
-
-def _output(site: Site, landing: "Landing") -> Markup:
-    """The newest of what a landing's check wrote."""
-    transcript = site.view.transcripts.get(landing.session_id)
-    pieces = [
-        event.command_output.text
-        for event in (transcript.events if transcript is not None else ())
-        if event.HasField("command_output") and event.command_output.command_id == landing.check_command_id
-    ]
-    return html.span(("".join(pieces)[-OUTPUT:], ""))
+    async def _follow(self, site: Site, command: str, output: Output) -> None:
+        with suppress(ClientError):
+            found = await site.call(
+                lambda daemon: daemon.terminals.GetCommand, terminal_pb2.GetCommandRequest(command=command)
+            )
+            offset = max(found.command.output_bytes - OUTPUT, 0)
+            output.text = ""
+            request = terminal_pb2.WatchOutputRequest(command=command, offset=offset, follow=True)
+            async for piece in site.link.stream(lambda daemon: daemon.terminals.WatchOutput, request):
+                output.text = (output.text + piece.data.decode("utf-8", "replace"))[-OUTPUT:]
+                output.complete = piece.HasField("command")
+                site.redraw(lambda visit: visit.page is self)
 
 
 async def retry(site: Site, form: Form) -> Done:

@@ -94,6 +94,7 @@ def _piece(site: Site, page: Page, piece: Piece) -> Callable[[Request], object]:
 def _action(site: Site, action: Action) -> Callable[[Request], object]:
     async def act(request: Request) -> Response:
         done = await action(site, Form(request.path_params, request.query_params, await body(request, MOST_BYTES)))
+        await site.know(done.go)
         return JSONResponse({"note": done.note, "go": done.go})
 
     return act

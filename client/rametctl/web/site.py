@@ -266,6 +266,15 @@ class Site:
                 return
             await asyncio.sleep(0.005)
 
+    async def know(self, path: str) -> None:
+        """Wait until the session of a page is known, `SETTLE_S` at most: an action that created or restored one leads there."""
+        found = self.match(path)
+        session_id = found[1].get("session", "") if found is not None else ""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + SETTLE_S
+        while session_id and session_id not in self.view.sessions and clock() < deadline:
+            await asyncio.sleep(0.005)
+
     def _settled(self, wants: Wants) -> bool:
         slots = [self.view.part(part, key) for part, key in (*wants.parts, (REQUESTS, ""))]
         transcripts = [self.view.transcripts.get(each) for each in wants.transcripts]

@@ -101,9 +101,9 @@ def _box(node: Node, x: float, y: float) -> Markup:
     return Markup('<a href="{}">{}</a>').format(node.link, box) if node.link.startswith("/") else box
 
 
-def _text(x: float, y: float, text: str, style: str, anchor: str = "start") -> Markup:
+def _text(x: float, y: float, text: str, style: str, anchor: str = "start", most: int = _TEXT) -> Markup:
     shown = visible(text)
-    short = shown if len(shown) <= _TEXT else f"{shown[: _TEXT - 1]}…"
+    short = shown if len(shown) <= most else f"{shown[: most - 1]}…"
     return Markup('<text class="{}" x="{}" y="{}" text-anchor="{}">{}</text>').format(
         style, f"{x:g}", f"{y:g}", anchor, short
     )
@@ -111,9 +111,9 @@ def _text(x: float, y: float, text: str, style: str, anchor: str = "start") -> M
 
 def columns(values: Sequence[tuple[str, float]], label: str, *, line: float | None = None, unit: str = "$") -> Markup:
     """Values over time as columns, the newest at the right; ``line`` is a limit."""
-    height, wide, left = 180, 28, 52
+    height, wide, left = 120, 11, 46
     top = max([value for _, value in values] + ([line] if line else []) + [0.01]) * 1.1
-    width = left + max(len(values), 8) * wide + 8
+    width = left + max(len(values), 8) * wide + 6
 
     def at(value: float) -> float:
         return 12 + height * (1 - value / top)
@@ -123,13 +123,13 @@ def columns(values: Sequence[tuple[str, float]], label: str, *, line: float | No
         rule = Markup('<path class="rule" d="M{} {:.1f}H{}"/>').format(left, at(value), width)
         parts += [rule, _text(left - 6, at(value) + 4, amount(value, unit), "small", "end")]
     for index, (name, value) in enumerate(values):
-        x = left + index * wide + 4
+        x = left + index * wide + 2
         column = Markup('<rect class="fill" x="{}" y="{:.1f}" width="{}" height="{:.1f}"><title>{}: {}</title></rect>')
         parts.append(
-            column.format(x, at(value), wide - 8, max(at(0) - at(value), 0.5), visible(name), amount(value, unit))
+            column.format(x, at(value), wide - 4, max(at(0) - at(value), 0.5), visible(name), amount(value, unit))
         )
-        if index % max(len(values) // 6, 1) == 0:
-            parts.append(_text(x + wide / 2 - 4, height + 28, name[5:] if len(name) == 10 else name, "small", "middle"))
+        if index % max(len(values) // 5, 1) == 0:
+            parts.append(_text(x + wide / 2 - 2, height + 28, name[5:] if len(name) == 10 else name, "small", "middle"))
     if line is not None:
         limit = Markup('<path class="limit" d="M{} {:.1f}H{}"><title>limit {}</title></path>')
         parts += [limit.format(left, at(line), width, amount(line, unit))]
@@ -140,11 +140,11 @@ def columns(values: Sequence[tuple[str, float]], label: str, *, line: float | No
 def bars(values: Sequence[tuple[str, float, float | None]], label: str, *, unit: str = "$") -> Markup:
     """(name, value, limit or None) as horizontal bars."""
     top = max([max(value, limit or 0.0) for _, value, limit in values] + [0.01])
-    left, long, high = 190, 330, 26
+    left, long, high = 126, 150, 26
     parts: list[Markup] = []
     for index, (name, value, limit) in enumerate(values):
         y = index * high + 4
-        parts.append(_text(left - 8, y + 14, name, "small", "end"))
+        parts.append(_text(left - 6, y + 14, name, "small", "end", 19))
         bar = Markup('<rect class="fill" x="{}" y="{}" width="{:.1f}" height="16"><title>{}: {}</title></rect>')
         parts.append(bar.format(left, y, max(long * value / top, 1), visible(name), amount(value, unit)))
         if limit:
@@ -153,7 +153,7 @@ def bars(values: Sequence[tuple[str, float, float | None]], label: str, *, unit:
         end = left + long * max(value, limit or 0.0) / top
         words = amount(value, unit) + (f" of {amount(limit, unit)}" if limit else "")
         parts.append(_text(end + 6, y + 13, words, "small"))
-    return _svg(left + long + 130, len(values) * high + 6, label, parts)
+    return _svg(left + long + 90, len(values) * high + 6, label, parts)
 
 
 def amount(value: float, unit: str) -> str:

@@ -1,0 +1,158 @@
+"""Queue, conflicts, plans, costs, log, trash, upkeep and settings over HTTP, on a running daemon."""
+
+import re
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from ramet.v1 import plan_pb2, session_pb2
+
+from tests.support.daemon import IDLE, Client, DaemonProcess, connected, daemon_process, make_sandbox
+from tests.support.eventually import eventually
+from tests.support.running import client, repo_of, sandbox
+from tests.support.web import Visitor, visiting
+
+__all__ = ["client", "sandbox"]
+
+PLAN = """
+[plan]
+name = "release"
+[[threads]]
+id = "api"
+owns = ["src/api/**"]
+[[threads]]
+id = "<b>web</b>"
+name = "web"
+owns = ["src/web/**"]
+after = ["api"]
+"""
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[DaemonProcess]:
+    with make_sandbox(config="[budget]\nday = 9.5\n") as sandbox, daemon_process(sandbox) as daemon:
+        sandbox.repository()
+        yield daemon
+
+
+@pytest.fixture
+async def owner(running: DaemonProcess) -> AsyncIterator[Visitor]:
+    async with visiting(running.sandbox.environ) as visitor:
+        yield visitor
+
+
+async def fresh(running: DaemonProcess, name: str, prompt: str = "") -> session_pb2.Session:
+    async with connected(running.sandbox) as client:
+        session = await client.create(repo_of(running), prompt, name=name)
+        return await client.reach(session.id, IDLE)
+
+
+async def shows(owner: Visitor, path: str, *words: str) -> str:
+    """The page, once all of ``words`` are on it."""
+
+    async def look() -> str:
+        answer = await owner.get(path)
+        assert answer.status_code == 200, answer.text
+        missing = [word for word in words if word not in answer.text]
+        assert missing == []
+        return answer.text
+
+    page: str = await eventually(look)
+    return page
+
+
+async def did(owner: Visitor, path: str, **values: str) -> str:
+    answer = await owner.post(path, values)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["note"])
+
+
+async def test_conflicts_are_a_matrix_with_the_lines(owner: Visitor, running: DaemonProcess) -> None:
+    for name in ("one", "two"):
+        session = await fresh(running, name)
+        (Path(session.worktree) / "dir0/file0.txt").write_text(f"line one by {name}\nline two\n")
+    page = await shows(owner, "/conflicts", "will not merge", "dir0/file0.txt", "same lines: lines 1 and 1")
+    assert page.count('aria-label="conflict"') == 2
+    for target in re.findall(r'href="#(c-[^"]*)"', page):
+        assert f'id="{target}"' in page
+
+
+async def test_the_queue_shows_what_a_check_writes(owner: Visitor, running: DaemonProcess) -> None:
+    session = await fresh(running, "landing")
+    (Path(session.worktree) / "new.txt").write_text("new\n")
+    gate = running.sandbox.root / "gate"
+    check = f"printf '<b>half\\n'; while [ ! -e {gate} ]; do sleep 0.05; done; exit 1"
+    await did(owner, f"/sessions/{session.id}/land", message="new", check=check)
+    page = await shows(owner, "/queue", "its check runs", "&lt;b&gt;half", "Output of the check")
+    (landing,) = re.findall(r"/queue/([^/]*)/retry", page)
+    assert "removed from the queue" in await did(owner, f"/queue/{landing}/remove")
+    assert "Output of the check" not in await shows(owner, "/queue", "removed")
+    gate.touch()
+
+
+async def test_a_plan_is_a_graph_with_the_paths_of_its_threads(
+    owner: Visitor, running: DaemonProcess, client: Client
+) -> None:
+    assert "No plans are applied" in (await owner.get("/plans")).text
+    repo = repo_of(running)
+    text = PLAN.replace("<b>web</b>", "web")
+    request = plan_pb2.ApplyPlanRequest(
+        path=str(repo), text=text, file=str(repo / "plan.toml"), request_id=str(uuid.uuid4())
+    )
+    await client.plans.ApplyPlan(request)
+    page = await shows(owner, "/plans", "src/api/**", "src/web/**", 'aria-label="Threads of release"')
+    assert (page.count('class="edge"'), page.count('class="box"')) == (1, 2)
+
+
+async def test_costs_are_charts_with_the_budget(owner: Visitor, running: DaemonProcess) -> None:
+    await fresh(running, "spender", 'DO:[{"text": "done"}]')
+    page = await shows(owner, "/costs", "budget $9.50", "spender", ">repo</text>", "claude")
+    assert page.count("<svg") == 4
+
+
+async def test_the_log_tells_who_did_what(owner: Visitor, running: DaemonProcess) -> None:
+    session = await fresh(running, "told", 'DO:[{"text": "<i>hello</i>"}]')
+    assert "&lt;i&gt;hello" in await shows(owner, f"/log?session={session.id}", "turn_ended")
+    audit = await shows(owner, f"/log?session={session.id}&audit=1", "by you", "prompt_queued")
+    assert "turn_ended" not in audit
+
+
+async def test_what_was_removed_is_restored_or_deleted_for_good(owner: Visitor, running: DaemonProcess) -> None:
+    for name in ("back", "away"):
+        session = await fresh(running, name)
+        await did(owner, f"/sessions/{session.id}/remove")
+        await shows(owner, "/trash", f"/{session.id}/restore", name)
+        if name == "back":
+            assert "back is restored" in await did(owner, f"/trash/{session.id}/restore")
+            assert (await owner.get(f"/sessions/{session.id}")).status_code == 200
+        else:
+            assert "deleted away" in await did(owner, f"/trash/{session.id}/forget")
+            await shows(owner, "/trash", "The trash is empty")
+
+
+async def test_a_checkpoint_is_made_reviewed_and_rewound_to(owner: Visitor, running: DaemonProcess) -> None:
+    session = await fresh(running, "kept")
+    where = f"/sessions/{session.id}/checkpoints"
+    file = Path(session.worktree) / "a.txt"
+    file.write_text("one\n")
+    await did(owner, where)
+    (Path(session.worktree) / "b.txt").write_text("b\n")
+    made = int((await did(owner, where)).removeprefix("checkpoint "))
+    file.write_text("two\n")
+    page = await shows(owner, where, f"/review?against={made - 1}&amp;until={made}")
+    await shows(owner, f"/sessions/{session.id}/review?against={made - 1}&until={made}", "1 file", "b.txt")
+    assert "undoes it" in await did(owner, f"{where}/{made}/rewind", files="1")
+    assert file.read_text() == "one\n"
+    guest = owner.link(session=session.id)
+    assert "/rewind" not in (await guest.get(where)).text
+    assert "/rewind" in page
+    assert (await guest.get("/log")).status_code == 403
+
+
+async def test_upkeep_finds_and_repairs_and_settings_are_shown(owner: Visitor) -> None:
+    page = await shows(owner, "/upkeep", "Doctor", "Clean up")
+    assert "kept" in page
+    assert "repaired" in await did(owner, "/upkeep/fix")
+    assert "removed" in await did(owner, "/upkeep/collect")
+    await shows(owner, "/settings", "budget.day", "9.5", "owner")
