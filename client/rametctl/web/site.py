@@ -272,7 +272,9 @@ class Site:
         session_id = found[1].get("session", "") if found is not None else ""
         clock = asyncio.get_running_loop().time
         deadline = clock() + SETTLE_S
-        while session_id and session_id not in self.view.sessions and clock() < deadline:
+        while clock() < deadline:
+            if not session_id or session_id in self.view.sessions:
+                return
             await asyncio.sleep(0.005)
 
     def _settled(self, wants: Wants) -> bool:
