@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rametctl.commands.config import shown_value
 from rametctl.errors import UsageError
+from rametctl.render.format import shown_value
 from rametctl.settings import toml_value, with_setting
 
 FILE = """# mine

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
     from ramet.v1.worktree_pb2 import Checkpoint
 
-WHY = {"rewind": "before rewind", "sync": "before sync"}
-"""Display texts for reasons whose proto name is ambiguous."""
-
 
 @click.command("checkpoints", cls=Verb, short_help="List or create checkpoints.")
 @session_argument
@@ -59,17 +56,16 @@ def command(app: App, session: str, make: bool) -> None:
 def _show(app: App, checkpoints: "Sequence[Checkpoint]") -> None:
     import time
 
-    from ramet.jsonify import enum_name
-
     from rametctl.lines import Span
     from rametctl.render.format import age
+    from rametctl.render.session import checkpoint_reason
 
     now = time.time()
     rows: list[list[Span]] = [
         [
             (str(each.number), "bold"),
             (age(each.create_time, now), "dim"),
-            (WHY.get(reason := enum_name(each, "reason") or "", reason), ""),
+            (checkpoint_reason(each), ""),
             (str(each.turn), ""),
             (str(each.files), ""),
             (f"+{each.additions} -{each.deletions}", ""),

@@ -38,6 +38,8 @@ def show(app: App, repo: str | None) -> None:
     Example:
       rametctl config show --json | jq '.settings[] | select(.origin == "owner")'
     """
+    from rametctl.render.format import shown_value
+
     answer = _get(app, repo)
     if app.output.json_mode:
         from ramet.jsonify import to_json
@@ -60,22 +62,6 @@ def show(app: App, repo: str | None) -> None:
     app.output.hint(f"owner's file: {answer.owner_file}")
     if answer.withheld or answer.repo_problem:
         _show_withheld(app, answer)
-
-
-def shown_value(text: str, unit: str) -> str:
-    """A value with its unit: ``10m``, ``2.0 GiB``; text that is no number stays as it is."""
-    from ramet.words import size
-
-    from rametctl.render.format import span
-
-    if not unit or not text.replace(".", "", 1).isdigit():
-        return text
-    number = float(text)
-    if unit == "seconds":
-        return span(number) if number % 60 == 0 or number < 60 else f"{number:g}s"
-    if unit == "bytes":
-        return size(int(number))
-    return f"{text} {unit}"
 
 
 def _show_withheld(app: App, answer: "GetConfigResponse") -> None:

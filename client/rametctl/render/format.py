@@ -3,6 +3,8 @@
 import json
 from typing import TYPE_CHECKING, Any
 
+from ramet import words
+
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
     from ramet.v1.session_pb2 import Session
@@ -72,3 +74,15 @@ def parsed(text: str) -> Any:
         return json.loads(text) if text else None
     except ValueError:
         return None
+
+
+def shown_value(text: str, unit: str) -> str:
+    """A value with its unit: ``10m``, ``2.0 GiB``; text that is no number stays as it is."""
+    if not unit or not text.replace(".", "", 1).isdigit():
+        return text
+    number = float(text)
+    if unit == "seconds":
+        return span(number) if number % 60 == 0 or number < 60 else f"{number:g}s"
+    if unit == "bytes":
+        return words.size(int(number))
+    return f"{text} {unit}"

@@ -17,6 +17,7 @@ from rametctl.render.format import age, cost, local_time, money, seconds_of, tok
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Tokens
     from ramet.v1.session_pb2 import GetSessionResponse, Session, Variable
+    from ramet.v1.worktree_pb2 import Checkpoint
 
 HEADERS = ("NAME", "STATE", "SINCE", "COST", "BRANCH", "NOW")
 SHRINK = (("NOW", 24), ("BRANCH", 12), ("NAME", 20), ("NOW", 10), ("BRANCH", 6), ("NAME", 8))
@@ -292,3 +293,9 @@ def _process(answer: "GetSessionResponse") -> str:
     if process.version:
         parts.append(f"version {process.version}")
     return ", ".join(parts)
+
+
+def checkpoint_reason(checkpoint: "Checkpoint") -> str:
+    """Why a checkpoint was made, where its name in the contract is ambiguous in other words."""
+    reason = enum_name(checkpoint, "reason") or ""
+    return {"rewind": "before rewind", "sync": "before sync"}.get(reason, reason)

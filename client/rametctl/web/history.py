@@ -5,11 +5,10 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from markupsafe import Markup
-from ramet.jsonify import enum_name
 from ramet.v1 import worktree_pb2
 
-from rametctl.commands.checkpoints import WHY
 from rametctl.render.event import PROTOCOL, summary
+from rametctl.render.session import checkpoint_reason
 from rametctl.view import parts
 from rametctl.web import html
 from rametctl.web.forms import Done, Form
@@ -69,7 +68,7 @@ class Checkpoints(Page):
         found = site.view.part(parts.CHECKPOINTS, id_).value or []
         numbers = [each.number for each in found]
         before = dict(pairwise(numbers))
-        rows = [(each, WHY.get(why := enum_name(each, "reason") or "", why), before.get(each.number)) for each in found]
+        rows = [(each, checkpoint_reason(each), before.get(each.number)) for each in found]
         return {"content": site.html("checkpoints.html", rows=rows, id=id_, visit=visit)}
 
 

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 from ramet.v1 import worktree_pb2
 from ramet.words import plural
 
-from rametctl.commands.config import shown_value
 from rametctl.options import new_request_id
+from rametctl.render.format import shown_value
 from rametctl.view import parts
 from rametctl.web.forms import Done, Form
 from rametctl.web.site import Action, Fragments, Page, Site, Visit, Wants
