@@ -171,6 +171,10 @@ def test_words_appear_while_they_are_written(web: Served) -> None:
     with web.page(f"/sessions/{id_}") as page:
         shows(page, "working")
         expect(page.locator("#unfinished")).not_to_be_empty(timeout=MS)
+        page.evaluate("scrollTo(0, 40)")
+        before = page.locator("#unfinished").inner_text()
+        expect(page.locator("#unfinished")).not_to_have_text(before, timeout=MS)
+        assert page.evaluate("scrollY") == 40  # who reads above stays there
         key(page, "i")
         shows(page, "interrupted by you")
 
@@ -201,6 +205,52 @@ def test_on_a_phone_a_question_is_answered_with_a_thumb(web: Served) -> None:
             small = "[...document.querySelectorAll('button, .button, nav a, input, select')].filter(e => e.checkVisibility() && !e.closest('.vh, .choice') && !e.matches('.vh') && e.getBoundingClientRect().height < 40).map(e => e.outerHTML)"
             assert page.evaluate(small) == []
         shows(page, "thank you")
+
+
+def test_enter_sends_no_half_written_prompt(web: Served) -> None:
+    id_ = web.new("half-written")
+    composing = "new KeyboardEvent('keydown', {key: 'Enter', isComposing: true, bubbles: true, cancelable: true})"
+    with web.page(f"/sessions/{id_}") as page:
+        box = page.locator("[name=prompt]")
+        box.fill("にほんご")
+        assert box.evaluate(f"(box) => box.dispatchEvent({composing})")  # the input method's key, which chooses a word
+        page.reload()
+        expect(box).to_have_value("にほんご")
+        key(page, "r", "Shift+Enter")
+        page.keyboard.type("second line")
+        expect(box).to_have_value("にほんご\nsecond line")
+        key(page, "Enter")
+        expect(page.locator(".entry.said p")).to_have_text("にほんご\nsecond line", timeout=MS)
+        expect(box).to_have_value("")
+    with web.page(f"/sessions/{id_}", viewport=PHONE, has_touch=True, is_mobile=True) as page:
+        page.locator("[name=prompt]").fill("one")
+        key(page, "Enter")
+        expect(page.locator("[name=prompt]")).to_have_value("one\n")
+
+
+def test_many_tabs_take_no_connection_from_each_other(web: Served) -> None:
+    hide = """() => { Object.defineProperty(document, 'hidden', {value: true, configurable: true});
+                      document.dispatchEvent(new Event('visibilitychange')); }"""
+    with web.page() as page:
+        tabs = [page]
+        for _ in range(8):  # a browser opens six connections to a server
+            tabs[-1].evaluate(hide)
+            tabs.append(page.context.new_page())
+            tabs[-1].goto(f"{web.url}/inbox", timeout=MS)
+        page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+        web.new("seen-again")
+        shows(page, "seen-again")
+
+
+def test_a_stream_that_has_died_in_silence_is_opened_again(web: Served) -> None:
+    with web.browser.new_context() as context:
+        page = context.new_page()
+        page.clock.install()
+        page.goto(web.ctl("web", "link", "--port", str(web.port)).strip())
+        page.wait_for_url(f"{web.url}/", timeout=MS)
+        page.wait_for_load_state()
+        with page.expect_request("**/live?*", timeout=MS):
+            page.clock.fast_forward(60_000)
 
 
 def test_one_of_two_answers_counts_and_the_other_is_told_who_gave_it(web: Served) -> None:

@@ -311,7 +311,7 @@ class Site:
                 try:
                     await asyncio.wait_for(tab.changed.wait(), BEAT_S)
                 except TimeoutError:
-                    yield ": still here\n\n"
+                    yield "event: beat\ndata: 1\n\n"
                 tab.changed.clear()
                 if self.closing or not self.access.valid(tab.visit.grant):
                     return

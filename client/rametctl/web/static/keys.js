@@ -53,7 +53,8 @@ const MOVES = {
 
 document.addEventListener("keydown", (event) => {
   if (!(event.target instanceof Element)) return;
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.isComposing || event.keyCode === 229) return; // an input method takes the key
   const typing = event.target.matches("input:not([type=radio], [type=checkbox]), textarea, select");
   if (event.key === "Escape") {
     if (document.querySelector("dialog[open]")) return;
@@ -65,7 +66,9 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   if (typing) {
-    if (event.key === "Enter" && !event.shiftKey && event.target.matches("textarea[data-sends]")) {
+    // On a phone Enter begins a line: the button that sends is below the thumb.
+    const sends = event.target.matches("textarea[data-sends]") && !matchMedia("(pointer: coarse)").matches;
+    if (event.key === "Enter" && !event.shiftKey && sends) {
       event.preventDefault();
       event.target.form.requestSubmit();
     }

@@ -6,6 +6,8 @@ const SHUT = 2; // EventSource.CLOSED
 let source = null;
 let cursor = document.body.dataset.cursor;
 let lost = 0;
+let heard = 0;
+const SILENCE = 40000; // ms without a word, not even a beat, after which a connection is dead: the machine slept, or the network changed
 
 /** Called after each change of the page. */
 export const afterwards = [];
@@ -20,7 +22,10 @@ export function connect() {
     document.body.classList.remove("lost");
     banner();
   };
+  heard = Date.now();
+  source.addEventListener("beat", () => { heard = Date.now(); });
   source.onmessage = (message) => {
+    heard = Date.now();
     cursor = message.lastEventId;
     apply(JSON.parse(message.data));
   };
@@ -38,6 +43,12 @@ export function disconnect() {
   source?.close();
   source = null;
 }
+
+function revive() {
+  if (source !== null && Date.now() - heard > SILENCE) connect();
+}
+setInterval(revive, 5000);
+window.addEventListener("online", connect);
 
 async function ask() {
   try {

@@ -32,7 +32,7 @@ navigator.locks?.request("ramet-notifies", () => { notifies = true; return new P
 let resting = 0;
 document.addEventListener("visibilitychange", () => {
   clearTimeout(resting);
-  if (document.hidden) resting = setTimeout(() => { if (!notifies) disconnect(); }, 20000);
+  if (document.hidden) resting = setTimeout(() => { if (!notifies) disconnect(); }, 500);
   else if (!notifies) connect();
 });
 window.addEventListener("pageshow", (event) => { if (event.persisted) connect(); });

@@ -20,10 +20,16 @@ function add(form, files) {
   list(input);
 }
 
+const draft = document.querySelector("textarea[data-sends]");
+const place = `draft ${location.pathname}`;
+if (draft !== null && !draft.value) draft.value = sessionStorage.getItem(place) ?? "";
+grow();
+
 let typing = 0;
 
 document.addEventListener("input", (event) => {
   grow();
+  if (event.target === draft) sessionStorage.setItem(place, draft.value);
   if (!event.target.matches("[data-filters]")) return;
   clearTimeout(typing);
   typing = setTimeout(() => goTo(`/?${new URLSearchParams({ q: event.target.value })}`), 200);
@@ -33,6 +39,7 @@ document.addEventListener("change", (event) => {
 });
 document.addEventListener("done", (event) => {
   grow();
+  if (draft !== null && event.target.contains(draft)) sessionStorage.removeItem(place);
   for (const each of event.target.querySelectorAll("[data-lists]")) list(each);
 }, true);
 document.addEventListener("paste", (event) => {
