@@ -41,6 +41,19 @@ def test_ls_shows_what_needs_a_person(world: World) -> None:
     assert "\x1b" not in result.out
 
 
+def test_an_agent_other_than_the_default_one_is_named(world: World) -> None:
+    world.state.session("fix")
+    assert "AGENT" not in world.run("ls").out
+    world.state.session("other", agent="pi", capabilities=["resume"])
+    assert [line.split()[:2] for line in lines(world.run("ls").out)] == [
+        ["NAME", "AGENT"],
+        ["fix", "idle"],
+        ["other", "pi"],
+    ]
+    assert "pi, default mode; it never asks, and its writes are checked afterwards" in world.run("show", "other").out
+    assert "never asks" not in world.run("show", "fix").out
+
+
 def test_ls_prints_names_alone_for_scripts(world: World) -> None:
     world.state.session("fix")
     world.state.session("docs")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ramet.v1.session_pb2 import GetSessionResponse, Session, Variable
     from ramet.v1.worktree_pb2 import Checkpoint
 
-HEADERS = ("NAME", "STATE", "SINCE", "COST", "BRANCH", "NOW")
+HEADERS = ("NAME", "AGENT", "STATE", "SINCE", "COST", "BRANCH", "NOW")
+DEFAULT_AGENT = "claude"
 SHRINK = (("NOW", 24), ("BRANCH", 12), ("NAME", 20), ("NOW", 10), ("BRANCH", 6), ("NAME", 8))
 URGENCY = ("waiting", "failed", "lost", "working", "starting", "queued", "paused", "idle", "archived")
 """States by how much a person's eye is wanted."""
@@ -133,7 +134,8 @@ def session_table(output: Output, rows: Iterable[tuple[int, "Session"]], now: fl
     """One row per (depth, session); times are seconds since the epoch."""
     rows = list(rows)
     branches = [odd_branch(session) for _, session in rows]
-    headers = [header for header in HEADERS if header != "BRANCH" or any(branches)]
+    wanted = {"BRANCH": any(branches), "AGENT": any(session.agent != DEFAULT_AGENT for _, session in rows)}
+    headers = [header for header in HEADERS if wanted.get(header, True)]
     cells: list[list[Span]] = []
     for (depth, session), branch in zip(rows, branches, strict=True):
         state = state_name(session)
@@ -141,6 +143,7 @@ def session_table(output: Output, rows: Iterable[tuple[int, "Session"]], now: fl
         prefix = "  " * (depth - 1) + "└ " if depth else ""
         row: dict[str, Span] = {
             "NAME": (prefix + " ".join(label.split()), "bold"),
+            "AGENT": (session.agent if session.agent != DEFAULT_AGENT else "", ""),
             "STATE": (state, state_style(state)),
             "SINCE": (age(session.since, now), "dim"),
             "COST": (cost(session), ""),
@@ -205,7 +208,13 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         ("base", f"{session.base_ref or '-'} ({session.base_commit[:12]})", ""),
         ("worktree", session.worktree + (f" ({fault})" if fault else ""), ""),
         *([("under way", session.under_way, "")] if session.under_way else []),
-        ("agent", " ".join(filter(None, [session.agent, session.model])) + f", {mode_name(session.mode)} mode", ""),
+        (
+            "agent",
+            " ".join(filter(None, [session.agent, session.model]))
+            + f", {mode_name(session.mode)} mode"
+            + unasked(session),
+            "",
+        ),
         ("process", _process(answer), ""),
         ("turns", str(session.turns), ""),
         ("cost", cost(session) + _budget(session, spent_below), ""),
@@ -241,6 +250,12 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         first = prompt.text.strip().splitlines()[0] if prompt.text.strip() else ""
         lines.append(line(("pending     ", "dim"), first[:200]))
     return lines
+
+
+def unasked(session: "Session") -> str:
+    """What to know of an agent that never asks; "" for others."""
+    asks = "ask" in session.capabilities or not session.capabilities  # an older daemon says nothing
+    return "" if asks else "; it never asks, and its writes are checked afterwards"
 
 
 def port_ranges(ports: Sequence[int]) -> str:

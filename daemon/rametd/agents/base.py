@@ -5,7 +5,7 @@ understands is still a frame.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -38,6 +38,10 @@ class Capabilities:
     partial: bool = True  # it sends words while the model writes them
     attach: bool = False  # its own interface can open the conversation
     warm: bool = False  # a process can be started before its session exists
+
+    def names(self) -> tuple[str, ...]:
+        """The names of what it can do."""
+        return tuple(each.name for each in fields(self) if getattr(self, each.name))
 
 
 UNABLE = {

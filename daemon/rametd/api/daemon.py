@@ -4,7 +4,7 @@ import asyncio
 import json
 import tomllib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +190,7 @@ def kind_message(preset: Preset) -> daemon_pb2.KindOfAgent:
         command=preset.command,
         login_command=preset.login,
         install_command=preset.install,
-        capabilities=[name for name, able in asdict(preset.capabilities).items() if able],
+        capabilities=preset.capabilities.names(),
         modes=[MODES[mode] for mode in preset.modes],
         minimum_version=preset.minimum_version,
         tried=preset.tried,

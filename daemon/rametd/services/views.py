@@ -8,6 +8,9 @@ from pathlib import Path
 from google.protobuf.timestamp_pb2 import Timestamp
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, repo_pb2, session_pb2, terminal_pb2
 
+from rametd.agents.base import Capabilities
+from rametd.agents.registry import described
+from rametd.config import Config
 from rametd.domain.commands import Command, CommandKind, CommandState
 from rametd.domain.models import (
     Agent,
@@ -186,13 +189,8 @@ def in_background(reader: Reader, session_id: str) -> tuple[BackgroundCommand, .
     return agent.background_commands if agent is not None and agent.state == AgentState.LIVE else ()
 
 
-CAPABILITIES = {
-    "claude": (
-        "ask", "cost", "effort", "fork", "images", "modes", "models", "native", "resume", "rewind", "steer", "tokens",
-        "tools",
-    ),
-}  # fmt: skip
-"""Capabilities of each kind of agent beyond taking prompts."""
+CAPABILITIES = {each.name: each.capabilities.names() for each in described(Config())}
+"""What each kind of agent can do; one that the configuration adds can do what an agent does by default."""
 
 
 def now_words(session: Session) -> str:
@@ -254,7 +252,7 @@ def session_message(session: Session, *, repo: str, attention: int, agent: Agent
         judges=session.judges,
         now=now_words(session),
         since=stamp(session.state_time or session.create_time),
-        capabilities=CAPABILITIES.get(session.agent, ()),
+        capabilities=CAPABILITIES.get(session.agent, Capabilities().names()),
         background=[
             session_pb2.BackgroundCommand(description=each.description, start_time=stamp(each.start_time))
             for each in (agent.background_commands if agent is not None else ())

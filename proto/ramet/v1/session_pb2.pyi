@@ -444,7 +444,7 @@ class Session(_message.Message):
 
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What its kind of agent can do beyond taking prompts, such as "modes" and "fork"."""
+        """What its kind of agent can do beyond taking prompts, such as "ask" and "fork"."""
 
     def __init__(
         self,
