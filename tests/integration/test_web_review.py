@@ -54,7 +54,7 @@ async def review(owner: Visitor, session: session_pb2.Session, **query: str) -> 
 
 async def test_the_page_lists_every_changed_file_as_data(owner: Visitor, session: session_pb2.Session) -> None:
     page = await review(owner, session)
-    assert len(re.findall(r'<section class="file ', page)) == 9
+    assert len(re.findall(r'<section data-scope class="file ', page)) == 9
     assert "<img src=x" not in page
     assert "&lt;img src=x onerror=alert(1)&gt;\ufffd.py" in page
     assert not re.search(r"\sstyle=|<script(?! type=\"module\" src=\"/static/)", page)

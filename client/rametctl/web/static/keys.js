@@ -21,10 +21,11 @@ function move(step, edge = false) {
   all[at < 0 && !edge ? 0 : next].focus();
 }
 
-/** The element that a key presses: in the row or request that has the focus first, else the first on the page. */
+/** The element that a key presses: in the scope, row or request that has the focus first, else the first on the page. */
 function target(key) {
   const name = CSS.escape(key);
-  const inside = document.activeElement?.closest(".request, [data-row]")?.parentElement;
+  const focused = document.activeElement;
+  const inside = focused?.closest("[data-scope]") ?? focused?.closest(".request, [data-row]")?.parentElement;
   const found = [...(inside?.querySelectorAll(`[data-key="${name}"]`) ?? []), ...document.querySelectorAll(`[data-key="${name}"]`)];
   return found.find(shown);
 }
