@@ -157,7 +157,7 @@ def _mark(path: Path) -> str:
 async def delete_branch(
     git: GitContext, repo: RepositoryInfo, branch: str, tip: str, lock: int | None = None
 ) -> str | None:
-    """Delete the branch if it is still at ``tip`` and checked out nowhere; else say why it is kept. A missing branch is deleted."""
+    """Delete the branch if it is still at ``tip`` and checked out nowhere; else return why it stays. A missing branch counts as deleted."""
     now = await git.compute(branch_tip, repo, branch)
     if now is None:
         return None
@@ -168,7 +168,7 @@ async def delete_branch(
         return f"branch {branch}: it has moved on to {now[:12]}"
     try:
         await git.process.write(repo.common_dir, "update-ref", "-d", f"refs/heads/{branch}", tip, lock=lock)
-    except GitFailedError as error:  # somebody moved it since: git compared again
+    except GitFailedError as error:  # it was moved since: git compared again
         if await git.compute(branch_tip, repo, branch) is not None:
             return f"branch {branch}: {error.message}"
     await _forget_settings(git, repo, branch, lock)
@@ -212,7 +212,7 @@ class Branches:
         return await self._git.compute(branch_names, repo)
 
     async def free_name(self, repo: RepositoryInfo, text: str, *, fallback: str, taken: Collection[str]) -> str:
-        """A name for a new branch, made of ``text``, or ``fallback`` where nothing of it can be kept; none of ``taken``."""
+        """A name for a new branch, made from ``text``, or ``fallback`` if that is impossible; none of ``taken``."""
         return await self._git.compute(free_name, repo, text, fallback=fallback, taken=taken)
 
     async def require_free(self, repo: RepositoryInfo, branch: str, *, new: bool) -> None:
@@ -224,7 +224,7 @@ class Branches:
         return await self._git.compute(ahead_behind, repo, branch, base)
 
     async def delete(self, repo: RepositoryInfo, branch: str, tip: str) -> str | None:
-        """Delete the branch if it is still at ``tip`` and checked out nowhere. Returns why it is kept, None when it is gone."""
+        """Delete the branch if it is still at ``tip`` and checked out nowhere. Return why it stays, None if it is gone."""
         if (lost := await self._git.compute(lost_tip, repo, branch)) is not None:
             return f"branch {branch}: it stays, for git has its commit {lost[:12]} no more"
         await self._git.make_durable(repo.common_dir)  # whatever has its commits beside it
@@ -248,7 +248,7 @@ class Branches:
             raise GitFailedError(error.message, hint="git config --global user.name and user.email say who you are")
         commit = done.stdout.decode().strip()
         async with self._git.locks.hold(repo.common_dir) as lock:
-            # With nothing as its old value: had somebody made a first commit meanwhile, git refuses.
+            # With an empty old value, git refuses if a first commit was created meanwhile.
             await self._git.process.write(
                 where, "update-ref", "-m", "initial commit", "HEAD", commit, "0" * 40, lock=lock
             )

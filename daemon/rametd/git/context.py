@@ -89,11 +89,11 @@ class GitContext:
         return await self._in(self._threads, functools.partial(function, *arguments, **keywords))
 
     async def delete(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-        """`compute` for what takes seconds: ten trees being deleted must not keep everybody else waiting for a thread."""
+        """`compute` for work of seconds, in threads of its own: deleting ten trees must not block all other calls."""
         return await self._in(self._deleter, functools.partial(function, *arguments, **keywords))
 
     async def make_durable(self, git_dir: Path, *places: Path) -> None:
-        """Between keeping and destroying: return once what a repository has, and what lies on the file systems of ``places``, survives a loss of power.
+        """Sync a repository, and the file systems of ``places``, to disk, before anything is destroyed.
 
         What is kept is so, and what it was kept of goes, only in this order: whatever destroys calls this first (`durability.make_durable` has the
         cost). Raises GitFailedError where the disk fails: then nothing is to go.
@@ -114,21 +114,21 @@ class GitContext:
             words = f"{error.filename}: {error.strerror}" if error.strerror else str(error)
             raise GitFailedError(words, hint="look at its permissions and the disk") from error
         except asyncio.CancelledError:
-            # A thread cannot be stopped: leaving now would free the caller's lock while the thread goes on under it.
+            # A thread cannot be stopped: returning now would free the caller's lock while the thread still runs.
             await asyncio.wait([future])
             raise
         except pygit2.GitError as error:
             raise GitFailedError(f"libgit2: {error}") from error
         except KeyError as error:
-            # How libgit2 says that it has no such object; any other key is a fault of ours.
+            # libgit2 raises this for a missing object; any other key is a defect of Ramet.
             if _OBJECT.fullmatch(str(error.args[0])) is None:
                 raise
             raise GitFailedError(
-                f"git has the object {error.args[0]} no more", hint="`git fsck` tells what else is missing"
+                f"git no longer has the object {error.args[0]}", hint="`git fsck` tells what else is missing"
             ) from error
 
     def worktree_lock(self, worktree: Path) -> asyncio.Lock:
-        """Orders what would otherwise write the same private index twice."""
+        """Lock of a private index, which only one task may write."""
         return self._worktree_locks.setdefault(worktree, asyncio.Lock())
 
     async def aclose(self) -> None:

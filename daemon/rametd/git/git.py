@@ -48,7 +48,7 @@ class Git:
         self.worktrees = Worktrees(context, self.trackers)
 
     async def aclose(self) -> None:
-        """Wait for what runs in threads."""
+        """Wait for running threads."""
         await self.trackers.aclose()
         await self._context.aclose()
 
@@ -57,11 +57,11 @@ class Git:
         return await self._context.compute(discover, path)
 
     async def ignores_case(self, common_dir: Path) -> bool:
-        """Whether the repository lies where `A` and `a` are one file, as git found out when it was made."""
+        """Whether the repository's file system ignores letter case, as git recorded when it created the repository."""
         return await self._context.compute(ignores_case, common_dir)
 
     def trust(self, common_dir: Path) -> None:
-        """Let what a repository's own configuration names run: a person registered it."""
+        """Allow programs named in a repository's own configuration: a person registered it."""
         self._context.trusted.add(common_dir)
 
     async def hooks_folder(self, repo: RepositoryInfo, environment: Mapping[str, str]) -> Path:
@@ -77,5 +77,5 @@ class Git:
         await self._context.make_durable(repo.common_dir, worktree.parent)
 
     def matrix(self, repo: RepositoryInfo) -> Matrix:
-        """What compares the work of a repository's sessions, and caches what it computed; make one for each repository."""
+        """Create the comparer of a repository's sessions, which caches results; create one for each repository."""
         return Matrix(self._context, repo.common_dir)

@@ -1,8 +1,7 @@
-"""What somebody has done in a spare: it is theirs, and nothing of ours destroys it.
+"""A person's changes in a spare, which Ramet never destroys.
 
-When a spare becomes ready a note of what is in it beside the files of its commit is made in its git directory: a setup may have left files of its own.
-Whoever is about to write to the spare or to remove it looks at all of it again, and leaves it where that has changed (`let_go`). Ignored files are
-nobody's work here, as nowhere else.
+When a spare is ready, a record of its files beside those of its commit is stored in its git directory: the setup may have created some. Before a spare is
+written to or removed, all its files are compared with the record; a changed spare is given up (`let_go`). Ignored files do not count.
 """
 
 import hashlib
@@ -39,7 +38,7 @@ async def note(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -
 
 
 def forget(git_dir: Path) -> None:
-    """We are about to write to it ourselves. Blocks."""
+    """Delete the record before Ramet writes to the spare. Blocks."""
     (git_dir / _NOTE).unlink(missing_ok=True)
 
 
@@ -63,7 +62,7 @@ async def find(
     if head.startswith("ref: "):
         return f"it has {head.removeprefix('ref: refs/heads/')} checked out"
     if head not in commits and not unfinished:
-        return f"it stands at {head[:12]}, not at {commits[0][:12]}"
+        return f"it is at {head[:12]}, not at {commits[0][:12]}"
     if head in commits and unfinished:
         return None
     try:
@@ -98,14 +97,14 @@ async def left_before(
 
 
 def _changed(file: Path) -> float:
-    """When it was, which nobody can set back; of one that is gone when its directory was."""
+    """Time of the last change (ctime); of a deleted file, that of its directory."""
     while not os.path.lexists(file):
         file = file.parent
     return file.lstat().st_ctime
 
 
 async def let_go(git: GitContext, repo: RepositoryInfo, path: Path) -> None:
-    """Make it a worktree like any that people make: nothing of ours removes it from now on."""
+    """Unlock the worktree, so that it is an ordinary one that Ramet does not remove."""
 
     def unlock() -> None:
         for entry in registered_at(repo.common_dir, path):
@@ -117,7 +116,7 @@ async def let_go(git: GitContext, repo: RepositoryInfo, path: Path) -> None:
 
 
 async def _digest(git: GitContext, path: Path, git_dir: Path, risk: Risk) -> str:
-    """Of what is at risk, with the content of the files; short where nothing is."""
+    """Digest of work at risk, including the content of files."""
     if not risk:
         return "nothing"
     tree = "" if risk.gone else (await write_tree(git, path, git_dir)).tree
@@ -126,7 +125,7 @@ async def _digest(git: GitContext, path: Path, git_dir: Path, risk: Risk) -> str
 
 
 def _git_dir(repo: RepositoryInfo, path: Path) -> Path | None:
-    """Also of one whose directory is gone: what was staged there, or committed, is in git's entry of it."""
+    """Git directory of the spare, even if its worktree is gone: its entry has staged and committed work."""
     git_dir, _ = locate(repo.common_dir, path)
     left = left_at(repo.common_dir, path) if git_dir is None else None
     return left.admin_dir if left is not None else git_dir

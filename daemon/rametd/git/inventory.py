@@ -1,4 +1,4 @@
-"""What of ours there is in a repository: for whoever compares it with what should be there. Reads only."""
+"""Inventory of what Ramet has in a repository, for comparison with the rows. Only reads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -99,7 +99,7 @@ def _made_for(repo: RepositoryInfo, branch: str) -> Path | None:
 
 
 async def reachable(git: GitContext, repo: RepositoryInfo, name: str) -> bool:
-    """See `Git.commits.reachable`; no branch reaches what is no commit, such as a snapshot."""
+    """See `Git.commits.reachable`; no branch reaches objects that are not commits, such as snapshots."""
     if not await git.compute(commit_exists, repo, name):
         return False
     output = await git.process.read(
@@ -143,19 +143,19 @@ def _entry(tree: pygit2.Tree, path: str) -> tuple[str, int] | None:
 
 
 class Upkeep:
-    """What Ramet has in a repository, and what is damaged there. Every method may raise what those of `Git` raise."""
+    """What Ramet has in a repository, and damage there. Every method may raise what those of `Git` raise."""
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
 
     async def inventory(self, repo: RepositoryInfo) -> Inventory:
-        """What of ours there is in a repository: refs, entries of worktrees, branches that we made."""
+        """What Ramet has in a repository: refs, entries of worktrees, branches."""
         return await self._git.compute(take, repo)
 
     async def mirrored(self, repo: RepositoryInfo) -> tuple[str, ...]:
-        """The remotes from which a ``git fetch --prune`` deletes branches, and maybe refs of ours, that they do not have, as in a mirror clone."""
+        """Remotes for which ``git fetch --prune`` deletes other branches, and maybe Ramet's refs, as in a mirror clone."""
         return await self._git.compute(mirrored, repo)
 
     async def sweep(self, repo: RepositoryInfo) -> int:
-        """Take the names of objects, and of refs of ours, of which a loss of power has left no more, or not all, out of git's way; how many."""
+        """Delete objects and Ramet's refs that a loss of power has damaged; return how many."""
         return await self._git.compute(sweep, repo.common_dir)

@@ -1,4 +1,4 @@
-"""Bringing a branch onto its target, in a private worktree of ours; no branch moves here (see `rametd.git.targets`).
+"""Merge a branch onto its target in a private worktree; no branch moves here (see `rametd.git.targets`).
 
 Merges and squashes are made among objects (`git merge-tree`), so that a conflict leaves nothing; a rebase is git's own, in the private
 tree. What comes of it is a commit, whose files are put into the tree for the check.
@@ -89,7 +89,7 @@ class Landing:
         """The private worktree at ``path``, made if it is not there, with ``commit`` checked out and nothing else in it but ignored
         files. It is held for as long as the context lasts, also against a git that a killed daemon has left at work in it.
 
-        Raises WorktreeChangedError when what lies there is not ours, GitBusyError.
+        Raises WorktreeChangedError if another directory is there, GitBusyError.
         """
         git = self._git
         async with git.locks.hold(repo.common_dir) as lock:
@@ -104,7 +104,7 @@ class Landing:
             yield tree
 
     async def remove_tree(self, repo: RepositoryInfo, path: Path) -> None:
-        """Remove the private worktree; what is not ours stays."""
+        """Remove the private worktree, if Ramet created it."""
         await removal.undo_create(self._git, repo, path, "", None)
 
     async def commits(self, repo: RepositoryInfo, target: str, tip: str) -> tuple[Commit, ...]:
@@ -126,7 +126,7 @@ class Landing:
         return tuple(Commit(commit, subject, name, email) for commit, name, email, subject in records)
 
     async def unpublished(self, repo: RepositoryInfo, worktree: Path, old: str, new: str) -> tuple[Unpublished, ...]:
-        """Submodule commits that ``new`` records, ``old`` does not, and nobody else could fetch; ``worktree`` is the session's."""
+        """Unpublished submodule commits that ``new`` records and ``old`` does not; ``worktree`` is the session's."""
         return await unpublished(self._git, repo, worktree, old, new)
 
     async def under_way(self, worktree: Path) -> str:
@@ -214,7 +214,7 @@ class Landing:
                 raise failed(done, ("commit",))
             raise GitFailedError(
                 f"the commit was refused, by a hook ({', '.join(hooks.names)}): {said}",
-                hint="mend what it says and land again; everything is staged there as it would have been committed",
+                hint="fix it and land again; everything is staged there for the commit",
                 command="commit",
             )
         commit = (await git.process.read(worktree, *there, "rev-parse", "HEAD")).decode().strip()
@@ -254,7 +254,7 @@ class LandingTree:
         self._lock = lock
         self.path = path
         self.cleaned = False
-        """Whether bringing it to its commit has removed anything, such as what a setup has made."""
+        """Whether checking out the commit has removed files, such as results of a setup."""
 
     async def check_out(self, commit: str, trees: Sequence[Path] = ()) -> tuple[str, ...]:
         """Bring the tree to ``commit``: tracked files as they are there, untracked ones gone, ignored ones (caches) left.
@@ -287,7 +287,7 @@ class LandingTree:
         return Combined(await self._commit(merged, (onto, tip), message, person, person))
 
     async def squash(self, onto: str, tip: str, message: str, environment: Mapping[str, str]) -> Combined | Conflict:
-        """One commit on ``onto`` with all that ``tip`` changes, by whoever wrote most of its commits."""
+        """One commit on ``onto`` with all changes of ``tip``, by the author of most of its commits."""
         merged = await self._merged(onto, tip)
         if isinstance(merged, Conflict):
             return merged
@@ -299,7 +299,7 @@ class LandingTree:
         return Combined(await self._commit(merged, (onto,), message, author, person))
 
     async def rebase(self, onto: str, tip: str, environment: Mapping[str, str]) -> Combined | Conflict:
-        """The commits of ``tip`` again on top of ``onto``, their authors kept; merges and what ``onto`` has already are left out."""
+        """Rebase the commits of ``tip`` onto ``onto`` with their authors, without merges and commits that ``onto`` has."""
         if await self._holds(onto, tip):
             return Combined(onto)
         there = await self._there()
@@ -358,8 +358,8 @@ class LandingTree:
         git_dir = await self._git.verified(self.path, None)
         if not await self._git.compute(_is_ours, self._repo, self.path):
             raise WorktreeChangedError(
-                f"{self.path} is no landing worktree of ours any more",
-                hint="move away what lies there",
+                f"{self.path} is no longer a landing worktree",
+                hint="move that directory away",
                 worktree=str(self.path),
             )
         return f"--git-dir={git_dir}", f"--work-tree={self.path}"

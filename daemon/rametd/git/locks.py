@@ -13,7 +13,7 @@ from rametd.domain.errors import GitBusyError, GitFailedError
 from rametd.git.sharing import shared_as
 
 DIRECTORY: Final = "ramet"
-"""Our corner inside a common git directory: the lock, private indexes, and what is on its way out."""
+"""Ramet's directory inside a common git directory: the lock, private indexes, and directories about to be deleted."""
 
 
 class RepositoryLocks:

@@ -20,7 +20,7 @@ import pygit2
 from rametd.git.locks import DIRECTORY
 
 RECENT_S: Final = 3600.0
-"""Before the newest object of a repository: what was written in that time may not have been on the disk."""
+"""Seconds before the newest object of a repository: objects written in that time may not have been on the disk."""
 
 
 def write_loose(objects: Path, kind: str, data: bytes) -> str:

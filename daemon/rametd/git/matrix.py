@@ -1,4 +1,4 @@
-"""The work of many sessions against each other: what was computed for one pair is kept for the next.
+"""Compare the work of many sessions with each other; results for one pair are cached for the next.
 
 A pair is compared from where its two histories part, so that sessions which started from one commit share everything but their own changes.
 """
@@ -91,7 +91,7 @@ class Matrix:
 
 
 def _make_room(kept: dict[Key, Value]) -> None:
-    """Drop the older half of what is kept: a dictionary remembers its order."""
+    """Drop the older half of the cache: a dictionary remembers its order."""
     if len(kept) >= KEPT:
         for key in list(kept)[: KEPT // 2]:
             del kept[key]

@@ -1,4 +1,4 @@
-"""Branch names made from what people type.
+"""Branch names from what people type.
 
 A label or a prompt becomes a name that git accepts, that no branch bears yet, and that a person can type. What was typed is kept
 elsewhere, as the label; nothing here needs to be reversible.
@@ -73,7 +73,7 @@ _RESERVED: Final = frozenset({"head", "fetch_head", "orig_head", "merge_head"})
 
 
 def slug(text: str, limit: int = LIMIT) -> str:
-    """``text`` as a path of lower-case ASCII words, `` `` when nothing of it can be kept.
+    """``text`` as a path of lower-case ASCII words, `` `` if nothing remains.
 
     ``/`` between words stays (``feature/x``), a sentence is cut at a word's end, and accents are dropped.
     """

@@ -1,4 +1,4 @@
-"""What lies in a worktree where files are to come. Git protects what it tracks or shows as untracked; ignored files, and directories of them with
+"""Preflight: files that a checkout would overwrite. Git protects what it tracks or shows as untracked; ignored files, and directories of them with
 whatever repositories those hold, it removes without a word."""
 
 import os

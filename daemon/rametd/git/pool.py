@@ -1,11 +1,11 @@
-"""Spare worktrees: detached, locked, filled beforehand, and claimed where they stand.
+"""Spare worktrees: detached, locked, filled beforehand, and claimed in place.
 
-A spare is a linked worktree like any other of ours, except that its HEAD is detached, so that it holds no branch. Claiming one makes the branch
-and points HEAD to it: two small writes under the repository's lock, nothing is checked out or moved. What takes long (filling a tree, bringing
-it to another commit) runs outside the lock; at low priority unless a session waits for it.
+A spare is a linked worktree that Ramet creates, with a detached HEAD, so that it holds no branch. A claim creates the branch and points HEAD to it:
+two small writes under the repository's lock; no file is checked out or moved. Slow work (filling a worktree, moving it to another commit) runs
+outside the lock, at low priority unless a session waits for it.
 
-Before anything in a spare is written or removed all of it is looked at (`handwork`): what somebody has done there stays. A claim writes nothing, and
-has no time for that: it looks at HEAD alone.
+Before a spare is written to or removed, all its files are checked for a person's changes (`handwork`). A claim writes no file, and has no time for
+that: it checks only HEAD.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ async def require_untouched(git: GitContext, repo: RepositoryInfo, path: Path, c
     """See `Git.spares.require_untouched`."""
     git_dir = await git.compute(verify_spare, path, commit)
     if (found := await handwork.find(git, repo, path, commit)) is not None:
-        raise WorktreeChangedError(f"somebody has worked in the spare {path}: {found}", worktree=str(path))
+        raise WorktreeChangedError(f"the spare {path} has a person's changes: {found}", worktree=str(path))
     await git.compute(handwork.forget, git_dir)
 
 
@@ -76,12 +76,12 @@ async def claim_spare(
         git_dir = await git.compute(verify_spare, path, commit)
         await git.compute(branches.require_free, repo, branch, new=new_branch)
         if not new_branch and (tip := await git.compute(branch_tip, repo, branch)) != commit:
-            # Its files would show as changes that undo what somebody has committed there since.
+            # The spare's files would show as changes that undo the newer commits.
             raise WorktreeChangedError(f"{branch} has moved on to {(tip or 'nothing')[:12]}", worktree=str(path))
         try:
             await git.compute(_take_up, repo, git_dir, path, branch, commit if new_branch else None)
         except GitFailedError:
-            # Somebody's git holds the lock file of one of them: the git binary waits for that, and says who it is.
+            # Another git holds a lock file: the git binary waits for it, and names it.
             if new_branch and not await git.compute(branches.made_for, repo, branch, path):
                 await branches.create_branch(git, repo, path, branch, commit, lock)
             target = f"refs/heads/{branch}"
@@ -92,7 +92,7 @@ async def claim_spare(
 
 
 def _take_up(repo: RepositoryInfo, git_dir: Path, path: Path, branch: str, commit: str | None) -> None:
-    """Make the branch where ``commit`` is given, and point HEAD to it: by libgit2, since a process takes as long as all the rest."""
+    """Create the branch if ``commit`` is given, and point HEAD to it. Uses libgit2, since a git process takes as long as all the rest."""
     if commit is not None:
         branches.create_branch_here(repo, path, branch, commit)
     open_repository(git_dir).set_head(f"refs/heads/{branch}")
@@ -116,8 +116,8 @@ async def remove_spare(
 
 
 def inheritance(repo: RepositoryInfo) -> str:
-    """A digest of what a new worktree takes over from the worktree that ``repo`` was discovered from: how sparse it is, and
-    which submodules it has populated. A spare fits only where the digest is the one it was made with. Blocks."""
+    """Digest of settings that a new worktree inherits from the one that ``repo`` was discovered from: sparse checkout, populated
+    submodules. A spare fits only if its digest is the same. Blocks."""
     settings = b"\n".join(
         b"\n".join(_SPARSE.findall(_bytes(file)))
         for file in (repo.common_dir / "config", repo.git_dir / "config.worktree")
@@ -133,7 +133,7 @@ def inheritance(repo: RepositoryInfo) -> str:
 
 
 def files_between(repo: RepositoryInfo, old: str, new: str) -> int:
-    """How many files differ between two commits. Blocks."""
+    """Number of files that differ between two commits. Blocks."""
     if old == new:
         return 0
     repository = open_repository(repo.common_dir)
@@ -158,64 +158,64 @@ def _require_possible(repo: RepositoryInfo, path: Path, commit: str) -> None:
 
 
 def verify_spare(path: Path, commit: str) -> Path:
-    """The git directory of a spare that is whole: ours, detached at ``commit``, filled, and with no git at work in it."""
+    """Git directory of a valid spare: created by Ramet, detached at ``commit``, complete, and without a running git."""
     git_dir = verify_worktree(path, None)
     try:
         head = (git_dir / "HEAD").read_text().strip()
         locked = (git_dir / "locked").read_text().strip()
     except FileNotFoundError as error:
-        raise WorktreeChangedError(f"{path} is no spare: {error.filename} is missing", worktree=str(path)) from error
+        raise WorktreeChangedError(f"{path} is not a spare: {error.filename} is missing", worktree=str(path)) from error
     if re.fullmatch(r"[0-9a-f]{40}", head) is None or locked != REASON:
-        raise WorktreeChangedError(f"{path} is no spare any more: it has {head} checked out", worktree=str(path))
+        raise WorktreeChangedError(f"{path} is no longer a spare: it has {head} checked out", worktree=str(path))
     if head != commit:
         raise WorktreeChangedError(f"the spare {path} is at {head[:12]}, not at {commit[:12]}", worktree=str(path))
     if not (git_dir / "index").is_file() or (git_dir / "index.lock").exists():
-        raise WorktreeChangedError(f"the spare {path} was not filled to the end", worktree=str(path))
+        raise WorktreeChangedError(f"the spare {path} is incomplete", worktree=str(path))
     return git_dir
 
 
 class Spares:
-    """Prepared worktrees that no session has yet. Every method may raise what those of `Git` raise."""
+    """Prepared worktrees without a session. Every method may raise what those of `Git` raise."""
 
     def __init__(self, git: GitContext, trackers: Trackers) -> None:
         self._git = git
         self._trackers = trackers
 
     async def make(self, repo: RepositoryInfo, path: Path, commit: str) -> tuple[str, ...]:
-        """Make a locked worktree at ``path`` with ``commit`` detached, filled at low priority; all or nothing, like `create_worktree`."""
+        """Create a locked worktree at ``path`` with ``commit`` detached, filled at low priority; all or nothing."""
         return await make_spare(self._git, repo, path, commit)
 
     async def note(self, repo: RepositoryInfo, path: Path, commit: str) -> None:
-        """A spare at ``commit`` is ready: what is in it now is ours, such as what its setup made, and what comes later is somebody's."""
+        """Record the files of a ready spare at ``commit``, including those of its setup; later changes are a person's."""
         await note(self._git.in_background(), repo, path, commit)
 
     async def work(self, repo: RepositoryInfo, path: Path, commit: str) -> str | None:
-        """What somebody has done in a spare at ``commit`` since it was noted, in words, None where nobody has: a look at all of it."""
+        """A person's changes in a spare at ``commit`` since `note`, in words; None without any. Reads all files."""
         return await find(self._git, repo, path, commit)
 
     async def left(self, repo: RepositoryInfo, path: Path, branch: str, commit: str, until: float) -> tuple[str, ...]:
-        """Of a spare that a session has: the files that were changed after it was noted and before ``until``, seconds since the epoch."""
+        """Files of a claimed spare that were changed after `note` and before ``until``, seconds since the epoch."""
         return await left_before(self._git.in_background(), repo, path, branch, commit, until)
 
     async def require_untouched(self, repo: RepositoryInfo, path: Path, commit: str) -> None:
-        """Raise WorktreeChangedError unless it is a whole spare at ``commit`` that nobody has worked in. It is written to by us from then on."""
+        """Raise WorktreeChangedError unless it is a valid spare at ``commit`` without a person's changes. The caller writes to it from then on."""
         await require_untouched(self._git, repo, path, commit)
 
     async def update(
         self, repo: RepositoryInfo, path: Path, old: str, commit: str, *, background: bool
     ) -> tuple[str, ...]:
-        """Bring a spare from one commit to another; only what differs is written. Raises what `require_untouched` raises."""
+        """Move a spare to another commit; write only differing files. Raises what `require_untouched` raises."""
         return await update_spare(self._git, repo, path, old, commit, background=background)
 
     async def claim(self, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool) -> None:
-        """Check ``branch`` out in a spare that stands at its ``commit``, after making it when ``new_branch``: no file is written.
+        """Point a spare at ``commit`` to ``branch``, created first with ``new_branch``; write no file.
 
-        Raises BranchTakenError, WorktreeChangedError. `undo_create` takes it back, with the spare.
+        Raises BranchTakenError, WorktreeChangedError. `undo_create` undoes it, and removes the spare.
         """
         await claim_spare(self._git, repo, path, branch, commit, new_branch=new_branch)
 
     async def verify(self, path: Path, commit: str) -> None:
-        """Raise WorktreeChangedError unless ``path`` is a spare that is whole and stands at ``commit``. Its files are not looked at."""
+        """Raise WorktreeChangedError unless ``path`` is a valid spare at ``commit``. Does not read its files."""
         await self._git.compute(verify_spare, path, commit)
 
     async def remove(
@@ -227,11 +227,10 @@ class Spares:
         created_branch_at: str | None = None,
         unfinished: bool = False,
     ) -> Removal:
-        """Remove a spare that stands at one of ``commits``. One that somebody has worked in stays, told in ``kept``, and is theirs from then on: a
-        worktree like any that people make.
+        """Remove a spare at one of ``commits``. A spare with a person's changes stays as an ordinary worktree; ``kept`` says why.
 
-        With ``branch`` it may have been claimed for that, which goes too where it was made at ``created_branch_at``. One that is ``unfinished`` and
-        was not noted was being written to by us: what of its files is ours cannot be told, and commits alone count.
+        ``branch``: the spare may have been claimed for it; it is deleted too if it was created at ``created_branch_at``. An ``unfinished``
+        spare without a record was being written by Ramet: changed files then do not count as a person's, only commits do.
         """
         await self._trackers.unwatch(path)
         return await remove_spare(
@@ -245,5 +244,5 @@ class Spares:
         )
 
     async def inheritance(self, repo: RepositoryInfo) -> str:
-        """A digest of what a new worktree takes over from where ``repo`` was discovered: sparse checkout, populated submodules."""
+        """Digest of settings that a new worktree inherits from where ``repo`` was discovered: sparse checkout, populated submodules."""
         return await self._git.compute(inheritance, repo)

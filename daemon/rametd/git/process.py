@@ -24,7 +24,7 @@ ALWAYS: Final = (
 )
 
 ONE_BY_ONE: Final = ("-c", "checkout.workers=1")
-"""For what nobody waits for: a person who has set more writers for checkouts of their own means those."""
+"""Options of background work: one writer for checkouts, even if the person has configured more."""
 
 # What a person may set for git on purpose. Everything else named GIT_* (GIT_DIR, GIT_INDEX_FILE, GIT_WORK_TREE, ...) would make
 # git work on another repository than the one we name: a daemon started from a hook inherits exactly those.
@@ -70,7 +70,7 @@ class Completed:
 
     @property
     def lock_file(self) -> str | None:
-        """The lock file that somebody else held, if that is why git failed."""
+        """The lock file of another git, if git failed because of it."""
         if self.returncode == 0:
             return None
         text = self.stderr.decode(errors="replace")
@@ -79,7 +79,7 @@ class Completed:
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment that every git process of ours starts from."""
+    """Base environment of all git processes."""
     kept = {name: value for name, value in environment.items() if not name.startswith("GIT_") or name in _KEPT}
     return kept | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
@@ -264,14 +264,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 def _busy(where: Path, lock_file: str) -> GitBusyError:
     file = os.path.normpath(where / lock_file)  # git may name it relative to where it ran
     return GitBusyError(
-        f"git is held up by {file}",
+        f"git is blocked by {file}",
         hint="another git command is at work there; if none is, remove that file",
         file=file,
     )
 
 
 def failed(done: Completed, arguments: Sequence[str]) -> GitFailedError:
-    """The error for a git command that ended badly."""
+    """The error for a failed git command."""
     verb = verb_of(arguments)
     return GitFailedError(f"git {verb}: {done.words}", command=verb)
 

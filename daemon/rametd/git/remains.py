@@ -1,6 +1,6 @@
-"""What is left of a worktree whose directory is gone, deleted or moved by hand: its entry, which alone knows what it had checked out and staged.
+"""Stale entries: git's entry of a worktree whose directory is gone, which may have the only record of its HEAD and index.
 
-A detached HEAD, what was staged, a merge that was under way: no branch has any of it, and it goes with the entry.
+A detached HEAD, staged changes, an unfinished merge: no branch has them, and they are lost with the entry.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from rametd.git.underway import UnderWay, staged_paths, under_way
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """``staged``: paths that the index has otherwise than what was checked out; ``unread``: git's words where it cannot tell."""
+    """``staged``: paths whose index differs from the commit. ``unread``: git's errors."""
 
     git_dir: Path
     head: Head
@@ -26,7 +26,7 @@ class Remains:
 
 
 async def look(git: GitContext, repo: RepositoryInfo, entry: Registration) -> Remains:
-    """By the files in the entry's directory, whatever is at its path."""
+    """Read the entry's directory; what is at the worktree's path does not count."""
     head = await last_known_head(git, repo, entry.admin_dir, await git.compute(_head_of, repo, entry))
     stood = head.commit or await git.compute(_stood_at, repo, entry.admin_dir)
     begun = await git.compute(under_way, repo, entry.admin_dir)
@@ -38,7 +38,7 @@ async def look(git: GitContext, repo: RepositoryInfo, entry: Registration) -> Re
 
 
 async def last_known_head(git: GitContext, repo: RepositoryInfo, git_dir: Path, head: Head) -> Head:
-    """The same; where its branch was deleted under it, with the commit that stood there last, if nothing else has that."""
+    """``head``; if its branch was deleted, with the last commit, unless that is reachable otherwise."""
     if head.commit is not None or head.branch is None:
         return head
     last = await git.compute(_stood_at, repo, git_dir)
@@ -46,7 +46,7 @@ async def last_known_head(git: GitContext, repo: RepositoryInfo, git_dir: Path, 
 
 
 async def holds_something(git: GitContext, repo: RepositoryInfo, remains: Remains) -> bool:
-    """Whether the entry alone has something of it."""
+    """Whether only the entry has some of the work."""
     commit = remains.head.commit
     return bool(remains.staged or remains.under_way.what or remains.unread) or (
         commit is not None and not await reachable(git, repo, commit)
@@ -54,7 +54,7 @@ async def holds_something(git: GitContext, repo: RepositoryInfo, remains: Remain
 
 
 def describe(place: str, entry: Registration) -> str:
-    """A worktree inside another, in words."""
+    """Describe a worktree inside another."""
     what = f"of branch {entry.branch}" if entry.branch else "with a detached HEAD"
     lock = f", locked: {entry.locked}" if entry.locked else ", locked" if entry.locked is not None else ""
     return f"the worktree {place} inside it ({what}{lock})"
@@ -67,6 +67,6 @@ def _head_of(repo: RepositoryInfo, entry: Registration) -> Head:
 
 
 def _stood_at(repo: RepositoryInfo, git_dir: Path) -> str | None:
-    """What was checked out last, though its branch is gone."""
+    """The last commit that was checked out, even if its branch is gone."""
     last = last_head(git_dir)
     return last if last is not None and commit_exists(repo, last) else None

@@ -1,4 +1,4 @@
-"""Unmaking worktrees: always to the end, whatever state they are in, and never anything that is not the one named."""
+"""Remove worktrees completely, in whatever state they are, and nothing else."""
 
 import contextlib
 import secrets
@@ -17,10 +17,10 @@ from rametd.git.repository import RepositoryInfo, branch_tip
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What came of a removal. ``kept`` has a line for each thing left in place, and why; empty when nothing is left."""
+    """Result of a removal. ``kept``: one line for each thing left in place, with the reason."""
 
     branch_commit: str | None
-    """Where the branch was when it was deleted; None when it was not."""
+    """Commit of the deleted branch; None if it was not deleted."""
     kept: tuple[str, ...]
 
 
@@ -33,13 +33,13 @@ async def remove_worktree(
     delete_branch: bool,
 ) -> Removal:
     """See `Git.worktrees.remove`."""
-    await git.make_durable(repo.common_dir, path.parent)  # what was kept, in the repository and beside the worktree
+    await git.make_durable(repo.common_dir, path.parent)  # snapshots, in the repository and beside the worktree
     async with git.locks.hold(repo.common_dir) as lock:
         kept = await detach(git, repo, path, lock)
         tip = await git.compute(branch_tip, repo, branch) if delete_branch else None
         why = await branches.delete_branch(git, repo, branch, tip, lock) if tip is not None else None
         if delete_branch and (lost := await git.compute(branches.lost_tip, repo, branch)) is not None:
-            why = f"branch {branch}: it stays, for git has its commit {lost[:12]} no more"
+            why = f"branch {branch} stays: git no longer has its commit {lost[:12]}"
     await sweep(git, repo, path)
     lines = tuple(line for line in (kept, why) if line is not None)
     return Removal(tip if why is None else None, lines)
@@ -62,34 +62,34 @@ async def undo_create(
 async def detach(
     git: GitContext, repo: RepositoryInfo, path: Path, lock: int, *, unfinished: bool = False
 ) -> str | None:
-    """Under the repository's lock: move the directory aside and drop its entry, and those of worktrees inside it. Returns why the directory is kept,
-    if it is.
+    """Under the repository's lock, move the directory away and drop its entry, and those of worktrees inside it.
 
-    ``unfinished`` restricts it to entries that we were making: an adopted worktree of the user's is left alone.
+    Return why the directory stays, None if it was moved. ``unfinished``: only entries that Ramet was creating; an adopted worktree stays.
     """
-    del lock  # held by the caller: asked for so that nobody forgets
+    del lock  # the caller holds it; the parameter makes sure of that
 
     def work() -> str | None:
         entries = registered_at(repo.common_dir, path)
         if unfinished and not all(is_unfinished(entry) for entry in entries):
-            return f"{path}: it is a worktree that was there before"
+            return f"{path}: the worktree existed before"
         if unfinished and not entries and _holds_files(path):
-            # Git makes the entry first: a directory without one, such as a worktree that was moved back when its entry was gone, is not what we made.
-            return foreign(repo.common_dir, path, entries) or f"{path}: it was there before"
+            # Git creates the entry first, so Ramet did not create a directory without one.
+            return foreign(repo.common_dir, path, entries) or f"{path}: it existed before"
         refuse_main(repo, path)
         why = foreign(repo.common_dir, path, entries)
         try:
             if why is None and path.exists():
                 path.rename(_free(path.with_name(f".{path.name}.removing")))
             if (elsewhere := moved_to(repo.common_dir, path)) is not None:
-                (elsewhere.admin_dir / "locked").unlink()  # it is the person's now, and nothing of ours removes it
-            # Of a directory that an interrupted run has moved, those inside are still to go.
+                (elsewhere.admin_dir / "locked").unlink()  # it is the person's now, and Ramet does not remove it
+            # An interrupted run may have moved the directory, but not the entries of worktrees inside it.
             inside = entries_inside(repo.common_dir, path) if why is None else ()
             for entry in (*entries, *inside):
                 entry.admin_dir.rename(_free(repo.common_dir / DIRECTORY / f"removing-{path.name}"))
         except OSError as error:
             raise GitFailedError(
-                f"{error.filename} cannot be moved: {error.strerror}", hint="look at who owns it, then try again"
+                f"{error.filename} cannot be moved: {error.strerror}",
+                hint="check its owner and permissions, then try again",
             ) from error
         with contextlib.suppress(OSError):  # not empty, or never there
             (repo.common_dir / "worktrees").rmdir()
@@ -99,7 +99,7 @@ async def detach(
 
 
 def is_unfinished(entry: Registration) -> bool:
-    """Whether the entry is one that we were making (or git was, for us) rather than a worktree of the user's."""
+    """Whether Ramet was creating the entry, rather than a person."""
     return entry.path is None or entry.locked in UNFINISHED
 
 
@@ -111,19 +111,19 @@ def refuse_main(repo: RepositoryInfo, path: Path) -> None:
     for precious in (repo.root, repo.common_dir):
         if precious.is_relative_to(path.resolve()):
             raise WorktreeChangedError(
-                f"{path} holds the repository itself and is never removed",
+                f"{path} has the repository itself and is never removed",
                 hint="only linked worktrees are",
                 worktree=str(path),
             )
 
 
 def _free(wanted: Path) -> Path:
-    """``wanted``, or with a number after it: what an interrupted removal left may still bear the name."""
+    """``wanted`` with the first free number: an interrupted removal may have left others."""
     return next(path for n in count() if not (path := wanted.with_name(f"{wanted.name}-{n}")).exists())
 
 
 async def sweep(git: GitContext, repo: RepositoryInfo, path: Path) -> None:
-    """Delete what was moved aside, now and by earlier removals of the same path that were interrupted."""
+    """Delete directories that this and earlier, interrupted removals of the path moved away."""
     for folder in await git.compute(_aside, repo, path):
         await git.delete(delete_tree, folder)
 
@@ -134,8 +134,10 @@ def _aside(repo: RepositoryInfo, path: Path) -> list[Path]:
 
 
 def delete_tree(folder: Path) -> None:
-    """Delete a tree that may hold read-only folders, that a process may still write to (a git of a killed daemon), and that may be deeper than Python
-    recurses or a path is long. Raises GitFailedError."""
+    """Delete a directory tree. Raises GitFailedError.
+
+    It may have read-only directories, be deeper than Python recurses or a path is long, and a git of a killed daemon may still write to it.
+    """
     for _ in range(4):
         with contextlib.suppress(RecursionError):
             shutil.rmtree(folder, ignore_errors=True)
@@ -151,7 +153,7 @@ def delete_tree(folder: Path) -> None:
 
 
 def _flatten(folder: Path) -> None:
-    """Open all directories in it to us, and have them lie directly in it. What cannot be moved stays, for the deletion to say why."""
+    """Make all directories in it writable and move them to its top. The deletion reports those that cannot be moved."""
     waiting = [folder]
     while waiting:
         directory = waiting.pop()
@@ -159,7 +161,7 @@ def _flatten(folder: Path) -> None:
             directory.chmod(0o700)
             for inner in [item for item in directory.iterdir() if item.is_dir() and not item.is_symlink()]:
                 with contextlib.suppress(OSError):
-                    inner.chmod(0o700)  # to be moved, it has to be written to itself
+                    inner.chmod(0o700)  # a directory must be writable to be moved
                     near = inner if directory == folder else folder / f".deep-{secrets.token_hex(8)}"
                     waiting.append(inner.rename(near))
 

@@ -58,8 +58,8 @@ async def test_a_session_whose_commit_git_has_lost_is_refused_in_words_and_by_fo
     assert (tree / "new.txt").read_text() == "new\n"
 
     answer = await remove(client, "one", force=True)
-    assert f"git cannot read it, and it is kept as it is: git has the object {head} no more" in answer.warnings
-    assert any(f"it stays, for git has its commit {head[:12]} no more" in words for words in answer.warnings)
+    assert f"git cannot read it; it stays as it is: git no longer has the object {head}" in answer.warnings
+    assert any(f"stays: git no longer has its commit {head[:12]}" in words for words in answer.warnings)
 
     back = await bring_back(client, "one")
 

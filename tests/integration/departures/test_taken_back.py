@@ -94,7 +94,7 @@ async def test_a_worktree_that_was_moved_by_hand_stays_where_it_is_and_that_is_s
 
     first = await remove(client, "moved", force=True, request_id="moved")
 
-    assert any(words.startswith(f"it was moved to {place}: what is there stays there") for words in first.warnings)
+    assert any(words.startswith(f"it was moved to {place}, and stays there") for words in first.warnings)
     assert not any("gone already" in words for words in first.warnings)
     assert "locked" not in git(repository, "worktree", "list", "--porcelain"), "it is the person's own now"
     assert (place / "mine.txt").read_text() == "mine\n"
@@ -108,7 +108,7 @@ async def test_that_somebody_had_locked_a_worktree_is_told_as_it_goes(client: Cl
 
     removed = await remove(client, "locked")
 
-    assert list(removed.warnings) == ["it was locked by hand (on a stick): it goes all the same"]
+    assert list(removed.warnings) == ["it was locked by hand (on a stick), and was moved anyway"]
     assert not Path(made.worktree).exists()
 
 

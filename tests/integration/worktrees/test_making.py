@@ -195,7 +195,7 @@ async def test_a_users_own_worktree_is_never_cleaned_up(
         await create(git, repo, trees / "mine", "one")
     undone = await git.worktrees.undo_create(repo, trees / "mine", "mine", sample.head)
 
-    assert undone.kept == (f"{trees / 'mine'}: it is a worktree that was there before",)
+    assert undone.kept == (f"{trees / 'mine'}: the worktree existed before",)
     await git.worktrees.verify(trees / "mine", "mine")
 
 

@@ -249,7 +249,7 @@ async def _write_over(
         written = await git.process.write(directory, *there, "write-tree", "--missing-ok", environment=environment)
         now = written.decode().strip()
         if not new and now not in known:
-            raise GitFailedError("its files are not those that were captured: somebody works there")
+            raise GitFailedError("its files have changed since they were captured")
         held = [] if new else [*await staged_alone(git, directory, inner), *await git.compute(under_way, inner)]
         coming = await additions(git, directory, there, "diff-tree", now, target)
         await refuse_repositories(git, directory, coming)
@@ -264,7 +264,7 @@ async def _tree(git: GitContext, repository: Path, commit: str) -> str:
 
 
 async def _move_head(git: GitContext, directory: Path, inner: Path, wanted: Nested, held: Sequence[str]) -> list[str]:
-    """Have a detached HEAD stand where it did. ``held``: in words, what that would lose."""
+    """Move a detached HEAD back. ``held``: what that would lose, in words."""
     head = await git.compute(lambda: head_of(open_repository(inner)))
     if wanted.head in {"", head.commit} or await absent(git, inner, [wanted.head]):
         return []

@@ -143,7 +143,7 @@ async def refuse_failing_filters(
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Whether HEAD stands at the commit now; ``told`` says in words what stays, "" where that is nothing."""
+    """Whether HEAD is at the commit now. ``told``: what stays instead, "" for nothing."""
 
     done: bool
     told: str = ""
@@ -173,12 +173,12 @@ async def move_back(
         if head.branch not in {None, own}:  # it may be the person's
             return head.branch, head.commit, f"{head.branch} is checked out there, and stays where it is"
         if head.commit != tip:  # no snapshot has the commits made since
-            return head.branch, head.commit, f"{name} stays where it is: somebody has committed since"
-        # A detached HEAD is nobody else's.
+            return head.branch, head.commit, f"{name} stays where it is: it has newer commits"
+        # A detached HEAD belongs to this worktree alone.
         if head.branch is None or repository.descendant_of(head.commit, commit):
             return head.branch, head.commit, ""
         if not leave or _elsewhere(git_dir, head.branch):
-            line = f"{commit[:12]} is of another line of commits than what is checked out"
+            line = f"{commit[:12]} and the present HEAD have no common line of commits"
             return head.branch, head.commit, f"{name} stays where it is: {line}"
         return head.branch, head.commit, ""
 

@@ -1,4 +1,4 @@
-"""A worktree that is archived or in the trash: the tree itself, moved aside with its git directory, and thinned.
+"""The shelf: the worktree of an archived or removed session, moved away with its git directory, and thinned.
 
     ROOT/ID                     →  ROOT/.ID.shelved
     GIT-DIR/worktrees/ID        →  GIT-DIR/ramet/shelved-ID
@@ -67,7 +67,7 @@ _CONVERTS: Final = ("filter", "ident", "working-tree-encoding", "eol")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a worktree of ours is, and where it is shelved. Each may be there or not."""
+    """Paths of a worktree and of its shelf; either may exist or not."""
 
     worktree: Path
     shelf: Path
@@ -81,7 +81,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Shelved:
-    """``branch_commit`` is what the session's branch was at, "" where there is none. ``warnings``: in words, what is not as one would expect."""
+    """``branch_commit``: commit of the session's branch, "" without a branch. ``warnings``: differences from what one would expect."""
 
     snapshot: Snapshot
     branch_commit: str
@@ -132,7 +132,7 @@ async def record(
 
 
 async def shelve(git: GitContext, repo: RepositoryInfo, taken: Snapshot | None, worktree: Path) -> tuple[str, ...]:
-    """Move a worktree that was recorded to the shelf, and thin it; its branch stays. Completes what an earlier call began.
+    """Move a recorded worktree to the shelf, and thin it; its branch stays. Completes an earlier, interrupted call.
 
     What is at the path and is not that worktree stays there; returns why, in words. Raises GitFailedError.
     """
@@ -144,7 +144,7 @@ async def shelve(git: GitContext, repo: RepositoryInfo, taken: Snapshot | None, 
     try:
         await git.make_durable(repo.common_dir, worktree.parent)
     except GitFailedError:
-        if whole:  # an earlier call may have begun to thin what it moved
+        if whole:  # an earlier call may have moved and partly thinned it
             async with git.locks.hold(repo.common_dir):
                 await git.compute(_move_back, repo, place)
         raise
@@ -187,7 +187,7 @@ async def _capture(
     # Without an entry the repository itself reads the files; its HEAD and index are the main worktree's.
     borrowed = git_dir == common and not (tree / ".git").is_dir()
     if shelved and (place.entry / _MARK).is_file() and git_dir == place.entry:
-        # The snapshot is lost, and what thinning deleted is no deletion.
+        # The snapshot is lost; files deleted by thinning do not count as deleted.
         await git.process.run(tree, f"--git-dir={git_dir}", f"--work-tree={tree}", "checkout-index", "-a", "-q", "-u")
     facts: dict[str, Any] = {"worktree": str(place.worktree)}
     warnings = [why] if why is not None else []
@@ -219,7 +219,7 @@ async def _capture(
         inner = [each.admin_dir for each in await git.compute(entries_inside, common, place.worktree)]
         try:
             made = await capture(git, tree, git_dir, depth=Depth.FULL, facts=facts, head=head, inner=inner)
-        except GitFailedError as error:  # all of it is moved aside as it is
+        except GitFailedError as error:  # the whole tree is moved unchanged
             unread = error.message
             candidates = (head.commit, tip, last.head if last is not None else None)
             there = [each for each in candidates if each is not None and await git.compute(commit_exists, repo, each)]
@@ -227,7 +227,7 @@ async def _capture(
             facts |= {"whole": True, "branch": tip or "", "commits": there}
             files = await git.compute(_tree_of, repo, head.commit or tip)
             facts["thin"] = False
-            warnings.append(f"git cannot read it, and it is kept as it is: {unread}")
+            warnings.append(f"git cannot read it; it stays as it is: {unread}")
             made = await git.compute(
                 lambda: model.write(
                     common, files, head=head.commit or "", branch=head.branch or "", skipped=[unread], facts=facts
@@ -317,7 +317,7 @@ def _tree_of(repo: RepositoryInfo, commit: str | None) -> str:
 
 def _gone_words(repo: RepositoryInfo, worktree: Path) -> list[str]:
     if (moved := moved_to(repo.common_dir, worktree)) is not None:
-        return [f"it was moved to {moved.path}: what is there stays there, with what is checked out in it"]
+        return [f"it was moved to {moved.path}, and stays there with its branch"]
     hint = "; if it was moved by hand, bring the session back and move its files, which stay where they are, into its place"
     return [f"{worktree} was gone already{hint if left_at(repo.common_dir, worktree) else ''}"]
 
@@ -326,7 +326,7 @@ def _lock_words(repo: RepositoryInfo, worktree: Path) -> list[str]:
     locks = [entry.locked for entry in registered_at(repo.common_dir, worktree)]
     reason = next((lock for lock in locks if lock is not None and lock not in UNFINISHED), None)
     return (
-        [f"it was locked by hand ({reason or 'without a reason'}): it goes all the same"] if reason is not None else []
+        [f"it was locked by hand ({reason or 'without a reason'}), and was moved anyway"] if reason is not None else []
     )
 
 
@@ -336,7 +336,7 @@ def _entry_of(place: Place) -> Path | None:
 
 
 def _move_aside(repo: RepositoryInfo, place: Place, taken: Snapshot | None) -> list[str]:
-    """Rename the tree, then its entry; in words, why what is at its path stays. Blocks."""
+    """Rename the tree, then its entry; return why the directory stays, if it does. Blocks."""
     common, worktree = repo.common_dir, place.worktree
     refuse_main(repo, worktree)
     git_dir, why = locate(common, worktree)
@@ -348,7 +348,7 @@ def _move_aside(repo: RepositoryInfo, place: Place, taken: Snapshot | None) -> l
                 raise PathTakenError(f"{place.shelf} exists already", hint="move it away", path=str(place.shelf))
             worktree.rename(place.shelf)
         if (elsewhere := moved_to(common, worktree)) is not None:
-            (elsewhere.admin_dir / "locked").unlink()  # it is the person's now, and nothing of ours removes it
+            (elsewhere.admin_dir / "locked").unlink()  # it is the person's now, and Ramet does not remove it
         place.entry.parent.mkdir(exist_ok=True)
         if why is None:
             for entry in inside:
@@ -394,7 +394,7 @@ async def thin(git: GitContext, place: Place, taken: Snapshot) -> None:
 async def _unchanged(
     git: GitContext, tree: Path, git_dir: Path, there: tuple[str, str], taken: Snapshot
 ) -> dict[str, os.stat_result]:
-    """The files that are exactly what the index, the snapshot and the repository have of them, as they were when that was found out."""
+    """Files that equal those of the index, the snapshot and the repository, with their stamps at the comparison."""
     async with git.worktree_lock(tree), private_index(git, git_dir) as index:
         environment = {"GIT_INDEX_FILE": str(index)}
 
@@ -461,7 +461,7 @@ def _delete_ignored(tree: Path, places: Sequence[str]) -> None:
     for place in places:
         path = tree / place
         if place.endswith("/"):
-            # A repository in there has what nothing else has.
+            # A nested repository may have the only copy of its work.
             if not any(".git" in folders or ".git" in files for _, folders, files in os.walk(path)):
                 with suppress(GitFailedError):
                     delete_tree(path)
@@ -509,7 +509,7 @@ async def unshelve(
     *,
     new_branch: bool,
 ) -> tuple[str, ...]:
-    """Restore a shelved worktree: write the files that are missing, then rename it back, with ``branch``, which is made at ``commit`` when ``new_branch``.
+    """Restore a shelved worktree: write missing files, then rename it back, on ``branch``, created at ``commit`` with ``new_branch``.
 
     ``own`` is the branch that the session had. Returns in words what is not as it was. Completes what an earlier call began. Raises PathTakenError and
     BranchTakenError before anything is changed; GitFailedError with tree and entry on the shelf.
@@ -587,7 +587,7 @@ def _require_free(repo: RepositoryInfo, place: Place) -> None:
 
 
 async def _mend_entry(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
-    """Make what is missing of a shelved tree's git directory: all of it, where a person has deleted it. In words, what could not be read."""
+    """Create missing parts of a shelved tree's git directory, or all of it; return warnings about unreadable parts."""
     warnings: list[str] = []
     entry, part = place.entry, place.entry.with_name(f"building-{place.entry.name}")
 
@@ -623,7 +623,7 @@ async def _mend_entry(git: GitContext, place: Place, taken: Snapshot) -> list[st
 
 
 async def _fill(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
-    """Write the snapshot's files that are missing in a shelved tree; no file that is there is written. In words, what cannot be."""
+    """Write the snapshot's missing files to a shelved tree; overwrite none. Return warnings."""
     if taken.facts.get("whole"):  # it could not be read, and was not thinned
         return []
     tree, git_dir = place.shelf, place.entry
@@ -634,7 +634,7 @@ async def _fill(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
         await git.process.run(tree, *there, "checkout-index", "-a", "-q", "-u")
     try:
         files = await _entries(git, tree, there, taken.files)
-    except GitFailedError as error:  # the index has what thinning deleted
+    except GitFailedError as error:  # the index still has the thinned files
         await git.process.run(tree, *there, "checkout-index", "-a", "-q", "-u")
         if await git.process.read(tree, *there, "ls-files", "--deleted", "-z"):
             raise
@@ -661,7 +661,7 @@ async def _fill(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
             await git.process.write(tree, *there, "read-tree", taken.files, environment=environment)
             await _check_out(git, tree, there, others, environment)
     left = [path for path in await git.compute(_missing, tree, captured) if path not in sparse]
-    return [f"not restored, as something else is in the way: {', '.join(left[:10])}"] if left else []
+    return [f"not restored, because another file is there: {', '.join(left[:10])}"] if left else []
 
 
 async def _check_out(
@@ -679,14 +679,14 @@ async def _check_out(
 
 
 def _missing(tree: Path, paths: Mapping[str, object]) -> list[str]:
-    """Those that are not there and for which nothing else is in the way."""
+    """Missing files whose path is free."""
     return [path for path in paths if not os.path.lexists(f"{tree}/{path}")]
 
 
 async def _set_head(
     git: GitContext, repo: RepositoryInfo, place: Place, taken: Snapshot, own: str, branch: str, commit: str
 ) -> list[str]:
-    """Have a shelved tree's HEAD be on the branch that it comes back on; in words, where it is otherwise than it was."""
+    """Point a shelved tree's HEAD to the branch of the restore; return warnings about differences."""
     tree, git_dir = place.shelf, place.entry
     if taken.branch in {own, branch} and taken.branch:
 
@@ -762,7 +762,7 @@ def _inner_back(repo: RepositoryInfo, place: Place, entry: Path) -> list[str]:
 async def put_back_on_shelf(
     git: GitContext, repo: RepositoryInfo, worktree: Path, branch: str, created_at: str | None
 ) -> None:
-    """Undo an `unshelve` that failed: the worktree is on the shelf again, whatever was written there, and a branch made for it goes."""
+    """Undo a failed `unshelve`: move the worktree back to the shelf, and delete a branch created for it."""
     place = place_of(repo, worktree)
     async with git.locks.hold(repo.common_dir) as lock:
         if await git.compute(_is_half_back, repo, place) or await git.compute(_is_back, repo, place):

@@ -51,7 +51,7 @@ class Snapshots:
         )
 
     async def read(self, repo: RepositoryInfo, name: str) -> Snapshot | None:
-        """The snapshot that a ref or an object's name stands for; None where there is none."""
+        """Read the snapshot of a ref or object id; None if there is none."""
         return await self._git.compute(model.read, repo.common_dir, name)
 
     async def below(self, repo: RepositoryInfo, folder: str) -> tuple[Numbered, ...]:
@@ -189,7 +189,7 @@ class Snapshots:
         return await self._git.compute(compare)
 
     async def time_of(self, repo: RepositoryInfo, name: str) -> float | None:
-        """When a snapshot was taken, or a commit made, in seconds since the epoch; None for what is neither, or is not there."""
+        """Time of a snapshot or commit, in seconds since the epoch; None for other or missing objects."""
         if (taken := await self.read(repo, name)) is not None:
             return taken.time
 
@@ -206,7 +206,7 @@ class Snapshots:
         return parts + await refs.size_of(self._git, repo, snapshot.id)
 
     async def move(self, repo: RepositoryInfo, old: str, new: str) -> Snapshot | None:
-        """Have the ref ``new`` keep the snapshot of ``old``, which goes; None where neither is there."""
+        """Rename the ref ``old`` of a snapshot to ``new``; None if neither exists."""
         found = await self.read(repo, old)
         if found is not None:
             await self._git.process.write(repo.common_dir, "update-ref", new, found.id)
@@ -219,7 +219,7 @@ class Snapshots:
         await self._git.compute(model.pin_others, repo.common_dir, owner, commits)
 
     async def drop(self, repo: RepositoryInfo, ref: str, name: str) -> None:
-        """Delete a ref of ours while it keeps the object ``name``, and the shelved worktree that its snapshot is of."""
+        """Delete a ref if it still points to ``name``, and the shelved worktree of its snapshot."""
         taken = await self.read(repo, name)
         await self._git.make_durable(repo.common_dir)  # whatever has what it keeps beside it
         await refs.drop(self._git, repo, ref, name)

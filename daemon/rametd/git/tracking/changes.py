@@ -1,4 +1,4 @@
-"""Who is told of changed paths: subscribers as it happens, others of all that came since a moment that they marked."""
+"""Changed paths: for subscribers as they happen, for others since a mark."""
 
 import asyncio
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Changes:
 
 
 class Subscription:
-    """An async iterator that ends when its tracker is closed; whoever has enough calls `close`."""
+    """An async iterator that ends when its tracker is closed, or by `close`."""
 
     def __init__(self, readers: "set[Subscription]") -> None:
         self._queue: asyncio.Queue[Changes | None] = asyncio.Queue()
@@ -28,7 +28,7 @@ class Subscription:
 
     async def __anext__(self) -> Changes:
         found = await self._queue.get()
-        while found is not None and not self._queue.empty():  # a slow reader is told once of all that came meanwhile
+        while found is not None and not self._queue.empty():  # a slow reader gets all changes at once
             more = self._queue.get_nowait()
             if more is None:
                 self._queue.put_nowait(None)
@@ -55,7 +55,7 @@ class ChangeLog:
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody wants to be told as it happens."""
+        """Whether there is a subscriber."""
         return bool(self._readers)
 
     def publish(self, changes: Changes) -> None:

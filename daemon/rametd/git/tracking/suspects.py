@@ -23,7 +23,7 @@ class Judged:
 
 
 class Suspects:
-    """``dirty`` paths may differ; of ``renewed`` directories nothing stands any more of what the tree had in them."""
+    """``dirty``: paths that may differ. ``renewed``: directories whose former content is invalid."""
 
     def __init__(self, git: GitContext, worktree: Path, git_dir: Path) -> None:
         self._git = git

@@ -129,9 +129,9 @@ async def begin(git: GitContext, worktree: Path, git_dir: Path, events: Events) 
 log = structlog.get_logger()
 
 DEBOUNCE_S: Final = 0.05
-"""From the first event until subscribers are told of all that came meanwhile."""
+"""From the first event until subscribers get all changes since."""
 POLL_S: Final = 2.0
-"""How often a tree is looked at that no events tell of, while somebody wants to know."""
+"""How often to scan a tree without events, while it is watched."""
 MANY: Final = 3000
 """Changed paths, beyond which git's own scan is faster."""
 
@@ -218,7 +218,7 @@ class Tracker:
         self._news.clear()
         try:
             with contextlib.ExitStack() as unread:
-                # Whatever ends this, be it that the caller is cancelled: events are out of the queue that nobody has looked at.
+                # On any exit, even cancellation: events were taken from the queue and not processed.
                 unread.callback(self._lose)
                 await self._take(await events.drain(), events)
                 unread.pop_all()
@@ -228,7 +228,7 @@ class Tracker:
             # An object of the known tree was collected as garbage; or git was asked about paths that turned into something else under it, such as
             # a directory into a symbolic link.
             log.debug("changes are lost", worktree=str(self.worktree), error=str(error))
-        except Exception:  # a fault of ours: a look at all files makes up for it
+        except Exception:  # a defect of Ramet: a scan of all files replaces it
             log.exception("changes are lost", worktree=str(self.worktree))
 
     async def _take(self, happened: Happened, events: Events) -> None:
@@ -245,7 +245,7 @@ class Tracker:
             tree = repository[known.tree].peel(pygit2.Tree)
             return lost, *rules.changed(self._git_dir), self._suspects.judge(paths, tree, rules)
 
-        # One way to a thread for all of it: while the system is busy, each may take longer than what is done there.
+        # One thread call for everything: on a busy system each call may take longer than its work.
         lost, settings, index, judged = await self._git.compute(look)
         if settings:
             self._stale = self._scan = True
@@ -267,7 +267,7 @@ class Tracker:
                 lambda: self._suspects.judge(paths, repository[known.tree].peel(pygit2.Tree), now)
             )
         self._stale |= any(is_rule(path) for path in paths)
-        # With its directory an attributes file goes without an event of its own.
+        # An attributes file is removed with its directory without an event of its own.
         self._stale |= any(parent in paths for path in rules.attributes for parent in parents(path))
         told = await self._suspects.add(judged)
         self._scan |= self._stale or len(self._suspects.dirty) > MANY
@@ -275,7 +275,7 @@ class Tracker:
             self._log.publish(Changes(told, everything=self._stale))
 
     async def _read_index(self, rules: Rules) -> None:
-        """After a commit or `git add` by the agent: the files are what they were, but which of the ignored ones are tracked may differ."""
+        """After a commit or `git add` of the agent: files are unchanged, but other ignored files may be tracked."""
         facts = await index_facts(self._git, self.worktree, self._git_dir)
         same = (facts.kept, facts.attributes) == (rules.kept, rules.attributes)
         if facts.unusual != "" or rules.whole or not same:
@@ -308,7 +308,7 @@ class Tracker:
         except Exception as error:
             expected = isinstance(error, (ScanNeededError, *_EXPECTED))
             if not expected:
-                log.exception("a tree is made by a scan", worktree=str(self.worktree))
+                log.exception("tree computed by a scan instead", worktree=str(self.worktree))
             # The other names of a file are found when all files are listed.
             if not expected or isinstance(error, NewLinkError):
                 self._lose()
@@ -363,7 +363,9 @@ class Tracker:
             await self._news.wait()
             await asyncio.sleep(DEBOUNCE_S)
             async with self._lock:
-                with contextlib.suppress(RametError):  # the tree may be going; whoever asks for it is told
+                with contextlib.suppress(
+                    RametError
+                ):  # the worktree may be being removed; the next caller gets the error
                     await self._settle()
 
     async def _poll(self) -> None:
@@ -399,7 +401,7 @@ class Trackers:
             await self.unwatch(worktree)
 
     async def watch(self, worktree: Path) -> Tracker:
-        """Follow what changes in a worktree from now on; snapshots and diffs of it are quick then. The same one when it is followed already.
+        """Track changes of a worktree from now on, which makes its snapshots and diffs fast. Returns the existing tracker if there is one.
 
         Raises WorktreeChangedError. A system without file watches left makes a tracker that says so (`Tracker.live`).
         """
@@ -408,7 +410,7 @@ class Trackers:
             return found
         made = await track(self._git, worktree)
         found = self._by_worktree.setdefault(worktree, made)
-        if found is not made:  # somebody else was faster
+        if found is not made:  # another call was faster
             await made.close()
         return found
 

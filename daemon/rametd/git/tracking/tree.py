@@ -35,11 +35,11 @@ Entry = tuple[bytes, bytes]
 
 
 class ScanNeededError(Exception):
-    """Only git can tell what it would store; the words say of what."""
+    """Raised when only git can compute the tree; the message names the path."""
 
 
 class NewLinkError(ScanNeededError):
-    """A file has another name (a hard link) that nothing told of: what is written through the one is no event of the other."""
+    """Raised for an unknown hard link: a write through one name causes no event for the other."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A tree, and what was checked out when its files were looked at."""
+    """A tree, and HEAD when its files were read."""
 
     tree: str
     head: Head
@@ -194,7 +194,7 @@ async def _by_git(git: GitContext, worktree: Path, git_dir: Path, paths: list[st
     wanted = b"".join(os.fsencode(path) + b"\n" for path in paths)
     try:
         output = await git.process.write(worktree, *there, "hash-object", "-w", "--stdin-paths", stdin=wanted)
-    except GitFailedError as error:  # a file that vanished, a filter that failed: the scan knows what to do
+    except GitFailedError as error:  # a file vanished or a filter failed: the scan handles it
         raise ScanNeededError(error.message) from error
     for path, name in zip(paths, output.decode().split(), strict=True):
         blobs[path] = blobs[path][0], bytes.fromhex(name)

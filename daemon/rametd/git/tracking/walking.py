@@ -1,4 +1,4 @@
-"""The directories of a worktree, gone through from the top, and what file events say of them."""
+"""Walk the directories of a worktree from the top, with their file events."""
 
 import os
 from collections.abc import Callable
@@ -90,5 +90,5 @@ def within(path: str, directory: str) -> bool:
 
 
 def is_below(path: str, directories: set[str] | frozenset[str]) -> bool:
-    """Whether it is one of some directories, or lies in one."""
+    """Whether a path is one of the directories, or inside one."""
     return path in directories or any(parent in directories for parent in parents(path))
