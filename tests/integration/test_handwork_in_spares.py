@@ -227,7 +227,7 @@ async def test_a_session_that_was_given_somebody_s_files_with_its_spare_is_told(
 
     assert Path(session.worktree) == spare, "a claim looks at no file"
     (words,) = await eventually(lambda: at_least_one(client, "two"))
-    assert words.endswith("look at work.py")
+    assert words.endswith(": work.py")
 
 
 async def test_a_claim_looks_at_the_files_of_a_spare_whose_changes_are_followed() -> None:

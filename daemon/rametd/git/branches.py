@@ -84,7 +84,7 @@ def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
         return
     if (lost := lost_tip(repo, branch)) is not None:
         raise BranchTakenError(
-            f"branch {branch} is at {lost[:12]}, which git has no more",
+            f"branch {branch} is at {lost[:12]}, which git no longer has",
             hint="choose another name with --branch; `git fsck` tells more",
             branch=branch,
         )
@@ -226,7 +226,7 @@ class Branches:
     async def delete(self, repo: RepositoryInfo, branch: str, tip: str) -> str | None:
         """Delete the branch if it is still at ``tip`` and checked out nowhere. Return why it stays, None if it is gone."""
         if (lost := await self._git.compute(lost_tip, repo, branch)) is not None:
-            return f"branch {branch}: it stays, for git has its commit {lost[:12]} no more"
+            return f"branch {branch} stays: git no longer has its commit {lost[:12]}"
         await self._git.make_durable(repo.common_dir)  # whatever has its commits beside it
         async with self._git.locks.hold(repo.common_dir) as lock:
             return await delete_branch(self._git, repo, branch, tip, lock)

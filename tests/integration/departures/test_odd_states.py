@@ -64,7 +64,7 @@ async def test_a_session_whose_commit_git_has_lost_is_refused_in_words_and_by_fo
     back = await bring_back(client, "one")
 
     assert back.session.branch == "ramet/one-restored"
-    assert f"branch ramet/one is at {head[:12]}, which git has no more: the work is on {back.session.branch}" in list(
+    assert f"branch ramet/one is at {head[:12]}, which git no longer has: the work is on {back.session.branch}" in list(
         back.warnings
     )
     assert (tree / "new.txt").read_text() == "new\n"
