@@ -6,13 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, Route, expect, sync_playwright
 from rametctl.web.session import FILES
 
 from tests.support.agents import script
@@ -135,6 +135,16 @@ def shows(page: Page, text: str) -> None:
     expect(page.get_by_text(text).first).to_be_visible(timeout=MS)
 
 
+def eventually_here(page: Page, probe: Callable[[], bool]) -> None:
+    """Wait for what a handler of the page's events notes: they run while Playwright waits, and only then."""
+
+    def look() -> bool:
+        page.wait_for_timeout(10)
+        return probe()
+
+    eventually_sync(look)
+
+
 def key(page: Page, *keys: str) -> None:
     for each in keys:
         page.keyboard.press(each)
@@ -226,6 +236,37 @@ def test_enter_sends_no_half_written_prompt(web: Served) -> None:
         page.locator("[name=prompt]").fill("one")
         key(page, "Enter")
         expect(page.locator("[name=prompt]")).to_have_value("one\n")
+
+
+def test_what_is_done_while_an_answer_is_on_its_way_counts_too(web: Served) -> None:
+    id_ = web.new("hurried")
+    with web.page(f"/sessions/{id_}") as page:
+        page.on("dialog", lambda dialog: dialog.accept())
+        held: list[Route] = []
+
+        def hold(route: Route) -> None:
+            held.append(route)
+
+        page.route("**/prompt", hold)
+        box = page.locator("[name=prompt]")
+        box.fill("first")
+        key(page, "Enter", "Enter")
+        eventually_here(page, lambda: len(held) == 1)
+        box.fill("second")
+        key(page, "Enter")
+        box.fill("third")
+        held.pop().continue_()
+        eventually_here(page, lambda: len(held) == 1)
+        held.pop().continue_()
+        expect(page.locator(".entry.said p")).to_have_text(["first", "second"], timeout=MS)
+        expect(box).to_have_value("third")
+        page.route("**/update", hold)
+        key(page, "Escape", "m")
+        page.get_by_role("button", name="Change").click()
+        eventually_here(page, lambda: len(held) == 1)
+        page.get_by_role("button", name="Archive").click()
+        held.pop().continue_()
+        expect(page.get_by_role("button", name="Restore")).to_be_visible(timeout=MS)
 
 
 def test_many_tabs_take_no_connection_from_each_other(web: Served) -> None:

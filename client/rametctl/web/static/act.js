@@ -1,14 +1,15 @@
 // Forms with data-action: sent as JSON; what the daemon says is shown, and where it refuses, nothing typed is lost.
 
-const REQUESTS = new WeakMap();
+const attempts = new WeakMap(); // form → the last attempt: what was sent, under which id
+const running = new WeakMap(); // form → what is sent just now, and its end
 
-/** An id that stays the same until the form was taken: a second attempt after a lost answer does nothing twice. */
-function requestId(form) {
-  if (!REQUESTS.has(form)) {
+/** An id that stays the same for each attempt to send the same: after a lost answer nothing is done twice. */
+function requestId(form, sent) {
+  if (attempts.get(form)?.sent !== sent) {
     const bytes = crypto.getRandomValues(new Uint8Array(16));
-    REQUESTS.set(form, [...bytes].map((each) => each.toString(16).padStart(2, "0")).join(""));
+    attempts.set(form, { sent, id: [...bytes].map((each) => each.toString(16).padStart(2, "0")).join("") });
   }
-  return REQUESTS.get(form);
+  return attempts.get(form).id;
 }
 
 let fading = 0;
@@ -57,26 +58,35 @@ function values(form, submitter) {
 export async function submit(form, submitter) {
   const question = submitter?.dataset.confirm;
   if (question && !window.confirm(question)) return;
-  if (form.dataset.busy !== undefined) return;
-  form.dataset.busy = "";
+  const path = submitter?.dataset.action ?? form.dataset.action;
+  const given = values(form, submitter);
+  const sent = JSON.stringify([path, given]);
+  const before = running.get(form);
+  if (before?.sent === sent) return; // pressed twice
+  const work = (before?.end ?? Promise.resolve()).then(() => send(form, submitter, path, given, sent));
+  running.set(form, { sent, end: work });
   form.setAttribute("aria-busy", "true");
-  try {
-    const files = form.querySelector("input[type=file]");
-    const attached = files?.files.length ? await upload(form.dataset.files, files.files) : [];
-    if (attached === null) return;
-    const path = submitter?.dataset.action ?? form.dataset.action;
-    const answer = await post(path, { ...values(form, submitter), files: attached, request_id: requestId(form) });
-    if (answer === null) return;
-    REQUESTS.delete(form);
+  await work;
+  if (running.get(form)?.end !== work) return;
+  running.delete(form);
+  form.removeAttribute("aria-busy");
+}
+
+async function send(form, submitter, path, given, sent) {
+  const files = form.querySelector("input[type=file]");
+  const attached = files?.files.length ? await upload(form.dataset.files, files.files) : [];
+  if (attached === null) return;
+  const answer = await post(path, { ...given, files: attached, request_id: requestId(form, sent) });
+  if (answer === null) return;
+  attempts.delete(form);
+  // What was typed meanwhile is not sent yet.
+  if (JSON.stringify([path, values(form, submitter)]) === sent) {
     form.reset();
     form.dispatchEvent(new Event("done"));
-    form.closest("dialog")?.close();
-    if (answer.note) note(answer.note);
-    if (answer.go) location.href = answer.go;
-  } finally {
-    delete form.dataset.busy;
-    form.removeAttribute("aria-busy");
   }
+  form.closest("dialog")?.close();
+  if (answer.note) note(answer.note);
+  if (answer.go) location.href = answer.go;
 }
 
 /** Send files one by one; their names in the worktree, or null where one failed. */
