@@ -315,22 +315,25 @@ async def test_the_diff_against_another_session_is_chosen_by_name(world: World) 
         await shown.shows("against other")
 
 
-async def test_a_branch_with_an_upstream_is_landed_on_after_a_question(world: World) -> None:
+async def test_landing_asks_for_what_it_lacks_the_commits_message_and_consent_to_land_locally(world: World) -> None:
     world.state.session("fix")
-    data = {"upstream": "origin/main", "branch": "main"}
+    upstream = {"upstream": "origin/main", "branch": "main"}
     world.state.refusals["LandSessions"] = [
-        Refusal("FAILED_PRECONDITION", "main follows origin", "PROTECTED", data=data)
+        Refusal("FAILED_PRECONDITION", "fix has uncommitted work", "WRONG_STATE", data={"files": "a.py"}),
+        Refusal("FAILED_PRECONDITION", "main follows origin", "PROTECTED", data=upstream),
     ]
     async with screen(world) as shown:
         await shown.shows("· fix")
         await shown.press("L")
-        await shown.dialog(Confirm)
+        await shown.shows("Land fix on", "· fix")  # beside the list
         await shown.press("y")
+        await shown.dialog(Ask)
+        await shown.press(*"done", "enter")
         await shown.shows("Nothing is pushed.")
         await shown.press("y")
-        await eventually(
-            lambda: [call.local for call in world.state.called("LandSessions")] == [False, True], within=20
-        )
+        await eventually(lambda: len(world.state.called("LandSessions")) == 3, within=20)
+        last = world.state.called("LandSessions")[-1]
+        assert (last.commit_message, last.local) == ("done", True)
 
 
 async def test_a_file_and_a_command_are_completed_in_the_prompt(world: World, tmp_path: Path) -> None:

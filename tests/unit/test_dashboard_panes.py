@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ramet.v1 import plan_pb2, session_pb2, terminal_pb2
 from rametctl.dashboard.completing import word_before
-from rametctl.dashboard.panes import TABS, command_rows, detail_rows, tabs_line
+from rametctl.dashboard.panes import TABS, command_rows, detail_rows, fitting, tabs_line
 from rametctl.lines import cell_width
 from rametctl.render.diff import changed_words
 from rametctl.render.transcript import Ran
@@ -25,6 +25,12 @@ def test_the_tabs_fit_and_none_is_cut(name: str, tab: str, width: int) -> None:
 
 def test_all_tabs_are_there_where_there_is_room() -> None:
     assert tabs_line("fix-login", "Diff", 80).text.split() == ["fix-login", *TABS]
+
+
+def test_keys_that_do_not_fit_are_left_out_and_none_is_cut() -> None:
+    assert [fitting("a one · b two · c three", width) for width in (30, 22, 15, 3)] == [
+        "a one · b two · c three", "a one · b two", "a one · b two", "a one",
+    ]  # fmt: skip
 
 
 PATCHES = [

@@ -101,6 +101,8 @@ def hints(shown: Shown) -> str:
             return "y fill in · d decline"
         case "review":
             return "y done · d what to do better · L land"
+        case "conflict":
+            return "y seen · tab Conflicts: where · N next"
         case "trust":
             return "trust is given with the command below · d leave it"
         case "landing" | "trouble" | "login":

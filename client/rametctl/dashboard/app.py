@@ -30,7 +30,7 @@ from rametctl.dashboard.keys import GROUPS
 from rametctl.dashboard.rows import ARRANGEMENTS, Filter, Known, Row, arrange, head_line, session_line, top_line
 from rametctl.dashboard.widgets import Lines, Prompt
 from rametctl.errors import ClientError, RefusedError
-from rametctl.lines import Line, cell_width, line, to_text, wrapped
+from rametctl.lines import Line, cell_width, line, to_text, truncated, wrapped
 from rametctl.options import MODES, budget_of, mode_name, mode_number, new_request_id
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
@@ -67,6 +67,7 @@ class Dashboard(App[None]):
 
     CSS = """
     Screen { background: ansi_default; color: ansi_default; }
+    ModalScreen { background: transparent; }
     #top, #tabs, #state, #foot { height: 1; background: ansi_default; }
     #note { height: auto; min-height: 1; max-height: 3; background: ansi_default; }
     #foot { color: ansi_bright_black; }
@@ -472,8 +473,9 @@ class Dashboard(App[None]):
         slot = self.view.part(parts.DIFF, self._diff_key())
         other = self.view.sessions.get(self._sibling) if self._against == "sibling" else None
         against = visible(other.name) if other is not None and other.id != session.id else self._against
-        keys = "  b other · B against a session · c comments on a line · C sends"
-        head = line((f"against {against}", "cyan"), (keys, "dim"))
+        against = truncated(against, max(width - 20, 10))
+        keys = panes.fitting("b other · c comments · B another session · C sends all", width - cell_width(against) - 10)
+        head = line((f"against {against}", "cyan"), (f"  {keys}", "dim"))
         self._places = [None]
         if slot.value is None:
             return [head, *(_failed(slot.error) or [line(("…", "dim"))])]
@@ -517,10 +519,7 @@ class Dashboard(App[None]):
             keys = "enter send · esc back · shift-enter new line · space answer · ↑ earlier · @file or /command: tab completes"
         else:
             keys = "? all keys · q quit · j k move · enter open · space answer · tab next · n new · r write · L land · x remove · / filter"
-        shown = keys.split(" · ")
-        while len(shown) > 1 and cell_width(" · ".join(shown)) > self.size.width:
-            shown.pop()
-        self._static("foot", line(" · ".join(shown)))
+        self._static("foot", line(panes.fitting(keys, self.size.width)))
 
     # Notes and work
 
@@ -1082,7 +1081,7 @@ class Dashboard(App[None]):
             try:
                 answer = await self.call(lambda daemon: daemon.landing.LandSessions, request)
             except RefusedError as error:
-                if error.reason == "UNCOMMITTED" or "not committed" in error.message:
+                if error.data.get("files") and not message:
                     self.ask(
                         Ask(f"{error.message}. Message of the commit:"),
                         lambda text: self.do("landing", work(text, local=local)),

@@ -55,6 +55,14 @@ def tabs_line(name: str, chosen: str, width: int) -> Line:
     return line(*spans, (" ›" if last + 1 < len(TABS) else "", "dim"))
 
 
+def fitting(keys: str, width: int) -> str:
+    """As many of the keys, joined by " · ", as there is room for; the first at least."""
+    shown = keys.split(" · ")
+    while len(shown) > 1 and cell_width(" · ".join(shown)) > width:
+        shown.pop()
+    return " · ".join(shown)
+
+
 class Talk:
     """A conversation as lines for one width; what an event did not change is not drawn again."""
 
@@ -149,7 +157,8 @@ def diff_rows(
     answer: "GetDiffResponse", comments: "Sequence[Comment]", width: int
 ) -> tuple[list[Line], list[Place | None]]:
     """The files with their counts, then the patch with line numbers and the comments below their lines."""
-    lines: list[Line] = [*stat_lines(answer)]
+    files = stat_lines(answer)
+    lines = [*files[:-1], *(piece for each in files[-1:] for piece in wrapped(each, width))]
     places: list[Place | None] = [
         *(Place(each.path, 0) for each in answer.files),
         *[None] * (len(lines) - len(answer.files)),
