@@ -258,9 +258,8 @@ class Events(Servicer, event_pb2_grpc.EventServiceServicer):
 
     def ListEvents(self, request: Any, context: Any) -> event_pb2.ListEventsResponse:  # noqa: N802
         self.note("ListEvents", request, context)
-        events = [
-            event for event in self.state.events if self._chosen(event, [request.session] * bool(request.session))
-        ]
+        chosen = [self.find(request.session, context).id] if request.session else []
+        events = [event for event in self.state.events if self._chosen(event, chosen)]
         begin = int(request.page_token or 0)
         size = request.page_size or 100
         page = events[-size:] if request.newest else events[begin : begin + size]
