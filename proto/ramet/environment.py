@@ -62,6 +62,25 @@ FAMILIES = (
     ),
     Family("Claude", ("ANTHROPIC_*",), together=False, accounts=True),
     Family(
+        "other agents",
+        (
+            *(
+                "OPENAI_*",
+                "CODEX_*",
+                "GEMINI_*",
+                "FACTORY_*",
+                "OPENCODE_*",
+                "QWEN_*",
+                "DASHSCOPE_*",
+                "GOOSE_*",
+                "COPILOT_*",
+            ),
+            *("OPENROUTER_*", "MISTRAL_*", "DEEPSEEK_*", "GROQ_*", "XAI_*"),
+        ),
+        together=False,
+        accounts=True,
+    ),
+    Family(
         "AWS account",
         (
             *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_PROFILE"),

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ async def test_a_release_is_told_without_a_start(tmp_path: Path) -> None:
         ({"opened": {"error": {"code": -32000, "message": "Authentication required"}}}, False, ""),
         ({"opened": {"error": {"code": -32603, "message": "broken"}}}, None, "it opens no session: broken"),
         ({"protocol": 2}, None, "it speaks version 2 of the protocol, and Ramet speaks 1"),
-        ({"say": "sys.exit('no')"}, None, "it ends instead of answering"),
+        ({"say": "sys.exit('Warning: x\\nno such model')"}, None, "it ends instead of answering: no such model"),
         ({"say": "print('{', flush=True)"}, None, "it does not start: "),
         ({"say": "print('a log line', flush=True)"}, True, ""),
         ({"say": ASKS}, None, "it ends"),
@@ -103,3 +104,22 @@ async def test_an_old_release_is_a_problem(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_releases_are_compared_by_number(version: str, minimum: str, is_older: bool) -> None:
     assert older(version, minimum) is is_older
+
+
+async def test_a_program_whose_interpreter_is_missing_tells_so(tmp_path: Path) -> None:
+    file = tmp_path / "agent"
+    file.write_text("#!/usr/bin/env no-such-interpreter\n")
+    file.chmod(0o755)
+    found = await inspect(preset(), {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}, start=True)
+    assert found.installed
+    assert "cannot be run" in found.problem
+    assert "no-such-interpreter" in found.problem
+
+
+@pytest.mark.parametrize("keys", [{}, {"AGENT_KEY": "x"}])
+async def test_a_key_that_the_agent_takes_when_it_is_asked_to_counts_as_a_login(
+    tmp_path: Path, keys: dict[str, str]
+) -> None:
+    environment = program(tmp_path, opened={"error": {"code": -32000, "message": "Authentication required"}})
+    takes = replace(preset(), keys={"AGENT_KEY": "api-key"})
+    assert (await inspect(takes, {**environment, **keys}, start=True)).logged_in is bool(keys)

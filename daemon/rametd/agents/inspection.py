@@ -10,14 +10,18 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import IO, Any
 
 from rametd.agents.presets import Preset
 
 VERSION_S = 20.0
 START_S = 60.0
 LOOK_S = 0.2
+TAIL = 4096
+ENDS = "it ends instead of answering"
 LINE_LIMIT = 1 << 24
+CANNOT_RUN = frozenset({-1, 126, 127})
+"""Exit codes of a program whose interpreter is missing, as Node.js for one from npm, and -1 of `run`."""
 LOGIN_NEEDED = -32000
 """The protocol's error for a session without a login."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
@@ -39,8 +43,10 @@ async def inspect(preset: Preset, environment: Mapping[str, str], *, start: bool
         return Inspection(installed=False, problem=f"there is no {preset.command[0]} on the PATH")
     env = {**environment, **preset.env, **preset.untrusted_env}
     code, out = await run(path, "--version", env=env)
-    lines = out.strip().splitlines()
-    found = Inspection(installed=True, path=path, version=lines[-1].split()[-1] if lines and code == 0 else "")
+    words = last_line(out)
+    if code in CANNOT_RUN:
+        return Inspection(installed=True, path=path, problem=f"it cannot be run: {words}")
+    found = Inspection(installed=True, path=path, version=words.split()[-1] if words and code == 0 else "")
     if older(found.version, preset.minimum_version):
         found = replace(found, problem=f"{found.version} is older than {preset.minimum_version}, which Ramet needs")
     return await _started(preset, path, env, found) if start else found
@@ -58,18 +64,37 @@ async def run(*argv: str, env: Mapping[str, str]) -> tuple[int, str]:
     """Run a short command; return its exit code and what it printed, or -1 and why it could not be run."""
     try:
         async with _process(*argv, env=env, cwd=None) as process:
-            out, _ = await asyncio.wait_for(process.communicate(), VERSION_S)
-            return process.returncode or 0, out.decode("utf-8", "replace")
+            out, errors = await asyncio.wait_for(process.communicate(), VERSION_S)
+            return process.returncode or 0, (out or errors).decode("utf-8", "replace")
     except OSError as error:
         return -1, error.strerror or str(error)
     except TimeoutError:
         return -1, f"it did not end within {VERSION_S:.0f} seconds"
 
 
+def last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
 async def _started(preset: Preset, path: str, env: Mapping[str, str], found: Inspection) -> Inspection:
+    with tempfile.TemporaryFile() as errors:
+        started = await _opened(preset, path, env, found, errors)
+        errors.seek(max(0, errors.seek(0, os.SEEK_END) - TAIL))
+        words = last_line(errors.read().decode("utf-8", "replace"))
+    return (
+        replace(started, problem=f"{started.problem}: {words[:200]}") if started.problem == ENDS and words else started
+    )
+
+
+async def _opened(
+    preset: Preset, path: str, env: Mapping[str, str], found: Inspection, errors: IO[bytes]
+) -> Inspection:
     try:
         with tempfile.TemporaryDirectory(prefix="ramet-check-") as directory:
-            async with asyncio.timeout(START_S), _process(path, *preset.command[1:], env=env, cwd=directory) as process:
+            async with (
+                asyncio.timeout(START_S),
+                _process(path, *preset.command[1:], env=env, cwd=directory, stderr=errors) as process,
+            ):
                 client = {"name": "ramet", "version": "1"}
                 hello = {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": client}
                 said = await _ask(process, "initialize", hello)
@@ -81,27 +106,29 @@ async def _started(preset: Preset, path: str, env: Mapping[str, str], found: Ins
     except TimeoutError:
         return replace(found, problem=f"it did not answer within {START_S:.0f} seconds")
     except EOFError:
-        return replace(found, problem="it ends instead of answering")
+        return replace(found, problem=ENDS)
     except (OSError, ValueError) as error:
         return replace(found, problem=f"it does not start: {error}")
     refusal = opened.get("error")
     if refusal is None:
         return replace(found, logged_in=True)
     if refusal.get("code") == LOGIN_NEEDED:
-        return replace(found, logged_in=False)
+        return replace(found, logged_in=any(name in env for name in preset.keys))
     return replace(found, problem=f"it opens no session: {str(refusal.get('message'))[:200]}")
 
 
 @asynccontextmanager
-async def _process(*argv: str, env: Mapping[str, str], cwd: str | None) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that ends with the block, together with all that it has started."""
+async def _process(
+    *argv: str, env: Mapping[str, str], cwd: str | None, stderr: IO[bytes] | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that ends with the block, together with all that it has started. ``stderr`` is a pipe unless a file is given."""
     process = await asyncio.create_subprocess_exec(
         *argv,
         env=env,
         cwd=cwd,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE if stderr is None else stderr,
         limit=LINE_LIMIT,
         start_new_session=True,
     )

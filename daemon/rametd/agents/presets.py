@@ -31,6 +31,8 @@ class Preset:
     install: str = ""  # shell command that installs it
     minimum_version: str = ""
     model_option: str = "model"  # category of the configuration option that sets the model
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Variables with a key that the agent takes only when it is asked to `authenticate`: the method for each."""
     tried: bool = True  # whether it has been run with Ramet, or its documentation says so only
     faults: tuple[str, ...] = ()  # what a person should know of it
 
@@ -67,6 +69,7 @@ CODEX = Preset(
     },
     capabilities=Capabilities(tokens=True, images=True),
     login="codex login",
+    keys={"OPENAI_API_KEY": "api-key", "CODEX_API_KEY": "api-key"},
     install="npm install -g @openai/codex @agentclientprotocol/codex-acp",
     minimum_version="2.0",
     faults=(
