@@ -94,6 +94,21 @@ async def test_a_file_that_changes_under_the_reader_says_so(
         await expect(code.locator("[data-reload]")).to_be_hidden()
 
 
+async def test_diffs_come_when_the_daemon_is_back(
+    running: DaemonProcess, client: Client, browser: BrowserContext
+) -> None:
+    session = await changed(client, repo_of(running), "away")
+    async with tab(browser, f"/sessions/{session.id}/review") as page:
+        await expect(page.locator("table.diff").first).to_be_visible()
+        running.kill()
+        await expect(page.locator("#banner")).to_contain_text("The daemon is away")
+        code = page.locator(CODE)
+        await code.scroll_into_view_if_needed()
+        running.start()
+        await expect(code.locator("table.diff")).to_contain_text("parse")
+        await expect(page.locator("#banner")).to_be_hidden()
+
+
 async def test_a_phone_scrolls_through_a_large_file_and_comments(
     running: DaemonProcess, client: Client, browser: BrowserContext
 ) -> None:

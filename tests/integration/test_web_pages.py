@@ -156,3 +156,14 @@ async def test_upkeep_finds_and_repairs_and_settings_are_shown(owner: Visitor) -
     assert "repaired" in await did(owner, "/upkeep/fix")
     assert "removed" in await did(owner, "/upkeep/collect")
     await shows(owner, "/settings", "budget.day", "9.5", "owner")
+
+
+async def test_a_page_that_needs_the_daemon_waits_for_it(owner: Visitor, running: DaemonProcess) -> None:
+    running.kill()
+    await owner.site.link.close()  # else calls on the broken channel wait for the next daemon
+    away = await owner.get("/upkeep")
+    assert (away.status_code, "The daemon is away" in away.text) == (503, True)
+    assert '<meta http-equiv="refresh" content="2">' in away.text
+    running.start()
+    await eventually(lambda: owner.site.view.outage is None)
+    await shows(owner, "/upkeep", "Doctor")

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Match, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from rametctl.errors import ClientError, UsageError
+from rametctl.errors import ClientError, UsageError, is_transient
 from rametctl.web import conflicts, costs, history, inbox, overview, plans, queue, review, session, upkeep
 from rametctl.web.forms import Form, templates
 from rametctl.web.guard import Guard, shown_to
@@ -72,7 +72,7 @@ def _page(site: Site, page: Page) -> Callable[[Request], object]:
             await asyncio.wait_for(site.view.ready.wait(), 3.0)
         if not site.view.ready.is_set():
             why = site.view.outage.message if site.view.outage is not None else "the daemon does not answer yet"
-            return HTMLResponse(templates().get_template("away.html").render(why=why), 503)
+            return _away(why)
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         visit = Visit(page, path, request.path_params, request.query_params, request.state.grant)
         extra = await page.load(site, visit)
@@ -158,10 +158,17 @@ async def _favicon(request: Request) -> Response:
     return Response(drawn, media_type="image/svg+xml", headers={"Cache-Control": "max-age=86400"})
 
 
+def _away(why: str) -> Response:
+    """A page that loads itself again until the daemon is back."""
+    return HTMLResponse(templates().get_template("away.html").render(why=why), 503)
+
+
 async def _failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, ClientError)
     if request.method == "POST":
         return JSONResponse(refusal(error), 409)
+    if is_transient(error):
+        return _away(error.message)
     return HTMLResponse(templates().get_template("failed.html").render(error=error), 404)
 
 

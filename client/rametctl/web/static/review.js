@@ -6,6 +6,7 @@ import { parse } from "./morph.js";
 const AHEAD = "800px"; // fetched before it is in view
 const LINE = 19; // px of a line, to hold a diff's place until it is there
 const narrow = matchMedia("(max-width: 900px)");
+let away = false; // when the page was fitted last
 let view = sessionStorage.getItem("view") ?? (narrow.matches ? "unified" : "split");
 
 const sections = () => [...document.querySelectorAll(".file")];
@@ -13,7 +14,7 @@ const bodyOf = (section) => section.querySelector(":scope > .body");
 
 async function fetched(url) {
   const response = await fetch(url);
-  if (!response.ok) throw new Error((await response.text()).slice(0, 200));
+  if (!response.ok) throw new Error(response.status === 503 ? "The daemon is away." : "The server refused it; load the page again.");
   return parse(await response.text());
 }
 
@@ -31,8 +32,8 @@ async function load(section, { whole = section.dataset.shown === "whole" } = {})
     body.style.minHeight = "";
     watchMore(body);
   } catch (error) {
-    body.innerHTML = '<p class="about">This diff did not come. <button type="button" class="small" data-again>Try again</button></p>';
-    note(error.message, { error: true });
+    body.innerHTML = '<p class="about" data-failed><span></span> <button type="button" class="small" data-again>Try again</button></p>';
+    body.querySelector("span").textContent = error.message;
   } finally {
     delete body.dataset.loading;
     fit();
@@ -69,6 +70,7 @@ async function follow(element) {
 
 /** Whatever came: watch new files, fold viewed ones, and offer those that changed under the reader. */
 function fit() {
+  const gone = document.body.matches(".away, .lost");
   for (const section of sections()) {
     const body = bodyOf(section);
     const viewed = section.dataset.viewed !== undefined;
@@ -82,12 +84,14 @@ function fit() {
       body.hidden = viewed;
       if (!viewed) { near.unobserve(body); near.observe(body); }
     }
+    if (away && !gone && body.querySelector(":scope > [data-failed]")) load(section);
     const [content, remarks] = section.dataset.version.split(".");
     const [shown, said] = (body.dataset.version ?? section.dataset.version).split(".");
     section.querySelector("[data-reload]").hidden = content === shown;
     const writing = body.querySelector("form.comment") !== null;
     if (content === shown && remarks !== said && !writing && body.dataset.loading === undefined) load(section);
   }
+  away = gone;
 }
 
 function show(fresh) {
