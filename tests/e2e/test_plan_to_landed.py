@@ -148,7 +148,7 @@ def reds(answer: Ran) -> list[tuple[str, str, list[str]]]:
     assert answer.code == 0, answer.stderr
     return [
         (pair["session_name"], pair["other_name"], [file["path"] for file in pair["files"]])
-        for pair in answer.json["conflicts"]
+        for pair in answer.json
         if pair["red"]
     ]
 

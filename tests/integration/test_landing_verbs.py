@@ -35,7 +35,7 @@ async def test_landing_shows_how_it_goes_and_ends_with_what_came_of_it(
 
     held = await typed(sandbox, "land", "three", "--check", "exit 3")
     assert held.code == 4
-    assert "three needs you: its agent ended the turn without a new commit" in held.stderr
+    assert "; since then: its agent made no new commit" in held.stderr
     assert "the check fails (and on main without this work): code 3" in held.stderr
     listed = await typed(sandbox, "queue")
     assert [line.split()[:4] for line in listed.stdout.splitlines()][1] == ["1", "three", "main", "held"]
@@ -78,7 +78,7 @@ async def test_the_queue_shows_the_last_line_of_a_failed_check_and_a_removal_say
     failed = await typed(sandbox, "land", "one", "--check", "echo noise; echo the last of it; exit 3")
     assert failed.code == 4
     (row,) = [line for line in (await typed(sandbox, "queue")).stdout.splitlines() if " one " in line]
-    assert "code 3: the last of it; it was returned to its agent 2 times" in row
+    assert "code 3: the last of it; since then: its agent made no new commit; returned to its agent 2 times" in row
     assert "noise" not in row
 
     removed = await typed(sandbox, "rm", "--force", "one")

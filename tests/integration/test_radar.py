@@ -58,7 +58,7 @@ async def inbox(client: Client) -> list[attention_pb2.AttentionRequest]:
 async def test_uncommitted_work_on_the_same_lines_is_red_with_its_lines_and_in_the_inbox_once(
     client: Client, shared: Path
 ) -> None:
-    one, two = [await make(client, shared, name) for name in ("one", "two")]
+    one, two, _ = [await make(client, shared, name) for name in ("one", "two", "three")]
     write(one, "shared.txt", edited(10, "one was here"))
     write(two, "shared.txt", edited(20, "two was here"))
     (pair,) = (await listed(client, shared)).conflicts
@@ -72,6 +72,7 @@ async def test_uncommitted_work_on_the_same_lines_is_red_with_its_lines_and_in_t
     (file,) = pair.files
     assert (file.path, file.lines[0].start, file.other_lines[0].end) == ("shared.txt", 11, 11)
     assert answer.order_conflicts == 1
+    assert set(answer.landing_order) == {one.id, two.id}, "the third has nothing to land"
     assert (await listed(client, shared)).conflicts[0].change_time == pair.change_time
     (request,) = await inbox(client)
     assert "shared.txt (11)" in request.reason

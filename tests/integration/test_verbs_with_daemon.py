@@ -140,11 +140,11 @@ async def test_a_family_is_shown_stopped_and_paid_for(client: Client, sandbox: S
     assert not (await client.get("kid")).agent_alive
 
     costs = sandbox.ctl("cost", "--json").json
-    spent = {cost["key"]: cost["cost_usd"] for cost in costs["costs"]}
+    spent = {cost["key"]: cost["cost_usd"] for cost in costs}
     assert spent["kid"] > 0
-    assert costs["total_usd"] == pytest.approx(sum(spent.values()))
-    (repo,) = sandbox.ctl("cost", "--by", "repo", "--json").json["costs"]
-    assert (repo["key"], repo["cost_usd"]) == ("repo", pytest.approx(costs["total_usd"]))
+    assert list(spent.values()) == sorted(spent.values(), reverse=True)
+    (repo,) = sandbox.ctl("cost", "--by", "repo", "--json").json
+    assert (repo["key"], repo["cost_usd"]) == ("repo", pytest.approx(sum(spent.values())))
     for grouping in ("day", "model"):
         assert "total" in sandbox.ctl("cost", "--by", grouping).stdout
     assert sandbox.ctl("set", "lead", "--budget", "none", "--json").json["budget_usd"] is None

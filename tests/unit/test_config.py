@@ -86,6 +86,7 @@ protected = ["main", "release/*"]
 
 [pr]
 draft = false
+show_cost = true
 remote = "fork"
 
 [radar]

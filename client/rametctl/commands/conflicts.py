@@ -15,22 +15,23 @@ if TYPE_CHECKING:
 @click.command("conflicts", cls=Verb, short_help="Show which sessions conflict.")
 @sessions_argument(required=False)
 @click.option("--clean", "with_clean", is_flag=True, help="Include pairs without conflicts.")
+@click.option("--matrix", is_flag=True, help="Show all pairs as a matrix below.")
 @click.option("-w", "--watch", is_flag=True, help="Follow until Ctrl-C.")
 @repo_option
 @click.pass_obj
-def command(app: App, sessions: tuple[str, ...], with_clean: bool, watch: bool, repo: str | None) -> None:
+def command(app: App, sessions: tuple[str, ...], with_clean: bool, matrix: bool, watch: bool, repo: str | None) -> None:
     """Compare the work of all sessions of the repository with each other and with
     their bases; with SESSION, compare only these with all others. Uncommitted and
     untracked files are included. Nothing is merged or changed.
 
-    The matrix shows for each pair whether git can merge it: "." different files,
-    "s" the same file in different places, "X" conflict. Below it are the files and
-    lines, and the order of landing with the fewest conflicts.
+    Shows the files and lines, conflicts first, and the order of landing with the
+    fewest conflicts. --matrix adds for each pair whether git can merge it: "."
+    different files, "s" the same file in different places, "X" conflict.
 
     \b
     Examples:
       rametctl conflicts
-      rametctl conflicts fix-login --json | jq '.conflicts[] | select(.red)'
+      rametctl conflicts fix-login --json | jq '.[] | select(.red)'
       rametctl conflicts --watch
     """
     from ramet.jsonify import to_json
@@ -38,8 +39,10 @@ def command(app: App, sessions: tuple[str, ...], with_clean: bool, watch: bool, 
 
     from rametctl.errors import UsageError
 
-    if watch and with_clean:
-        raise UsageError("--watch shows only pairs with conflicts", hint="omit --clean")
+    if watch and (with_clean or matrix):
+        raise UsageError("--watch shows only pairs with conflicts", hint="omit --clean and --matrix")
+    if matrix and sessions:
+        raise UsageError("--matrix shows all sessions", hint="omit SESSION")
     request = worktree_pb2.ListConflictsRequest(
         repo=_repo(app, repo, sessions), sessions=_ids(app, sessions), include_clean=with_clean
     )
@@ -49,9 +52,9 @@ def command(app: App, sessions: tuple[str, ...], with_clean: bool, watch: bool, 
     with app.output.spinner("comparing …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.ListConflicts, request)
     if app.output.json_mode:
-        app.output.json(to_json(answer))
+        app.output.json([to_json(each) for each in answer.conflicts])
     else:
-        _show(app, answer, every_pair=not sessions)
+        _show(app, answer, every_pair=not sessions, matrix=matrix)
 
 
 def _ids(app: App, sessions: tuple[str, ...]) -> list[str]:
@@ -74,10 +77,13 @@ def _repo(app: App, repo: str | None, sessions: tuple[str, ...]) -> str:
     return here
 
 
-def _show(app: App, answer: "ListConflictsResponse | WatchConflictsResponse", *, every_pair: bool) -> None:
+def _show(
+    app: App, answer: "ListConflictsResponse | WatchConflictsResponse", *, every_pair: bool, matrix: bool = False
+) -> None:
     from rametctl.render.conflicts import conflict_lines
 
-    app.output.show(*conflict_lines(app.output, answer, _names(app, answer), every_pair=every_pair))
+    shown = conflict_lines(app.output, answer, _names(app, answer), every_pair=every_pair, matrix=matrix)
+    app.output.show(*shown)
 
 
 def _names(app: App, answer: "ListConflictsResponse | WatchConflictsResponse") -> dict[str, str]:

@@ -19,13 +19,13 @@ GROUPINGS = ("session", "day", "model", "repo")
 @click.option("--by", type=click.Choice(GROUPINGS), default="session", help="Group by (default: session).")
 @click.pass_obj
 def command(app: App, by: str) -> None:
-    """Show the cost of all sessions, including removed ones: dollars, tokens and the
-    total. Days are in UTC.
+    """Show the cost of all sessions, including removed ones, the dearest first: dollars,
+    tokens and the total. Days are in UTC and in their order.
 
     \b
     Examples:
       rametctl cost --by day
-      rametctl cost --json | jq .total_usd
+      rametctl cost --json | jq 'map(.cost_usd) | add'
     """
     from ramet.jsonify import to_json
     from ramet.v1 import daemon_pb2
@@ -33,7 +33,7 @@ def command(app: App, by: str) -> None:
     request = daemon_pb2.GetCostsRequest(grouping=daemon_pb2.CostGrouping.Value(f"COST_GROUPING_{by.upper()}"))
     answer = app.connection.call(lambda daemon: daemon.daemon.GetCosts, request)
     if app.output.json_mode:
-        app.output.json(to_json(answer))
+        app.output.json([to_json(each) for each in answer.costs])
     elif not answer.costs:
         app.output.text("no costs yet")
     else:

@@ -47,7 +47,7 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
             answer = worktree_pb2.CollectGarbageResponse()
     note_warnings(app.output, ((item.name, item.warnings) for item in answer.items))
     if app.output.json_mode:
-        app.output.json(to_json(answer))
+        app.output.json([to_json(item) for item in answer.items])
     elif not answer.items:
         app.output.text("nothing to remove" + (" in this repository" if here is not None else ""))
     else:

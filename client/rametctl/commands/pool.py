@@ -29,7 +29,7 @@ def command(ctx: click.Context, repo: str | None) -> None:
       rametctl pool drain --repo shop
     """
     if ctx.invoked_subcommand is None:
-        _status(ctx.find_object(App) or ctx.fail("no app"), repo)
+        _status(ctx.find_object(App) or ctx.fail("no app"), repo, spares_only=True)
 
 
 @command.command("status", cls=Verb, short_help="Show the spares and problems.")
@@ -92,13 +92,17 @@ def drain(app: App, repo: str | None) -> None:
         app.output.text(f"{plural(len(answer.spares), 'spare')} removed")
 
 
-def _status(app: App, repo: str | None) -> None:
+def _status(app: App, repo: str | None, *, spares_only: bool = False) -> None:
+    """Print the pool; as JSON one object, or with ``spares_only`` an array of its spares."""
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
     from ramet.words import plural, size
 
     request = worktree_pb2.GetPoolRequest(repo=repo_reference(app, repo))
     answer = app.connection.call(lambda daemon: daemon.worktrees.GetPool, request)
+    if app.output.json_mode and spares_only:
+        _print_json(app, answer.spares)
+        return
     if app.output.json_mode:
         app.output.json(to_json(answer))
         return

@@ -38,7 +38,7 @@ def command(ctx: click.Context) -> None:
 @command.command("create", cls=Verb, short_help="Push the branch and open a pull request.")
 @session_argument
 @click.option("--title", default="", help="Title (default: from the goal).")
-@click.option("--body", default="", help="Text (default: goal, summary and cost).")
+@click.option("--body", default="", help="Text (default: goal and summary).")
 @click.option("--base", default="", metavar="BRANCH", help="Target branch (default: SESSION's base).")
 @click.option("--draft/--ready", default=None, help="Draft or ready (default: as configured).")
 @click.option("--remote", default="", metavar="NAME", help="Remote to push to (default: the base's).")
@@ -73,8 +73,15 @@ def create(app: App, session: str, title: str, body: str, base: str, draft: bool
         app.output.json(to_json(answer))
     elif answer.action == "pushed":
         pull = answer.pull_request
-        where = ["open a pull request at", pull.url] if pull.url.startswith("http") else ["the remote has none to open"]
-        app.output.text(f"pushed {pull.branch}; {where[0]}", *where[1:])
+        app.output.text(f"pushed {pull.branch}")
+        if not pull.url.startswith("http"):
+            app.output.text(
+                f"{remote or 'its remote'} has no pull requests; merge the branch there, or: rametctl land {session}"
+            )
+        elif "github.com" in pull.url:
+            app.output.text("gh is not logged in; log in (gh auth login), or open the pull request at:", pull.url)
+        else:
+            app.output.text(f"{remote or 'its remote'} is not on GitHub; open the pull request at:", pull.url)
     else:
         app.output.text(f"{answer.action} {_name(answer.pull_request)}", answer.pull_request.url)
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from rametctl.output import Output
 
-MATRIX_LIMIT = 12
-"""Sessions that a matrix is drawn for; a larger one tells less than its list."""
 SHOWN_FILES = 10
 WORDS = {
     "same_file": "same file, other lines",
@@ -39,31 +37,31 @@ def conflict_lines(
     names: Mapping[str, str],
     *,
     every_pair: bool = True,
+    matrix: bool = False,
 ) -> Sequence[Line]:
-    """All of it: matrix, pairs, the order of landing. ``names`` are those of the sessions compared.
+    """Pairs with conflicts first, then the order of landing and the matrix. ``names`` are those of the sessions compared.
 
     Without ``every_pair`` the answer holds those of some sessions only, and a matrix would show the others as clean.
     """
-    return list(_lines(output, answer, names, every_pair))
+    lines = list(_lines(answer, names, every_pair))
+    return [*lines, *_matrix(output, answer.conflicts, names)] if matrix and len(names) > 1 else lines
 
 
 def _lines(
-    output: "Output",
     answer: "ListConflictsResponse | WatchConflictsResponse",
     names: Mapping[str, str],
     every_pair: bool,
 ) -> Iterator[Line]:
-    pairs = [each for each in answer.conflicts if enum_name(each, "kind") != "clean"]
+    found = [each for each in answer.conflicts if enum_name(each, "kind") != "clean"]
+    pairs = sorted(found, key=lambda each: not each.red)
     if not names:
         yield line("no sessions to compare")
         return
-    if every_pair and 1 < len(names) <= MATRIX_LIMIT:
-        yield from _matrix(output, answer.conflicts, names)
     red = [each for each in pairs if each.red]
     for each in pairs:
         yield from _pair_lines(each)
     if not red and not every_pair:
-        yield line(("nothing of it will not merge", "green"))
+        yield line(("no conflicts", "green"))
     elif not red:
         what = f"all {len(names)} sessions merge" if len(names) > 1 else f"{next(iter(names.values()))} merges"
         yield line((what, "green"), " with each other and with their base" if len(names) > 1 else " with its base")

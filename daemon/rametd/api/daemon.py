@@ -122,7 +122,10 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
             if request.grouping == daemon_pb2.COST_GROUPING_REPO:
                 found = by_repo(reader, found)
             elif grouping == Grouping.SESSION:
-                names = {session.id: session.name for session in reader.sessions.list(include_archived=True)}
+                names = {entry.session_id: entry.name for entry in reader.trash.list()}
+                names |= {session.id: session.name for session in reader.sessions.list(include_archived=True)}
+            if grouping != Grouping.DAY:
+                found.sort(key=lambda spent: -(spent.cost_usd or 0.0))
             costs = [
                 daemon_pb2.Cost(
                     key=names.get(spent.key, spent.key),

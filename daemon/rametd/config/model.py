@@ -186,6 +186,7 @@ class Land:
 @dataclass(frozen=True, slots=True)
 class PullRequests:
     draft: bool = setting(BOOLEAN, True, "Whether to open pull requests as drafts.", repository=True)
+    show_cost: bool = setting(BOOLEAN, False, "Whether the text of a pull request tells what the session cost.")
     remote: str = setting(
         REMOTE, "", "The remote to push branches to; empty: that of the base, else origin.", repository=True
     )

@@ -561,7 +561,7 @@ class GetCostsResponse(_message.Message):
     """Whether some of it has a cost that its agent does not say."""
     @_builtins.property
     def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cost]:
-        """Sums by key, the key's order."""
+        """Sums, the dearest first; by day, in the order of days."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ def test_every_message_tells_what_happened_and_what_can_be_undone(daemon: Daemon
     assert str(tree) in ctl("trash", "restore", "fix")
     assert (tree / "only.txt").read_text() == "here\n"
     assert "1 untracked (only.txt)" in ctl("gc")
-    assert json.loads(ctl("gc", "--yes", "--json"))["items"][0]["removed"] is False
+    assert json.loads(ctl("gc", "--yes", "--json"))[0]["removed"] is False
     ctl("gc", "--yes", "--dry-run", code=2)
     assert "all is well" in ctl("doctor")
     ctl("rm", "fix", "--force")

@@ -176,7 +176,7 @@ def give_back(unit: Unit, kind: AgentKind, landing: Landing, reason: str, prompt
         return hold(unit, landing, words)
     if landing.returns >= limit:
         times = "once" if landing.returns == 1 else f"{landing.returns} times"
-        return hold(unit, landing, f"{reason}; it was returned to its agent {times}" if landing.returns else reason)
+        return hold(unit, landing, f"{reason}; returned to its agent {times}" if landing.returns else reason)
     post(unit, kind, session, prompt, DAEMON)
     return change(unit, landing, S.RETURNED, reason, columns={"returns": landing.returns + 1, "commit": tip})
 

@@ -131,8 +131,8 @@ class Bisection:
         await self._outcomes.give_back(landing, f"the check fails{without}: {culprit.words}", prompt, step.ready.tip)
 
 
-BEFORE = "; before: "
-"""In the reason of an entry that its agent did not fix: precedes the first cause."""
+AFTERWARDS = "; since then: "
+"""In the reason of an entry that its agent did not fix: between the first cause and what is missing."""
 PATIENCE_S = 30.0
 """How long an entry waits for a merge or the like to end in its worktree before the daemon asks a person."""
 S = LandingState
@@ -361,11 +361,11 @@ class Lane:
                 tip = await core.git.branches.tip(info, landing.branch)
                 missing = await self._not_yet(session)
                 if tip == landing.commit:
-                    missing = "its agent ended the turn without a new commit"
+                    missing = "its agent made no new commit"
                 if missing:
-                    cause = landing.reason.rpartition(BEFORE)[2]
+                    cause = landing.reason.partition(AFTERWARDS)[0]
                     await self._outcomes.give_back(
-                        landing, f"{missing}{BEFORE}{cause}", words.unfinished_prompt(landing, missing), tip or ""
+                        landing, f"{cause}{AFTERWARDS}{missing}", words.unfinished_prompt(landing, missing), tip or ""
                     )
                 else:
                     await core.store.write(partial(entries.requeue, landing=landing))

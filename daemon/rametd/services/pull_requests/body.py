@@ -51,7 +51,8 @@ async def describe(core: Core, session: Session, note: str = "") -> Text:
         parts.append(f"## Summary\n\n{shortened(summary, SUMMARY_LIMIT)}")
     if note:
         parts.append(note)
-    spent = f", ${session.cost_usd:.2f}" if session.cost_usd is not None and session.cost_usd >= 0.005 else ""
+    known = core.config.pr.show_cost and session.cost_usd is not None and session.cost_usd >= 0.005
+    spent = f", ${session.cost_usd:.2f}" if known else ""
     kept = session.checkpointed_turns
     checkpoints = f", {plural(kept, 'checkpoint')}" if kept else ""
     parts.append(

@@ -286,10 +286,27 @@ class Radar:
         """The present conflicts, and the best order of landing."""
         sessions = await self.refresh(repo_id)
         pairs = await self._core.store.read(lambda reader: reader.conflicts.list(repo_id))
-        ids = [each.id for each in sessions]
+        landable = [each for each in sessions if await self._has_work(repo_id, each)]
+        # Those that conflict with their base come last: each needs work before it can land.
+        stuck = {pair.session_id for pair in pairs if pair.red and not pair.other_id}
+        ids = [each.id for each in landable if each.id not in stuck]
         red = {frozenset((each.session_id, each.other_id)) for each in pairs if each.red and each.other_id in ids}
-        order, met = landing_order(ids, red, {each.id: each.after for each in sessions})
+        order, met = landing_order(ids, red, {each.id: each.after for each in landable})
+        order += [each.id for each in landable if each.id in stuck]
+        met += len(order) - len(ids)
         return Picture(tuple(conflicts.by_severity(pairs)), sessions, tuple(order), met)
+
+    async def _has_work(self, repo_id: str, session: Session) -> bool:
+        """Whether a session has something to land."""
+        area = self._fields[repo_id]
+        work = area.works[session.id]
+        if session.landed_reason and session.turns:
+            return False
+        if work.head != session.base_commit:
+            return True
+        repo = await self._core.store.read(lambda reader: reader.repos.get(repo_id))
+        info = await info_of(self._core, repo)
+        return work.tree != await self._core.git.commits.tree(info, session.base_commit)
 
     @asynccontextmanager
     async def watched(self, repo_id: str) -> AsyncIterator[Callable[[], Awaitable[Picture]]]:
