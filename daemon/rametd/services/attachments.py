@@ -284,22 +284,24 @@ class Attachments:
     async def before_prompt(self, session_id: str) -> None:
         """End an idle agent if its conversation was continued, or is open, outside of Ramet; the next process reads all of it."""
         core = self._core
-        session = await self._get(session_id)
-        if session_id not in core.live or session.state in BUSY_STATES or not session.conversation_begun:
+        if session_id not in core.live:
             return
-        attachment = await core.store.read(lambda reader: reader.attachments.get(session_id))
+        session, attachment = await core.store.read(
+            lambda reader: (reader.sessions.get(session_id), reader.attachments.get(session_id))
+        )
+        if session.state in BUSY_STATES or not session.conversation_begun:
+            return
         since = replace(attachment, taken_until=max(attachment.taken_until, session.create_time))
         if (await self._outside(session, since)).turns or await self._stranger(session) is not None:
             await end_agent(core, self._with.supervisor, session, "outside")
 
     async def _outside(self, session: Session, attachment: Attachment) -> Outside:
-        kind, home = self._core.kind(session.agent), await self._home(session)
-        results = await self._core.store.read(lambda reader: reader.ledger.results(session.id, GENERATION))
+        kind, (home, results) = self._core.kind(session.agent), await self._home(session)
         return await asyncio.to_thread(kind.outside, session.conversation_id, home, attachment.taken_until, results)
 
     async def _stranger(self, session: Session) -> processes.Process | None:
         """A living process that has the conversation open and is not the session's agent."""
-        kind, home = self._core.kind(session.agent), await self._home(session)
+        kind, (home, _) = self._core.kind(session.agent), await self._home(session)
         agent = self._core.live.get(session.id)
         own = await agent.agent_pid() if agent is not None else 0
 
@@ -312,9 +314,14 @@ class Attachments:
 
         return await asyncio.to_thread(look)
 
-    async def _home(self, session: Session) -> Path:
-        found = await self._core.store.read(lambda reader: last_home(reader, session))
-        return found or self._core.kind(session.agent).conversation_home(await environment_of(self._core, session, {}))
+    async def _home(self, session: Session) -> tuple[Path, int]:
+        """Directory of its conversation, and the number of results that were taken in."""
+        found, results = await self._core.store.read(
+            lambda reader: (last_home(reader, session), reader.ledger.results(session.id, GENERATION))
+        )
+        if found is None:
+            found = self._core.kind(session.agent).conversation_home(await environment_of(self._core, session, {}))
+        return found, results
 
     async def _get(self, session_id: str) -> Session:
         return await self._core.store.read(lambda reader: reader.sessions.get(session_id))

@@ -11,9 +11,13 @@ from rametd.services.core import Core
 
 async def require_sound_tree(core: Core, session: Session) -> None:
     """Raise `WorktreeChangedError` if the worktree of a session is gone or was replaced, so that nothing may start in it."""
-    await require_tree(core, session)
-    if session.state != State.ARCHIVED:
+    if session.state == State.ARCHIVED:
+        return
+    try:
         await core.git.worktrees.verify(session.worktree, None)
+    except WorktreeChangedError:
+        await require_tree(core, session)  # if it is gone, with the hint that restores it
+        raise
 
 
 async def require_tree(core: Core, session: Session, error: type[PreconditionError] = WorktreeChangedError) -> None:

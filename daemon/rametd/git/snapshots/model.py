@@ -198,7 +198,8 @@ def pin(git_dir: Path, owner: str, commit: str) -> None:
 
 def pin_others(git_dir: Path, owner: str, commits: Iterable[str]) -> None:
     """Keep further commits for a session, each by a ref of its own; those that are not there, or not commits, are passed over."""
-    repository = open_repository(git_dir)
-    for commit in dict.fromkeys(commits):
-        if commit in repository and isinstance(repository[commit], pygit2.Commit):
+    names = dict.fromkeys(commits)
+    repository = open_repository(git_dir) if names else None
+    for commit in names:
+        if repository is not None and commit in repository and isinstance(repository[commit], pygit2.Commit):
             point(git_dir, f"{COMMITS}{owner}/{commit}", commit)

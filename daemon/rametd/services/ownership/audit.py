@@ -22,7 +22,7 @@ from rametd.services.ownership.claims import Foreign, claims_on
 from rametd.services.ownership.guard import advice, log_paths, record
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
-from rametd.store import Unit
+from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
 
@@ -182,17 +182,24 @@ async def audit(core: Core, session: Session) -> None:
     claims = await claims_on(core, session.id)
     try:
         changed = await core.git.diffs.changed_files(session.worktree, session.base_commit) if claims else ()
-        found = await foreign_among(core, session, changed)
+        found = await foreign_among(core, session, changed) if claims else []
     except RametError as error:
         log.warning("a turn was not audited", session=session.id, error=error.message)
         return
-    await write_for_sure(core.store, lambda unit: note(unit, session, found))
+    known = await core.store.read(lambda reader: audits(reader, session))
+    if found or known:
+        await write_for_sure(core.store, lambda unit: note(unit, session, found))
+
+
+def audits(reader: Reader, session: Session) -> list[Request]:
+    """The requests of a session that tell of changed paths."""
+    return [each for each in reader.requests.list(session.id) if each.kind == RequestKind.OWNERSHIP and is_audit(each)]
 
 
 def note(unit: Unit, session: Session, found: list[Foreign]) -> None:
     """Update the inbox. The same paths as the last time, answered or not, are not reported again."""
     paths = sorted(each.path for each in found)
-    known = [each for each in unit.requests.list(session.id) if each.kind == RequestKind.OWNERSHIP and is_audit(each)]
+    known = audits(unit, session)
     if known and json.loads(known[-1].input)["paths"] == paths and known[-1].state != RequestState.GONE:
         return
     for closed in unit.requests.close([each.id for each in known if each.state == RequestState.OPEN]):

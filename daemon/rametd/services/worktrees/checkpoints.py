@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import pairwise
-from pathlib import Path
 from weakref import WeakValueDictionary
 
 import structlog
@@ -130,31 +129,31 @@ class Flusher:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._waiting: dict[Path, dict[str, Session]] = {}
-        self._tasks: dict[Path, asyncio.Task[None]] = {}
+        self._waiting: dict[str, dict[str, Session]] = {}  # by repository
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def soon(self, info: RepositoryInfo, session: Session) -> None:
+    def soon(self, session: Session) -> None:
         """Sync everything that was written for a session, in a task."""
-        place = info.common_dir
-        self._waiting.setdefault(place, {})[session.id] = session
-        if place not in self._tasks:
-            self._tasks[place] = asyncio.create_task(self._run(info), name=f"flush-{info.name}")
+        repo_id = session.repo_id
+        self._waiting.setdefault(repo_id, {})[session.id] = session
+        if repo_id not in self._tasks:
+            self._tasks[repo_id] = asyncio.create_task(self._run(repo_id), name=f"flush-{repo_id}")
 
     async def close(self) -> None:
         """Wait for running syncs."""
         await asyncio.gather(*self._tasks.values())
 
-    async def _run(self, info: RepositoryInfo) -> None:
+    async def _run(self, repo_id: str) -> None:
         try:
-            while sessions := self._waiting.pop(info.common_dir, {}):
+            while sessions := self._waiting.pop(repo_id, {}):
                 for session in sessions.values():  # nearly always on one disk: the second sync has nothing to write
-                    await self._one(info, session)
+                    await self._one(session)
         finally:
-            del self._tasks[info.common_dir]
+            del self._tasks[repo_id]
 
-    async def _one(self, info: RepositoryInfo, session: Session) -> None:
+    async def _one(self, session: Session) -> None:
         try:
-            await self._core.git.make_durable(info, session.worktree)
+            await self._core.git.make_durable(await info_of(self._core, session), session.worktree)
         except RametError as error:
             log.warning("a checkpoint may not be on the disk", session=session.id, error=error.message)
             words = f"its newest checkpoint may not be on the disk: {error.message}"
@@ -274,12 +273,15 @@ class Checkpointer:
         core.failpoint.hit(f"checkpoint.{reason}-kept")
         if tree is None:
             await self._tell_skipped(session, kept.skipped)
-        info = await info_of(core, session)
         here = (kept.files, kept.head, conversation_id, message_id)
         # A checkpoint of a fork is dropped if the fork is refused: do not reuse it.
         usable = reason in WAITED_FOR and before is not None and before.reason != CheckpointReason.FORK
+        same = before is not None and before.tree == kept.files
+        # Most turns change nothing, and nobody waits for their checkpoint: the repository need not be looked at.
+        info = None if same and reason in UNASKED else await info_of(core, session)
         if (
-            before is not None
+            info is not None
+            and before is not None
             and usable
             and (before.tree, before.head, before.conversation_id, before.message_id) == here
             and (earlier := await core.git.snapshots.read(info, before.snapshot)) is not None
@@ -289,8 +291,10 @@ class Checkpointer:
             await core.git.refs.drop_all(info, ref)
             return before
         if reason not in UNASKED:  # a caller relies on it
-            await core.git.make_durable(info, session.worktree)
-        files = await changed_since(core, info, session, before.tree if before is not None else None, kept.files)
+            await core.git.make_durable(info or await info_of(core, session), session.worktree)
+        files: tuple[FileChange, ...] = ()
+        if info is not None:
+            files = await changed_since(core, info, session, before.tree if before is not None else None, kept.files)
 
         def record(unit: Unit) -> Checkpoint:
             now = unit.sessions.get(session_id)
@@ -323,7 +327,7 @@ class Checkpointer:
 
         made = await write_for_sure(core.store, record)
         if reason in UNASKED:
-            self._flusher.soon(info, session)
+            self._flusher.soon(session)
         return made
 
     async def drop(self, checkpoint: Checkpoint) -> None:

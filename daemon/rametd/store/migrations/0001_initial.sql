@@ -97,6 +97,7 @@ CREATE UNIQUE INDEX sessions_name ON sessions (repo_id, name);
 CREATE UNIQUE INDEX sessions_branch ON sessions (repo_id, branch) WHERE state <> 'archived' AND branch <> '';
 CREATE INDEX sessions_state ON sessions (state);
 CREATE INDEX sessions_root ON sessions (root_id);
+CREATE INDEX sessions_owning ON sessions (repo_id, create_time, id) WHERE owns <> '[]';
 
 CREATE TABLE agents (
     session_id TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
