@@ -11,6 +11,7 @@ from rametctl.view.link import Link
 from rametctl.web.access import Access
 from rametctl.web.server import application
 from rametctl.web.site import Site
+from starlette.routing import Route
 
 from tests.support.eventually import eventually
 
@@ -26,6 +27,8 @@ class Visitor:
         self.site = site
         self.cookie = cookie
         app = application(site, hosts=["ramet.example"], cookie=COOKIE)
+        self.paths = [each.path for each in app.routes if isinstance(each, Route) and "GET" in (each.methods or ())]
+        """Of all routes that take GET, public ones too."""
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=ORIGIN)
 
     async def get(self, path: str, **headers: str) -> httpx.Response:
