@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,6 +43,8 @@ def main() -> int:
     try:
         with stage(os.environ, keep=arguments.keep) as place:
             screens = perform(place, teller)
+            if arguments.svg:
+                shutil.copy(place.root / "dashboard.svg", arguments.svg)
             kept = place.save_environment() if arguments.keep else None
     except (BrokenPromiseError, OSError, subprocess.SubprocessError) as error:
         sys.stderr.write(f"rametctl demo: {error}\n")

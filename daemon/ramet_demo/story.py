@@ -9,6 +9,7 @@ from typing import Any
 
 from rametd.platform import processes
 
+from ramet_demo.picture import photograph
 from ramet_demo.stage import BrokenPromiseError, Stage
 from ramet_demo.teller import Shown, Teller, argv_of
 
@@ -120,6 +121,7 @@ class Performance:
         shown = self._highlight(self._run("rametctl inbox"))
         if self._teller.records:
             self._pictures["inbox"] = [self._run("rametctl inbox --full")]
+            photograph(self._stage.environ, self._stage.repository, self._stage.root / "dashboard.svg")
         self._check("python -m greet Ada Alan" in shown.plain, "the request outlived the daemon that received it")
         now = {name: int(self._ask("show", name)["process"]["pid"]) for name in NAMES}
         self._check(now == pids, "they are the same processes as before")

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import cycle
 
-from tests.bench.figures import cpu_time
+import psutil
+
+from tests.bench.figures import MB, cpu_time
 from tests.support.client import Terminal
 from tests.support.daemon import Sandbox
 
@@ -31,18 +33,23 @@ def first_screen(sandbox: Sandbox, shown: str) -> float:
         return time.perf_counter() - began
 
 
-def beside(sandbox: Sandbox, shown: str, seconds: float) -> tuple[float, list[float]]:
-    """Run it for a while: its share of one core in percent, and milliseconds from a key to what it shows."""
+def beside(sandbox: Sandbox, shown: str, seconds: float) -> tuple[float, list[float], float]:
+    """Run it for a while: its share of one core in percent, milliseconds from a key to what it shows, and by how many MB it grew in the
+    second half: in the first it fills what it holds at most."""
     with dashboard(sandbox) as terminal:
         terminal.shows(shown)
         pid = terminal.process.pid
         began, used = time.perf_counter(), cpu_time(pid)
         answers: list[float] = []
+        half = 0
         for arrangement in cycle(ARRANGEMENTS):
             pressed = time.perf_counter()
             terminal.type("v")
             terminal.shows(f"arranged by {arrangement}")
             answers.append((time.perf_counter() - pressed) * 1000)
-            if time.perf_counter() - began > seconds:
+            gone = time.perf_counter() - began
+            half = half or (psutil.Process(pid).memory_info().rss if gone > seconds / 2 else 0)
+            if gone > seconds:
                 break
-        return (cpu_time(pid) - used) / (time.perf_counter() - began) * 100, answers
+        growth = (psutil.Process(pid).memory_info().rss - half) / MB
+        return (cpu_time(pid) - used) / (time.perf_counter() - began) * 100, answers, growth

@@ -87,7 +87,7 @@ async def steady(scale: Scale, sandbox: Sandbox, ids: Sequence[str]) -> AsyncIte
             await tell(client, ids, count, scale)
             await all_heard(heard, len(ids) * count, scale.telling_s)
         await tell(client, ids, count, scale)
-        share, answers = await asyncio.to_thread(beside, sandbox, "session", scale.telling_s * 0.6)
+        share, answers, growth = await asyncio.to_thread(beside, sandbox, "session", scale.telling_s * 0.6)
         await all_idle(client, len(ids))
         await tell(client, ids, count, scale)
         tabs = ["/", "/inbox", f"/sessions/{ids[0]}"]
@@ -100,6 +100,8 @@ async def steady(scale: Scale, sandbox: Sandbox, ids: Sequence[str]) -> AsyncIte
     yield Figure("events doubled", doubled, "events", what, 0)
     beside_what = f"`rametctl top` on {len(ids)} scripted agents that tell {scale.per_second} events/s each"
     yield Figure("dashboard beside agents", share, "% of a core", beside_what, 30)
+    told = len(ids) * scale.per_second * scale.telling_s * 0.3
+    yield Figure("dashboard, growth in 10,000 events", growth * 10_000 / told, "MB", beside_what)
     yield Figure("dashboard, key to screen, p99", percentile(answers, 99), "ms", beside_what, 100)
     web_what = (
         f"`rametctl web` with three tabs on {len(ids)} scripted agents that tell {scale.per_second} events/s each"

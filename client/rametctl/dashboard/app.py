@@ -82,6 +82,7 @@ class Dashboard(App[None]):
     .narrow #side { display: none; }
     .narrow .whole #side, .narrow.whole #side { display: block; }
     """
+    TITLE = "ramet"
     AUTO_FOCUS = None
     COMMAND_PALETTE_BINDING = "ctrl+p"
     BINDINGS: ClassVar[list[Any]] = [
