@@ -137,8 +137,8 @@ def test_new_hints_at_what_comes_next(world: World) -> None:
         assert terminal.lines[-1] == "rametctl watch fix"
 
 
-def test_new_on_a_terminal_without_a_prompt_does_not_wait_for_input(world: World) -> None:
-    with world.terminal("new", "--name", "later") as terminal:
+def test_an_idle_session_on_a_terminal_asks_for_no_prompt(world: World) -> None:
+    with world.terminal("new", "--idle", "--name", "later") as terminal:
         assert terminal.ends() == 0
         assert "rametctl send later PROMPT" in terminal.lines[-1]
 
