@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from rametd.git.tracking.notify import NotifyEvents
 from rametd.git.tracking.walking import Found, Happened, Skip, identity, is_directory, parents, walk, within
 from rametd.platform import inotify
 from rametd.platform.filesystems import missing_events
@@ -38,7 +37,11 @@ class Events(Protocol):
 
 def source(watches: Watches, worktree: Path, git_dir: Path, news: Callable[[], None]) -> Events:
     """The system's own. Raises `OutOfWatchesError`."""
-    return InotifyEvents(watches, worktree, news) if inotify.SUPPORTED else NotifyEvents(worktree, git_dir, news)
+    if inotify.SUPPORTED:
+        return InotifyEvents(watches, worktree, news)
+    from rametd.git.tracking.notify import NotifyEvents  # its library takes a megabyte
+
+    return NotifyEvents(worktree, git_dir, news)
 
 
 class InotifyEvents:
