@@ -76,7 +76,7 @@ def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
             f"branch {branch} is checked out at {place}{gone}",
             hint="choose another name with --branch, or check out something else there"
             if new
-            else f"`--base {branch}` makes a new branch from it; or check out something else there",
+            else f"`--base {branch}` creates a branch from it; or check out something else there",
             branch=branch,
             worktree=str(place),
         )

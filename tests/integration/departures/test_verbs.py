@@ -87,7 +87,7 @@ def test_a_refusal_names_what_was_meant(daemon: DaemonProcess, repository: Path)
     assert "counted from 1" in ctl("comment", "one", "dir0/file0.txt:0", "no", code=2)
     assert "`--base main` creates a branch from it" in ctl("new", "--existing", "main", code=1)
     told = ctl("new", "--existing", "feat/x", code=3)
-    assert ("--branch feat/x makes one" in told, "--fetch" in told) == (True, False)
+    assert ("--branch feat/x creates it" in told, "--fetch" in told) == (True, False)
     for place, words in ((tree, "mine"), (repository, "theirs")):
         (place / "both").write_text(words)
         git(place, "add", "-A")
