@@ -181,6 +181,7 @@ def test_words_appear_while_they_are_written(web: Served) -> None:
     with web.page(f"/sessions/{id_}") as page:
         shows(page, "working")
         expect(page.locator("#unfinished")).not_to_be_empty(timeout=MS)
+        page.wait_for_function("scrollY > 40")  # it opens at its end
         page.evaluate("scrollTo(0, 40)")
         before = page.locator("#unfinished").inner_text()
         expect(page.locator("#unfinished")).not_to_have_text(before, timeout=MS)
