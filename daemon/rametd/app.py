@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
+from pathlib import Path
 
 import structlog
 from grpc_health.v1 import health_pb2
@@ -18,7 +19,7 @@ from ramet.words import plural
 from rametd import config as configuration
 from rametd.agents.registry import kinds_of
 from rametd.api.daemon import Facts
-from rametd.domain.errors import AlreadyRunningError
+from rametd.domain.errors import AlreadyRunningError, RametError
 from rametd.domain.models import NewEvent
 from rametd.environment import EnvironmentFiles, Variables, build
 from rametd.failpoints import Failpoint
@@ -27,7 +28,7 @@ from rametd.keeper.executor import COMMAND_VARIABLE
 from rametd.keeper.local import LocalExecutor
 from rametd.keeper.place import Place
 from rametd.listening import Listening
-from rametd.parts import assemble
+from rametd.parts import assemble, forbid_bypass
 from rametd.platform import cgroups
 from rametd.platform.locks import DirectoryLock
 from rametd.platform.notify import Notifier, watchdog_interval
@@ -46,6 +47,7 @@ log = structlog.get_logger()
 
 STOP_GRACE_S = 2.0
 LOCK_POLL_S = 0.05
+CONFIG_POLL_S = 2.0
 
 
 class Daemon:
@@ -67,8 +69,13 @@ class Daemon:
         self._failpoint = failpoint or Failpoint()
         self._patience = patience
         self._stop = asyncio.Event()
+        self._reload = asyncio.Event()
         self._serving = False
         self._start_time = time.time()
+
+    def reload(self) -> None:
+        """Read the configuration file again."""
+        self._reload.set()
 
     def stop(self) -> None:
         """End the run; agents continue under their keepers."""
@@ -109,6 +116,8 @@ class Daemon:
             notifier.ready(f"serving {plural(len(core.live), 'agent')}")
             log.info("serving", socket=str(runtime.socket), agents=len(core.live), pid=os.getpid())
             parts.begin(stack)
+            reloading = asyncio.create_task(self._follow_configuration(core), name="configuration")
+            stack.callback(reloading.cancel)
             watchdog = asyncio.create_task(self._watchdog(notifier), name="watchdog")
             stack.callback(watchdog.cancel)
             await self._stop.wait()
@@ -192,6 +201,29 @@ class Daemon:
             await git.aclose()
             await store.aclose()
 
+    async def _follow_configuration(self, core: Core) -> None:
+        """Apply the configuration file whenever it changes, or when `reload` is called."""
+        file = self._directories.config_file
+        seen = _stamp(file)
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._reload.wait(), CONFIG_POLL_S)
+            if not self._reload.is_set() and _stamp(file) == seen:
+                continue
+            self._reload.clear()
+            seen = _stamp(file)
+            try:
+                owner = configuration.Source.read(file)
+                config = configuration.combine(owner, home=core.home)
+            except RametError as error:
+                log.warning("the former configuration stays in effect", error=error.message)
+                continue
+            core.owner, core.config = owner, config
+            if not config.permissions.allow_bypass:
+                await core.store.write(forbid_bypass)
+            core.live.schedule()
+            log.info("configuration applied", file=str(file))
+
     def _facts(self) -> Facts:
         places = self._directories
         return Facts(
@@ -228,6 +260,15 @@ class Daemon:
             log.info("the disk has room again")
 
 
+def _stamp(file: Path) -> tuple[int, ...]:
+    """Changes whenever a file is written or replaced; () for none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def recovered(index: SessionIndex, executor: LocalExecutor) -> Sequence[RecoveredSession]:
     """All sessions, as recorded outside the database: in the index and by the keepers."""
     places = [(Place.from_handle(handle), handle) for handle in executor.discover()]
@@ -246,4 +287,5 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, daemon.stop)
+    loop.add_signal_handler(signal.SIGHUP, daemon.reload)
     await daemon.run()

@@ -204,7 +204,7 @@ def _replace(file: Path, text: str) -> None:
 
 
 def _say_how_it_takes_effect(app: App) -> None:
-    app.output.hint("to apply it: rametctl daemon restart (agents keep running)")
+    app.output.hint("takes effect within seconds; programs of agents and log.level after: rametctl daemon restart")
 
 
 def _repo_file(app: App, repo: str | None) -> Path | None:

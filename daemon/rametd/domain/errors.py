@@ -420,7 +420,7 @@ class BypassForbiddenError(DeniedError):
         self,
         message: str = "bypassPermissions is off",
         *,
-        hint: str = "if you mean it, set permissions.allow_bypass = true in config.toml, then `rametctl daemon restart`",
+        hint: str = "if you mean it: rametctl config set permissions.allow_bypass true",
         **data: str,
     ) -> None:
         super().__init__(message, hint=hint, **data)

@@ -46,14 +46,14 @@ class Rates:
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Core:
     """Values and mechanisms of one run of the daemon.
 
     ``fence``: number of the run; a keeper refuses an older one.
     """
 
-    config: Config
+    config: Config  # replaced when the file changes, as `owner` is
     store: Store
     git: Git
     executor: Executor

@@ -1,0 +1,32 @@
+"""A running daemon applies its configuration file when that changes, and keeps the former one where the new one is wrong."""
+
+import os
+import signal
+
+from tests.support.daemon import Client, DaemonProcess, Sandbox
+from tests.support.eventually import eventually
+from tests.support.running import client, sandbox
+
+__all__ = ["client", "sandbox"]
+
+
+async def test_a_changed_file_is_applied_and_a_wrong_one_is_not(
+    client: Client, sandbox: Sandbox, running: DaemonProcess
+) -> None:
+    def shows(value: str) -> bool:
+        shown = sandbox.ctl("config", "show", "--json").json["settings"]
+        return any(each["key"] == "max_working" and each["value"] == int(value) for each in shown)
+
+    assert sandbox.ctl("config", "set", "max_working", "3").code == 0
+    await eventually(lambda: shows("3"), every=0.5)
+
+    (file,) = [path for path in sandbox.root.rglob("config.toml") if "max_working" in path.read_text()]
+    right = file.read_text()
+    file.write_text(right.replace("max_working = 3", "max_working = none"))
+    assert running.process is not None
+    os.kill(running.process.pid, signal.SIGHUP)
+    log = sandbox.root / "state" / "logs" / "rametd.log"
+    await eventually(lambda: "the former configuration stays in effect" in log.read_text())
+
+    file.write_text(right.replace("max_working = 3", "max_working = 4"))
+    await eventually(lambda: shows("4"), every=0.5)
