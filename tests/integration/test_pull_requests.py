@@ -26,6 +26,7 @@ from tests.support.daemon import (
 )
 from tests.support.eventually import eventually
 from tests.support.github import HERE, GitHubModel, log_in, need_gh, serving, with_remote
+from tests.support.web import visiting
 
 need_gh()
 
@@ -109,6 +110,22 @@ async def shop(world: World) -> AsyncIterator[Shop]:
 
 
 # ── creating ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_web_page_opens_a_pull_request_and_shows_it(shop: Shop) -> None:
+    session = await shop.session("paged")
+    async with visiting(shop.sandbox.environ) as owner:
+        values = {"title": "From the <b>page</b>", "draft": "1"}
+        done = await owner.post(f"/sessions/{session.id}/pull-request", values)
+        assert done.json()["note"].startswith("opened #"), done.text
+        pull = await shop.status("paged")
+        assert (pull.title, pull.state) == ("From the <b>page</b>", "draft")
+
+        async def look() -> bool:
+            page = (await owner.get(f"/sessions/{session.id}/review")).text
+            return f'<a href="{pull.url}"' in page and "From the &lt;b&gt;page" in page
+
+        await eventually(look)
 
 
 async def test_a_pull_request_is_opened_as_a_draft_with_goal_and_summary_above_the_template(shop: Shop) -> None:
