@@ -15,6 +15,7 @@ from rametctl.__main__ import application
 from rametctl.dashboard.app import Dashboard
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Form, Help
 from rametctl.dashboard.widgets import Lines, Prompt
+from textual import events
 from textual.pilot import Pilot
 
 from tests.support.client import World
@@ -424,6 +425,35 @@ async def test_the_screen_is_as_recorded(world: World, size: tuple[int, int]) ->
         if os.environ.get("RAMET_UPDATE_GOLDEN"):
             file.write_text(screenshot)
         assert screenshot == file.read_text()
+
+
+async def test_pasted_text_is_never_keys_and_its_lines_are_not_sent(world: World) -> None:
+    asks(world, "PERMISSION", COMMAND, tool="Bash")
+    async with screen(world) as shown:
+        await shown.ready()
+        shown.app.post_message(events.Paste("yAx\ny"))
+        await shown.press("r")
+        await eventually(lambda: shown.app._prompt.has_focus, within=20)
+        shown.app.post_message(events.Paste("first\nsecond"))
+        await eventually(lambda: shown.app._prompt.text == "first\nsecond", within=20)
+        methods = {call.method for call in world.state.calls}
+        assert not methods & {"ResolveRequest", "ArchiveSession", "DeleteSession", "SendPrompt"}
+
+
+async def test_the_cursor_stays_at_its_session_when_others_come_and_go_above_it(world: World) -> None:
+    first, second = world.state.session("first"), world.state.session("second")
+    async with screen(world) as shown:
+        await shown.shows("· second")
+        await shown.press("j")
+        await eventually(lambda: shown.app._selected == second.id, within=20)
+        late = world.state.session("late", state=WAITING)
+        world.state.event(late, session_created=event_pb2.SessionCreated(session=late))
+        del world.state.sessions[first.id]
+        world.state.event(first, session_removed=event_pb2.SessionRemoved(name="first"))
+        await shown.shows("? late")
+        await eventually(lambda: not any("· first" in line for line in shown.lines()), within=20)
+        rows = [row.session_id for row in shown.app._rows]
+        assert (shown.app._selected, rows[shown.app._list.cursor]) == (second.id, second.id)
 
 
 async def test_the_list_is_filtered_and_arranged(world: World) -> None:

@@ -29,6 +29,9 @@ def test_without_a_verb_it_opens_survives_its_daemon_and_sizes_and_restores_the_
         world.daemon.start()
         terminal.shows("ramet all repositories  1 session ")
         terminal.shows("Requests")
+        terminal.screen.erase_in_display(2)  # another program wrote there
+        terminal.type("\x0c")
+        terminal.shows("ramet all repositories  1 session")
         terminal.type("q")
         assert terminal.ends() == 0
         assert terminal.raw.rstrip().endswith(b"\x1b[?1049l") or b"\x1b[?1049l" in terminal.raw

@@ -1306,6 +1306,10 @@ class Dashboard(App[None]):
 
     # The rest of the screen
 
+    def action_redraw(self) -> None:
+        """Draw everything again, as after another program wrote on the terminal."""
+        self.refresh(layout=True)
+
     def action_help(self) -> None:
         self.push_screen(Help())
 

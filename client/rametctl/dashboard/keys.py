@@ -70,6 +70,7 @@ GROUPS: dict[str, tuple[Key, ...]] = {
     "Screen": (
         Key("question_mark", "help", "all keys", "?"),
         Key("colon", "command_palette", "command palette", ":"),
+        Key("ctrl+l", "redraw", "draw the screen again", "ctrl-l"),
         Key("ctrl+z", "suspend_process", "suspend", "ctrl-z"),
         Key("q,ctrl+q", "quit", "quit; everything goes on", "q"),
     ),
