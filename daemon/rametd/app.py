@@ -178,7 +178,7 @@ class Daemon:
                 store=store,
                 git=git,
                 executor=executor,
-                kinds=kinds_of(config),
+                kinds=kinds_of(config, self._environ),
                 environments=EnvironmentFiles(places.secrets),
                 index=index,
                 tokens=Tokens.load(places.secrets / "token.key"),

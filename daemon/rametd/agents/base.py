@@ -4,7 +4,7 @@ The lines themselves are the truth. A `Frame` is one line with its typed event a
 understands is still a frame.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -68,6 +68,7 @@ class ControlAsked:
     id: str
     subtype: str
     question: "Question | None"  # where a person is to answer
+    frame: bytes = b""  # the line to store in place of the agent's, with what earlier lines said of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,35 @@ class Initialized:
     """The agent's answer to `initialize`, without lists and objects."""
 
     reply: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StartRefused:
+    """The program has started and refuses to open a conversation."""
+
+    reason: str
+    login: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationOpened:
+    """The agent has opened a conversation, whose id it has chosen."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRead:
+    """The history of a conversation that was loaded ends with this prompt."""
+
+    last_prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnShown:
+    """A sign of a turn from an agent that confirms no prompt: it has the one that was written last (``prompt_id``, where the line names it)."""
+
+    prompt_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +200,8 @@ class Answered:
     text: str  # what the agent said at the end of the turn, or the error
     total_cost: float  # of the process up to now, as it says
     costs: tuple[LedgerEntry, ...]  # session, generation and time are filled in by who stores them
-    seconds: float = 0.0  # that the turn took
+    seconds: float = 0.0  # that the turn took; 0: it does not say
+    cumulative: bool = False  # the turn's cost is what ``total_cost`` has grown by
 
 
 class Trouble(StrEnum):
@@ -206,6 +237,10 @@ Fact = (
     | ControlCancelled
     | ControlSettled
     | Initialized
+    | StartRefused
+    | ConversationOpened
+    | HistoryRead
+    | TurnShown
     | PromptReturned
     | PromptSeen
     | Said
@@ -233,11 +268,12 @@ class Frame(NamedTuple):
     event: event_pb2.Event  # with payload, generation and offset
     facts: tuple[Fact, ...]
     control: dict[str, Any] | None  # the parsed line, where the control channel must see it
+    before: tuple[event_pb2.Event, ...] = ()  # what this line ends: a message that came in pieces
 
     @property
     def is_calm(self) -> bool:
         """Whether it changes nothing but the log and the session's last words. Most lines are calm."""
-        return self.control is None and all(isinstance(fact, CALM) for fact in self.facts)
+        return self.control is None and not self.before and all(isinstance(fact, CALM) for fact in self.facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +342,36 @@ class NativeStart:
     mcp_command: tuple[str, ...]  # starts the daemon's tools as an MCP server
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a channel needs to open the conversation of a session."""
+
+    session: Session
+    tools: "ToolServer"
+    doubtful: bool  # an earlier process may have taken a prompt down without a sign of it
+
+
+@dataclass(frozen=True, slots=True)
+class ToolServer:
+    """How an agent starts the daemon's tools as an MCP server on stdio."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
 class ChannelIO(Protocol):
     """What a control channel needs of the daemon."""
+
+    async def opening(self) -> Opening: ...
+
+    async def owe(self, ref: str, line: bytes) -> None:
+        """Commit a line to be written to this process, once for each ``ref``, whatever crashes."""
+
+    async def ask(self, control_id: str, question: Question) -> None:
+        """Put a control request before a person, once."""
+
+    async def interrupting(self) -> None:
+        """Note that the running turn is being interrupted, whatever the agent calls its end."""
 
     async def write(self, line: bytes) -> None:
         """Write a line to the agent now; it is not repeated after a crash."""
@@ -404,7 +468,16 @@ class AgentKind(Protocol):
     def users(self, conversation_id: str, home: Path) -> list[tuple[int, str]]:
         """Return pid and start time of the processes that say to have a conversation open; some may have ended. Blocks."""
 
-    def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame: ...
+    rereads: bool  # its lines can be read only from the beginning of a turn
+
+    def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame:
+        """Read a line by itself."""
+
+    def reader(self, agent: Agent) -> Callable[[int, int, bytes], Frame]:
+        """Return what reads the lines of a process in order; where the kind rereads, from the end of the last turn on."""
+
+    def outgoing(self, agent: Agent, line: bytes) -> bytes:
+        """Complete a stored prompt with what only the running process knows."""
 
     def prompt_line(self, prompt: Prompt) -> bytes: ...
 

@@ -67,6 +67,11 @@ def reported(result: Mapping[str, Any]) -> common_pb2.FileEdit | None:
     return build(path, _reported_lines(hunks))
 
 
+def changed(path: str, old: str | None, new: str) -> common_pb2.FileEdit:
+    """The change between two texts of a file; None is no file."""
+    return build(path, _hunks(old or "", new), creates=old is None)
+
+
 def build(path: str, lines: Iterable[str], *, creates: bool = False) -> common_pb2.FileEdit:
     """Collect the lines of hunks up to the limits, and count the rest."""
     edit = common_pb2.FileEdit(path=path, creates=creates)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from rametd.agents.acp.kind import Acp
 from rametd.agents.base import AgentKind
 from rametd.agents.claude.kind import Claude
 from rametd.agents.inspection import Inspection, inspect, run
@@ -53,6 +54,7 @@ async def inspected(preset: Preset, claude: Claude, environment: Mapping[str, st
         return found
 
 
-def kinds_of(config: Config) -> dict[str, AgentKind]:
-    """Claude Code, and one kind for each preset."""
-    return {"claude": Claude(config.agents.claude)}
+def kinds_of(config: Config, environment: Mapping[str, str] | None = None) -> dict[str, AgentKind]:
+    """Claude Code, and one kind for each preset, whose programs are looked for on the PATH of ``environment``."""
+    acp = (Acp(preset, environment or {}) for preset in presets_of(config.agents.others))
+    return {"claude": Claude(config.agents.claude), **{kind.name: kind for kind in acp}}

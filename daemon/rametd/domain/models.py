@@ -233,6 +233,8 @@ class Agent:
     in_turn: bool = False  # it has shown that a turn runs: what it was given may have been read
     conversation_home: str = ""  # the directory below which it keeps the conversation, "" when unknown
     environment: str = ""  # digest of the variables that it was started with
+    turn_offset: int = 0  # journal bytes before the running turn
+    interrupting: bool = False  # its running turn was interrupted by Ramet
 
 
 class PromptState(StrEnum):

@@ -157,6 +157,8 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
             known = known or [add_prompt(unit, session, continuation(unit, session), DAEMON, continues=True)]
             session = unit.sessions.update(session.id, interrupted=False)
         waiting = known or waiting
+        if not kind.capabilities.steer:  # one at a time: the others wait for the end of the turn
+            waiting = [] if _in_flight(unit, session) else waiting[:1]
         summary = recap(unit, session) if session.conversation_lost and waiting else ""
         for prompt in waiting:
             unit.prompts.mark_sent(prompt.id, session.generation)
@@ -175,6 +177,13 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
         if session.state == State.STARTING and not unit.prompts.open(session.id):
             return change_state(unit, session, State.IDLE)
     return session
+
+
+def _in_flight(unit: Unit, session: Session) -> bool:
+    """Whether the agent has a prompt that it has not answered."""
+    agent = unit.agents.get(session.id, session.generation)
+    sent = any(prompt.state == PromptState.SENT for prompt in unit.prompts.open(session.id))
+    return sent or (agent is not None and agent.in_turn)
 
 
 def add_prompt(

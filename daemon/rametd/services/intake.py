@@ -96,6 +96,7 @@ def line_events(session: Session, frames: Sequence[Frame]) -> list[NewEvent]:
             continue
         if pieces:
             _add_pieces(found, session, pieces)
+        found += (_event(session, event, b"") for event in frame.before)
         found.append(_event(session, frame.event, frame.line.removesuffix(b"\n")))
     if pieces:
         _add_pieces(found, session, pieces)

@@ -35,6 +35,8 @@ class AgentColumns(TypedDict, total=False):
     in_turn: bool
     conversation_home: str
     environment: str
+    turn_offset: int
+    interrupting: bool
 
 
 class AgentReads(Table):

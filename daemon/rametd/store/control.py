@@ -82,6 +82,13 @@ class OutboxReads(Table):
             )
         )
 
+    def has(self, session_id: str, generation: int, ref: str) -> bool:
+        """Whether a line of this reference was ever added, written or not."""
+        found = self._db.execute(
+            "SELECT 1 FROM outbox WHERE session_id = ? AND generation = ? AND ref = ?", (session_id, generation, ref)
+        )
+        return found.fetchone() is not None
+
 
 class Outbox(OutboxReads):
     def add(self, session_id: str, generation: int, kind: OutgoingKind, ref: str, line: bytes) -> Outgoing:

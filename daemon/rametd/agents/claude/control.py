@@ -7,7 +7,7 @@ from typing import Any
 from ramet.v1 import event_pb2
 
 from rametd.agents.base import ControlAsked, ControlCancelled, ControlSettled, Fact, Initialized, Question
-from rametd.agents.claude.values import Message, rows, table, text
+from rametd.agents.values import Message, rows, table, text
 from rametd.domain.models import RequestKind
 
 TOOL_KINDS = {"AskUserQuestion": RequestKind.QUESTION, "ExitPlanMode": RequestKind.PLAN}

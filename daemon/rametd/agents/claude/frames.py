@@ -30,7 +30,7 @@ from rametd.agents.base import (
     TurnSkipped,
 )
 from rametd.agents.claude.control import read_control_cancel, read_control_request, read_control_response
-from rametd.agents.claude.values import Message, count, number, parse, rows, table, text
+from rametd.agents.values import Message, count, number, parse, rows, table, text
 from rametd.domain.calls import describe_call
 from rametd.domain.models import LedgerEntry, Tokens
 from rametd.domain.text import first_line

@@ -10,7 +10,8 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ class Claude:
         warm=True,
     )
     modes = frozenset(Mode)
+    rereads = False
 
     def __init__(self, settings: ClaudeSettings | None = None) -> None:
         self._settings = settings or ClaudeSettings()
@@ -120,6 +122,12 @@ class Claude:
 
     def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame:
         return read_frame(agent.session_id, agent.generation, start, end, line)
+
+    def reader(self, agent: Agent) -> Callable[[int, int, bytes], Frame]:
+        return partial(self.read, agent)
+
+    def outgoing(self, agent: Agent, line: bytes) -> bytes:
+        return line
 
     def prompt_line(self, prompt: Prompt) -> bytes:
         message: dict[str, Any] = {

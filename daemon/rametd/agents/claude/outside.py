@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rametd.agents.base import Outside, OutsideTurn
-from rametd.agents.claude.values import Message, count, number, parse, rows, table, text
+from rametd.agents.values import Message, count, number, parse, rows, table, text
 
 ENTRYPOINT = "cli"
 OURS = "sdk"

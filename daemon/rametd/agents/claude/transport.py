@@ -18,7 +18,7 @@ from claude_agent_sdk import Transport
 
 from rametd.agents.base import ChannelIO
 from rametd.agents.claude.control import flags_of
-from rametd.agents.claude.values import table
+from rametd.agents.values import table
 from rametd.domain.models import Agent
 
 

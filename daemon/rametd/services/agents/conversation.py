@@ -4,22 +4,25 @@ Settings and costs pass the other way: the agent is brought to the mode and mode
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
 import structlog
 
-from rametd.agents.base import AgentKind, Channel, Decision, Judged, ToolUse
-from rametd.domain.models import Agent, Mode, OutgoingKind, Request, RequestState, Session
+from rametd.agents.base import AgentKind, Channel, Decision, Judged, Opening, Question, ToolServer, ToolUse
+from rametd.domain.models import Agent, Mode, OutgoingKind, PromptState, Request, RequestState, Session
 from rametd.keeper.executor import Attachment
 from rametd.services import budgets
+from rametd.services.agents.projection import open_request
+from rametd.services.agents.questions import with_edit
 from rametd.services.attention import decision_of
 from rametd.services.core import Core
 from rametd.services.hooks import SessionHooks
 from rametd.services.ownership.audit import Watch
 from rametd.services.ownership.guard import judge
 from rametd.services.persistence import write_for_sure
-from rametd.store import Unit
+from rametd.store import Reader, Unit
 from rametd.store.agents import AgentColumns
 
 log = structlog.get_logger()
@@ -130,6 +133,46 @@ class Conversation:
 
         if await write_for_sure(self._core.store, work):
             self._owed()
+
+    async def opening(self) -> Opening:
+        session_id, generation, core = self._session_id, self._generation, self._core
+
+        def find(reader: Reader) -> tuple[Session, bool]:
+            session, before = reader.sessions.get(session_id), reader.agents.get(session_id, generation - 1)
+            crashed = before is not None and not before.stop_intent
+            queued = any(each.state == PromptState.QUEUED for each in reader.prompts.open(session_id))
+            return session, crashed and queued
+
+        session, doubtful = await core.store.read(find)
+        environment = {
+            "RAMET_SESSION": session.id,
+            "RAMET_TOKEN": core.tokens.give(session.id),
+            "RAMET_HOME": str(core.state_dir),
+            "RAMET_RUNTIME_DIR": str(core.runtime_dir),
+        }
+        return Opening(session, ToolServer((sys.executable, "-m", "rametctl", "mcp"), environment), doubtful)
+
+    async def owe(self, ref: str, line: bytes) -> None:
+        session_id, generation = self._session_id, self._generation
+
+        def work(unit: Unit) -> None:
+            if not unit.outbox.has(session_id, generation, ref):
+                unit.outbox.add(session_id, generation, OutgoingKind.CONTROL, ref, line)
+
+        await write_for_sure(self._core.store, work)
+        self._owed()
+
+    async def ask(self, control_id: str, question: Question) -> None:
+        session_id, generation = self._session_id, self._generation
+        session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+        question = await with_edit(question, session.worktree)
+        await write_for_sure(
+            self._core.store,
+            lambda unit: open_request(unit, self._core.policy, session_id, generation, control_id, question),
+        )
+
+    async def interrupting(self) -> None:
+        await self.note(interrupting=True)
 
     async def initialized(self, hook_table: str) -> None:
         await self.note(hook_table=hook_table)

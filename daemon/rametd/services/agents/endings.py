@@ -9,7 +9,7 @@ from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import ExitRecord
 from rametd.services import events
 from rametd.services.delivery import begin_anew
-from rametd.services.lifecycle import change_state
+from rametd.services.lifecycle import change_state, log_request
 from rametd.services.words import first_line
 from rametd.store import Unit
 
@@ -65,6 +65,9 @@ def record_end(
     unwritten = {line.ref for line in owed if line.kind == OutgoingKind.ANSWER}
     unit.requests.detach_answered(session_id, generation, unanswered | unwritten)
     unit.control.prune(session_id, generation)
+    if not kind.capabilities.ask_again:  # a resumed process is told that the call was interrupted
+        for closed in unit.requests.mark_all_gone(session_id):
+            log_request(unit, session, closed)
     unit.requests.detach(session_id, generation)
     if agent.in_turn and not session.interrupted:
         # Also for an end that was asked for: the turn may have begun after the request, before the end.

@@ -4,6 +4,7 @@ import asyncio
 
 import structlog
 
+from rametd.agents.base import AgentKind
 from rametd.domain.errors import RametError
 from rametd.domain.models import Agent, OutgoingKind
 from rametd.keeper.executor import Attachment
@@ -20,8 +21,9 @@ RELEASE_BYTES = 1 << 20
 class Sender:
     """Writes what the outbox holds for one process; prompts wait until ``ready`` is set."""
 
-    def __init__(self, core: Core, agent: Agent, attachment: Attachment, ready: asyncio.Event) -> None:
+    def __init__(self, core: Core, kind: AgentKind, agent: Agent, attachment: Attachment, ready: asyncio.Event) -> None:
         self._core = core
+        self._kind = kind
         self._session_id, self._generation = agent.session_id, agent.generation
         self._attachment = attachment
         self._ready = ready
@@ -35,31 +37,45 @@ class Sender:
 
     async def reconcile(self) -> None:
         """Learn from the keeper's record which lines a killed daemon had written but not noted."""
-        session_id, generation, since = self._session_id, self._generation, self._offset
-        pending = await self._core.store.read(lambda reader: reader.outbox.pending(session_id, generation))
-        written = await self._attachment.written_since(since)
+        pending = await self._pending()
+        written = await self._attachment.written_since(self._offset)
         if not written:
             return
         lines = {line.data for line in written}
-        await self._note([each.id for each in pending if each.line in lines], written[-1].end)
+        await self._note([number for number, _, line in pending if line in lines], written[-1].end)
+
+    async def _pending(self) -> list[tuple[int, OutgoingKind, bytes]]:
+        """The number, kind and bytes of each line that is owed; prompts completed with what the process has told of itself by now."""
+        session_id, generation = self._session_id, self._generation
+        pending, agent = await self._core.store.read(
+            lambda reader: (reader.outbox.pending(session_id, generation), reader.agents.get(session_id, generation))
+        )
+        return [
+            (
+                each.id,
+                each.kind,
+                self._kind.outgoing(agent, each.line) if agent and each.kind == OutgoingKind.PROMPT else each.line,
+            )
+            for each in pending
+        ]
 
     async def run(self) -> None:
         """Write until the agent takes no more. A line leaves only once it is committed."""
-        session_id, generation = self._session_id, self._generation
         while True:
             self._news.clear()
-            pending = await self._core.store.read(lambda reader: reader.outbox.pending(session_id, generation))
-            for line in pending:
-                if line.kind == OutgoingKind.PROMPT:
+            pending = await self._pending()
+            for number, kind, line in pending:
+                if kind == OutgoingKind.PROMPT and not self._ready.is_set():
                     await self._ready.wait()
-                self._core.failpoint.hit(f"{line.kind}.committed")
+                    break  # only a process that is ready has told what completes a prompt
+                self._core.failpoint.hit(f"{kind}.committed")
                 try:
-                    end = await self._attachment.write(line.line)
+                    end = await self._attachment.write(line)
                 except RametError as error:
-                    log.warning("agent takes no more", session=session_id, error=error.message)
+                    log.warning("agent takes no more", session=self._session_id, error=error.message)
                     return
-                self._core.failpoint.hit(f"{line.kind}.written")
-                await self._note([line.id], end)
+                self._core.failpoint.hit(f"{kind}.written")
+                await self._note([number], end)
             if not pending:
                 await self._news.wait()
 

@@ -17,17 +17,21 @@ from rametd.agents.base import (
     ControlCancelled,
     ControlSettled,
     ConversationMissing,
+    ConversationOpened,
     Doing,
     Fact,
     Frame,
+    HistoryRead,
     Initialized,
     LimitTold,
     PromptReturned,
     PromptSeen,
     Question,
     Said,
+    StartRefused,
     Trouble,
     TurnBegan,
+    TurnShown,
     TurnSkipped,
 )
 from rametd.domain.models import (
@@ -84,6 +88,9 @@ class Projection:
         self._calm: list[Fact] = []
 
     def apply(self, frame: Frame) -> None:
+        for fact in frame.facts:
+            if isinstance(fact, TurnShown):  # before the line's own event: the turn began first
+                self._shown(fact.prompt_id, frame)
         self._lines.append(frame)
         for fact in frame.facts:
             self._act(fact, frame)
@@ -110,6 +117,8 @@ class Projection:
                 cost_base=agent.cost_base,
                 limit_until=agent.limit_until,
                 over_budget=agent.over_budget,
+                turn_offset=agent.turn_offset,
+                interrupting=agent.interrupting,
             )
             self._stored = agent
 
@@ -130,6 +139,17 @@ class Projection:
                 self._settle(control_id)
             case Initialized(reply=reply):
                 self.agent = replace(self.agent, initialize_reply=reply)
+            case StartRefused(reason=reason, login=login):
+                self.agent = replace(self.agent, api_error=Trouble.LOGIN if login else "")
+                if self.session.state in BUSY_STATES and login:
+                    self._hold_for_trouble(reason)
+                elif self.session.state in BUSY_STATES:
+                    self._change(State.FAILED, f"{self.session.agent} did not open a conversation: {reason}")
+            case ConversationOpened(id=conversation_id):
+                if conversation_id != self.session.conversation_id:
+                    self.session = self.unit.sessions.update(self.session.id, conversation_id=conversation_id)
+            case HistoryRead(last_prompt=last):
+                self._find_in_history(last)
             case Said() | Doing():
                 self._calm.append(fact)
             case PromptSeen():
@@ -166,7 +186,7 @@ class Projection:
             case CallFailed(trouble=trouble):
                 self.agent = replace(self.agent, api_error=trouble)
             case Answered():
-                self._answered(fact)
+                self._answered(fact, frame)
             case LimitTold(status="rejected", reset_time=reset_time):
                 until = max(reset_time or self.unit.now + UNTOLD_RESET_S, self.unit.now + LEAST_REST_S)
                 self.agent = replace(self.agent, limit_until=until)
@@ -194,6 +214,39 @@ class Projection:
             self.turn_ended = True
         elif not fact.repeated:
             self.agent = replace(self.agent, in_turn=True)
+
+    def _shown(self, prompt_id: str, frame: Frame) -> None:
+        """A sign of the running turn, from an agent that confirms no prompt."""
+        for prompt in self.unit.prompts.open(self.session.id):
+            if prompt.state == PromptState.SENT and prompt_id in {"", prompt.id}:
+                self._seen(PromptSeen(prompt.id))
+                self._event(event_pb2.TurnStarted(model=self.session.model, mode=self.session.mode))
+                self._act(TurnBegan("", "", "", ""), frame)
+                self._act(Activity("running"), frame)
+
+    def _find_in_history(self, last_prompt: str) -> None:
+        """A prompt that an earlier process was given without a sign that it took it: where it is the last one of the conversation, it was taken, and
+        its turn was cut off."""
+        for prompt in self.unit.prompts.open(self.session.id):
+            if prompt.state == PromptState.QUEUED and prompt.text.strip() in last_prompt:
+                self.unit.prompts.mark_received(prompt.id, self.session.turns + 1)
+                self._event(event_pb2.PromptReceived(prompt_id=prompt.id))
+                self.session = self.unit.sessions.update(self.session.id, interrupted=True)
+                return
+
+    def _measured(self) -> float:
+        """Seconds from the last receipt of a prompt until now."""
+        received = [each.receive_time for each in self.unit.prompts.list(self.session.id) if each.receive_time]
+        return max(0.0, self.unit.now - received[-1]) if received else 0.0
+
+    def _with_cost(self, fact: Answered, frame: Frame) -> Answered:
+        """The turn's cost from the conversation's total, which a later process counts on from or begins anew."""
+        base = self.agent.cost_base
+        if not base and (before := self.unit.agents.get(self.session.id, self.agent.generation - 1)) is not None:
+            base = before.cost_base
+        cost = fact.total_cost - base if fact.total_cost >= base else fact.total_cost
+        frame.event.turn_ended.cost_usd = cost
+        return replace(fact, costs=tuple(replace(each, cost_usd=cost) for each in fact.costs))
 
     def _event(self, payload: Message) -> None:
         self._log_lines()
@@ -228,24 +281,27 @@ class Projection:
                 generation=self.agent.generation,
                 id=fact.id,
                 subtype=fact.subtype,
-                frame=frame.line,
+                frame=fact.frame or frame.line,
                 answer=b"",
                 cancelled=False,
             )
         )
-        if known or fact.question is None:
-            return
+        if not known and fact.question is not None:
+            self.ask(fact.id, fact.question)
+
+    def ask(self, control_id: str, question: Question) -> None:
+        """Put a control request before a person: an earlier process may have asked the same."""
         self._log_lines()
-        question = with_plan(self.unit, self.session.id, fact.question)
+        question = with_plan(self.unit, self.session.id, question)
         request = same_question(self.unit, self.session.id, question)
         if request is not None:
-            request = self.unit.requests.rebind(request.id, self.agent.generation, fact.id)
+            request = self.unit.requests.rebind(request.id, self.agent.generation, control_id)
         else:
             self._close(self.unit.requests.supersede(self.session.id, self.agent.generation))
             request = self.unit.requests.add(
                 new_request(
                     self.agent,
-                    fact.id,
+                    control_id,
                     question,
                     self.unit.now,
                     offers_of(question, self.session.worktree),
@@ -271,7 +327,11 @@ class Projection:
         if self.session.state == State.WAITING and not self.unit.requests.open_count(self.session.id):
             self._change(State.WORKING)
 
-    def _answered(self, fact: Answered) -> None:
+    def _answered(self, fact: Answered, frame: Frame) -> None:
+        if fact.cumulative:
+            fact = self._with_cost(fact, frame)
+        if self.agent.interrupting:
+            fact = replace(fact, aborted=True, is_error=False)
         entries = [
             replace(entry, session_id=self.session.id, generation=self.agent.generation, time=self.unit.now)
             for entry in fact.costs
@@ -288,7 +348,7 @@ class Projection:
             cost_usd=cost,
             tokens=tokens,
             turns=self.session.turns + 1,
-            turn_seconds=self.session.turn_seconds + fact.seconds,
+            turn_seconds=self.session.turn_seconds + (fact.seconds or self._measured()),
             resumes=self.session.resumes if fact.is_error else 0,
             interrupted=False,
             limit_resumes=self.session.limit_resumes if fact.is_error else 0,
@@ -306,6 +366,7 @@ class Projection:
         else:
             result = "ok"
         self.agent = replace(self.agent, result=result, cost_base=fact.total_cost, in_turn=False)
+        self.agent = replace(self.agent, interrupting=False, turn_offset=frame.end)
         if self.session.state == State.PAUSED:  # stopped while it asked: it has taken the end of its input for a no
             self._close(self.unit.requests.mark_all_gone(self.session.id))
         if self.agent.activity != "running":
@@ -423,3 +484,16 @@ class Projection:
         self._log_lines()
         post(self.unit, self._policy.kinds[parent.agent], parent, words, self._principal)
         self.told.append(parent.id)
+
+
+def open_request(
+    unit: Unit, policy: Policy, session_id: str, generation: int, control_id: str, question: Question
+) -> None:
+    """Put an agent's control request before a person, unless it is there already or the agent no longer waits."""
+    agent, known = unit.agents.get(session_id, generation), unit.control.get(session_id, generation, control_id)
+    if agent is None or known is None or known.answer or known.cancelled:
+        return
+    if unit.requests.by_control(session_id, generation, control_id) is None:
+        projection = Projection(unit, unit.sessions.get(session_id), agent, policy)
+        projection.ask(control_id, question)
+        projection.flush()

@@ -64,17 +64,23 @@ def asks_to_edit(frame: Frame) -> bool:
     )
 
 
-async def with_edit(frame: Frame, worktree: Path) -> Frame:
+async def with_edits(frame: Frame, worktree: Path) -> Frame:
     """Add to the questions of a line what their calls would change: the agent waits, so the file is as it will find it."""
-    facts = []
-    for fact in frame.facts:
-        if isinstance(fact, ControlAsked) and fact.question is not None:
-            question = fact.question
-            edit = await asyncio.to_thread(edits.planned, question.tool, json.loads(question.input), worktree)
-            if edit is not None:
-                fact = replace(fact, question=replace(question, edit=edit.SerializeToString()))
-        facts.append(fact)
+    facts = [
+        replace(fact, question=await with_edit(fact.question, worktree))
+        if isinstance(fact, ControlAsked) and fact.question is not None
+        else fact
+        for fact in frame.facts
+    ]
     return frame._replace(facts=tuple(facts))
+
+
+async def with_edit(question: Question, worktree: Path) -> Question:
+    """Add to a question what its call would change."""
+    if question.tool not in edits.EDITORS:
+        return question
+    edit = await asyncio.to_thread(edits.planned, question.tool, json.loads(question.input), worktree)
+    return replace(question, edit=edit.SerializeToString()) if edit is not None else question
 
 
 def offers_of(question: Question, worktree: Path) -> tuple[str, ...]:

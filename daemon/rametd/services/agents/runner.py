@@ -20,10 +20,12 @@ from rametd.agents.base import (
     Answered,
     ControlAsked,
     ControlCancelled,
+    ConversationOpened,
     Frame,
     Initialized,
     PromptReturned,
     PromptSeen,
+    StartRefused,
     TurnBegan,
     TurnSkipped,
 )
@@ -36,7 +38,7 @@ from rametd.services.agents.conversation import Conversation
 from rametd.services.agents.endings import record_end
 from rametd.services.agents.outgoing import RELEASE_BYTES, Sender
 from rametd.services.agents.projection import Projection
-from rametd.services.agents.questions import asks_to_edit, with_edit
+from rametd.services.agents.questions import asks_to_edit, with_edits
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
 from rametd.services.hooks import SessionHooks
@@ -55,6 +57,8 @@ URGENT = (
     TurnSkipped,
     Activity,
     Answered,
+    ConversationOpened,
+    StartRefused,
 )
 """Facts that somebody waits for; a batch with one of them is committed at once."""
 
@@ -135,6 +139,8 @@ class Runner:
         self._handle = Handle(agent.handle)
         self._session = session
         self._agent = agent
+        self._read = self._kind.reader(agent)
+        self._begin = agent.turn_offset if self._kind.rereads else agent.journal_offset
         self._attached: Live | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._faulty: asyncio.Task[None] | None = None
@@ -153,11 +159,11 @@ class Runner:
     async def start(self) -> None:
         """Attach; everything else goes on in tasks. Raises what `Executor.attach` raises."""
         core, session_id, generation = self._core, self.session_id, self.generation
-        attachment = await core.executor.attach(self._handle, epoch=core.fence, offset=self._agent.journal_offset)
+        attachment = await core.executor.attach(self._handle, epoch=core.fence, offset=self._begin)
         conversation = Conversation(
             core, self._hooks, self._kind, self._session, self._agent, attachment, self.wake_sender
         )
-        sender = Sender(core, self._agent, attachment, conversation.ready)
+        sender = Sender(core, self._kind, self._agent, attachment, conversation.ready)
         self._attached = Live(attachment, sender, conversation)
         await sender.reconcile()
 
@@ -230,11 +236,13 @@ class Runner:
         try:
             async for lines in self._live.attachment:
                 for line in lines:
-                    frame = self._kind.read(self._agent, line.start, line.end, line.data)
+                    frame = self._read(line.start, line.end, line.data)
+                    if line.end <= self._agent.journal_offset:
+                        continue  # stored already; the reader needs it for what follows
                     if frame.event.HasField("background_task"):
                         self._find_output(frame.event.background_task)
                     if asks_to_edit(frame):
-                        frame = await with_edit(frame, self._session.worktree)
+                        frame = await with_edits(frame, self._session.worktree)
                     frames.append(frame)
                     if len(frames) >= BACKLOG or line.end - frames[0].start >= BACKLOG_BYTES:
                         self._store_frames()
@@ -281,7 +289,7 @@ class Runner:
         """Forget the first frames, which are committed."""
         del self.frames[: len(frames)]
         self._room.set()
-        offset = frames[-1].end
+        offset = self._agent.turn_offset if self._kind.rereads else frames[-1].end
         if offset - self._released >= RELEASE_BYTES:
             self._released = offset
             self._live.attachment.release(offset)

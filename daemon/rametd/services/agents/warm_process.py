@@ -7,8 +7,19 @@ from typing import Any
 
 import structlog
 
-from rametd.agents.base import Channel, ControlAsked, Decision, Frame, Initialized, Judged, Launch, ToolUse
-from rametd.domain.errors import RametError
+from rametd.agents.base import (
+    Channel,
+    ControlAsked,
+    Decision,
+    Frame,
+    Initialized,
+    Judged,
+    Launch,
+    Opening,
+    Question,
+    ToolUse,
+)
+from rametd.domain.errors import AgentRefusedError, RametError
 from rametd.domain.models import Session
 from rametd.keeper.executor import Attachment, Handle
 from rametd.services.core import Core
@@ -140,6 +151,18 @@ class WarmProcess:
     async def answer(self, control_id: str, line: bytes) -> None:
         await self.write(line)
         self._unanswered.pop(control_id, None)
+
+    async def opening(self) -> Opening:
+        raise AgentRefusedError("there is no session yet")
+
+    async def owe(self, ref: str, line: bytes) -> None:
+        await self.write(line)
+
+    async def ask(self, control_id: str, question: Question) -> None:
+        """Nobody is asked: `decide` refuses."""
+
+    async def interrupting(self) -> None:
+        """No turn runs."""
 
     async def decide(self, control_id: str) -> Decision:
         return Decision(allow=False, message="There is no session yet.")

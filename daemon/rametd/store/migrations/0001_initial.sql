@@ -126,6 +126,8 @@ CREATE TABLE agents (
     in_turn INTEGER NOT NULL DEFAULT 0,
     conversation_home TEXT NOT NULL DEFAULT '',
     environment TEXT NOT NULL DEFAULT '', -- digest of the variables that it was started with
+    turn_offset INTEGER NOT NULL DEFAULT 0, -- journal bytes before the running turn
+    interrupting INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (session_id, generation)
 ) STRICT;
 -- One process per conversation: the database refuses a second one that is alive.

@@ -1,4 +1,4 @@
-"""Values in the lines of Claude Code. One that is missing, or of another type than expected, is read as absent."""
+"""Values in the lines of agents. One that is missing, or of another type than expected, is read as absent."""
 
 import json
 import re

@@ -1,0 +1,199 @@
+"""The protocol with one running agent: open its session, set mode and model, answer its requests."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rametd.agents.acp import v1
+from rametd.agents.base import ChannelIO, Opening, ToolUse
+from rametd.agents.presets import Preset
+from rametd.agents.values import rows, table, text
+from rametd.domain.errors import AgentRefusedError
+from rametd.domain.models import Agent, Mode
+
+SETTING_S = 30.0
+EDITS = frozenset({"Edit", "Write"})
+
+
+class AcpChannel:
+    def __init__(self, preset: Preset, agent: Agent, io: ChannelIO) -> None:
+        self._preset = preset
+        self._io = io
+        self._state = v1.State.load_from(agent.initialize_reply)
+        self._begun = bool(agent.initialize_reply)
+        self._in_turn = agent.activity == "running"
+        self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}  # to our requests
+        self._asking: dict[str, asyncio.Task[None]] = {}  # by control request
+        self._settings = 0
+        self._reader = v1.Reader(agent.session_id, agent.generation, agent.initialize_reply)
+
+    async def open(self) -> None:
+        opening = await self._io.opening()
+        if not self._begun:
+            answer = self._expect(v1.INITIALIZE)
+            capabilities: dict[str, Any] = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+            client = {"name": "ramet", "version": "1"}
+            hello = {"protocolVersion": v1.VERSION, "clientCapabilities": capabilities, "clientInfo": client}
+            await self._io.owe(v1.INITIALIZE, v1.request(v1.INITIALIZE, "initialize", **hello))
+            self._take(await answer)
+        if not self._state.session:
+            identity, line = self._opening_line(opening)
+            answer = self._expect(identity)
+            await self._io.owe(v1.SESSION, line)
+            self._take(await answer)
+        if not self._in_turn:  # else it was set before the turn began
+            await self._set_mode(opening.session.mode)
+            if opening.session.model:
+                await self.set_model(opening.session.model)
+
+    def _opening_line(self, opening: Opening) -> tuple[str, bytes]:
+        session, tools = opening.session, opening.tools
+        environment = [{"name": name, "value": value} for name, value in tools.environment.items()]
+        server = {"name": "ramet", "command": tools.command[0], "args": list(tools.command[1:]), "env": environment}
+        parameters: dict[str, Any] = {
+            "cwd": str(session.worktree),
+            "mcpServers": [server] if self._preset.capabilities.mcp else [],
+        }
+        how, known = "new", ""
+        if session.conversation_begun and (self._state.load or self._state.resume):
+            # Loading tells whether the last prompt was taken, and sends the whole history for it.
+            load = self._state.load and (opening.doubtful or not self._state.resume)
+            how, known = "load" if load else "resume", session.conversation_id
+            parameters["sessionId"] = known
+        identity = f"{v1.SESSION}:{how}:{known}"
+        return identity, v1.request(identity, f"session/{how}", **parameters)
+
+    def _expect(self, identity: str) -> "asyncio.Future[dict[str, Any]]":
+        """The answer to a request of ours, which may have come while nobody waited for it."""
+        return self._answers.setdefault(identity, asyncio.get_running_loop().create_future())
+
+    def _take(self, answer: Mapping[str, Any]) -> None:
+        if error := table(answer, "error"):
+            raise AgentRefusedError(f"{self._preset.name}: {text(error, 'message')}", hint=self._preset.login)
+        self._state = self._reader.state
+
+    def feed(self, message: dict[str, Any]) -> None:
+        if "method" not in message:
+            identity = message.get("id")
+            self._reader.read(0, 0, v1.line(**message))
+            if isinstance(identity, str) and not (future := self._expect(identity)).done():
+                future.set_result(message)
+            return
+        control_id = v1.key_of(message.get("id"))
+        if message["method"] == "session/request_permission":
+            self._answer(control_id, self._permit(control_id, table(message, "params")))
+        else:
+            missing = {"code": v1.METHOD_MISSING, "message": f"Method not found: {message['method']}"}
+            self._answer(control_id, self._io.answer(control_id, v1.response(control_id, error=missing)))
+
+    def _answer(self, control_id: str, work: Coroutine[Any, Any, None]) -> None:
+        if control_id in self._asking:
+            work.close()
+            return
+        task = self._asking[control_id] = asyncio.create_task(work, name=f"answer-{control_id}")
+        task.add_done_callback(lambda done: self._answered(control_id, done))
+
+    def _answered(self, control_id: str, task: "asyncio.Task[None]") -> None:
+        self._asking.pop(control_id, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._io.failed(error)
+
+    async def _permit(self, control_id: str, parameters: dict[str, Any]) -> None:
+        """Judge the call by ownership and rules, then by the session's mode, then by a person."""
+        call = table(parameters, "toolCall")
+        allow = await self._judge(call)
+        if allow is None:
+            await self._io.ask(control_id, v1.question_of(call))
+            allow = (await self._io.decide(control_id)).allow
+        outcome = v1.choice(rows(parameters, "options"), allow=allow)
+        await self._io.answer(control_id, v1.response(control_id, result={"outcome": outcome}))
+
+    async def _judge(self, call: dict[str, Any]) -> bool | None:
+        """Whether a call is allowed; None where a person decides."""
+        session = (await self._io.opening()).session
+        uses = [
+            ToolUse(tool, given, str(session.worktree), text(call, "toolCallId")) for tool, given in v1.uses_of(call)
+        ]
+        verdicts = {(await self._io.guard(use)).effect for use in uses}
+        if "deny" in verdicts:
+            return False
+        if verdicts == {"allow"} or uses[0].tool.startswith("mcp__ramet__"):  # for these, the session's limits decide
+            return True
+        if "ask" in verdicts:
+            return None
+        if session.mode == Mode.BYPASS:
+            return True
+        if session.mode == Mode.DONT_ASK:
+            return False
+        inside = await asyncio.to_thread(_inside, v1.paths_of(call), session.worktree)
+        return True if session.mode == Mode.ACCEPT_EDITS and uses[0].tool in EDITS and inside else None
+
+    async def interrupt(self) -> None:
+        await self._io.interrupting()
+        await self._io.write(v1.line(method="session/cancel", params={"sessionId": self._state.session}))
+        for control_id, task in list(self._asking.items()):
+            task.cancel()
+            await self._io.answer(control_id, v1.response(control_id, result={"outcome": v1.CANCELLED}))
+
+    async def set_mode(self, mode: Mode) -> None:
+        await self._set_mode(mode)
+
+    async def _set_mode(self, mode: Mode) -> None:
+        for word in self._preset.modes.get(mode, "").split():
+            option, given, value = word.partition("=")
+            if given and value == "default" and option not in self._state.options.values():
+                continue
+            if given:
+                await self._set("session/set_config_option", configId=option, value=value)
+            elif option in self._state.modes:
+                await self._set("session/set_mode", modeId=option)
+            elif (identity := self._state.options.get("mode")) is not None:
+                await self._set("session/set_config_option", configId=identity, value=option)
+            else:
+                raise AgentRefusedError(
+                    f"{self._preset.name} has no mode {option!r}",
+                    hint=f"set agents.{self._preset.name}.modes to what it has: {', '.join(self._state.modes) or 'none'}",
+                )
+
+    async def set_model(self, model: str) -> None:
+        identity = self._state.options.get(self._preset.model_option)
+        if identity is None:
+            raise AgentRefusedError(
+                f"{self._preset.name} offers no choice of model", hint="set it in the agent's own settings"
+            )
+        if model:
+            await self._set("session/set_config_option", configId=identity, value=model)
+
+    async def _set(self, method: str, **parameters: Any) -> None:
+        self._settings += 1
+        identity = f"{v1.SETTING}{self._settings}:{id(self)}"
+        answer = self._expect(identity)
+        await self._io.write(v1.request(identity, method, sessionId=self._state.session, **parameters))
+        answered = await asyncio.wait_for(answer, SETTING_S)
+        if error := table(answered, "error"):
+            words = text(error, "message")
+            raise AgentRefusedError(
+                f"{self._preset.name} does not take {parameters}: {words}",
+                hint="what was set is stored, and counts from the next start of its program",
+            )
+
+    async def set_variables(self, variables: Mapping[str, str]) -> None:
+        """The protocol has no such thing: a process keeps its environment."""
+
+    async def cost(self) -> float | None:
+        return None
+
+    async def close(self) -> None:
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for future in self._answers.values():
+            future.cancel()
+
+
+def _inside(paths: Sequence[str], worktree: Path) -> bool:
+    top = worktree.resolve()
+    return bool(paths) and all((top / path).resolve().is_relative_to(top) for path in paths)

@@ -1,0 +1,137 @@
+"""An agent of the Agent Client Protocol as a kind of agent: what differs from one to the other is in its preset."""
+
+import asyncio
+import hashlib
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rametd.agents.acp import v1
+from rametd.agents.acp.channel import AcpChannel
+from rametd.agents.base import Channel, ChannelIO, Frame, Launch, NativeStart, Outside, require
+from rametd.agents.inspection import run
+from rametd.agents.presets import Preset
+from rametd.config import Config
+from rametd.domain.checkpoints import ConversationCut
+from rametd.domain.errors import AgentUnavailableError, InvalidInputError
+from rametd.domain.models import Agent, Prompt, Session
+
+KEYS = re.compile(r"(^|_)(API_)?(KEY|TOKEN)$|_BASE_URL$")
+"""Names of variables that say who asks the model."""
+
+
+class Acp:
+    """One preset. Conversations are the agent's own affair: they are neither copied nor looked for."""
+
+    rereads = True
+
+    def __init__(self, preset: Preset, environment: Mapping[str, str]) -> None:
+        self._preset = preset
+        self._environment = environment
+        self._versions: dict[tuple[str, int], str] = {}  # by path and time of its last change
+        self.name = preset.name
+        self.capabilities = preset.capabilities
+        self.modes = frozenset(preset.modes)
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return self._preset.env
+
+    def defaults(self, config: Config) -> tuple[str, str]:
+        return "", ""
+
+    def own_places(self, environment: Mapping[str, str], home: Path) -> list[Path]:
+        return []
+
+    def _program(self, environment: Mapping[str, str]) -> str:
+        command = self._preset.command
+        found = shutil.which(command[0], path=environment.get("PATH")) if command else None
+        if found is None:
+            hint = f"install it: {self._preset.install}" if self._preset.install else f"set agents.{self.name}.command"
+            raise AgentUnavailableError(
+                f"{self.name} is not installed: there is no {command[:1]!r} on the PATH", hint=hint
+            )
+        return found
+
+    async def check(self) -> str:
+        path = await asyncio.to_thread(self._program, self._environment)
+        key = (path, (await asyncio.to_thread(Path(path).stat)).st_ctime_ns)
+        if key not in self._versions:
+            code, told = await run(path, "--version", env=self._environment)
+            self._versions[key] = told.strip().splitlines()[-1] if code == 0 and told.strip() else "unknown"
+        return self._versions[key]
+
+    async def prepare(self) -> None:
+        """Nothing is loaded for it."""
+
+    def launch(
+        self,
+        session: Session,
+        *,
+        resume: bool,
+        trusted: bool,
+        environment: Mapping[str, str],
+        briefing: str,
+        cut: ConversationCut | None = None,
+    ) -> Launch:
+        known = {**self._environment, **environment}
+        variables = {**environment, **self._preset.env, **({} if trusted else self._preset.untrusted_env)}
+        variables |= {"GIT_OPTIONAL_LOCKS": "0", "PWD": str(session.worktree)}
+        return Launch((self._program(known), *self._preset.command[1:]), variables)
+
+    def native(self, session: Session, start: NativeStart) -> Launch:
+        require(self, "attach", hint="look at it with `rametctl watch`, and answer it with `rametctl send`")
+        raise InvalidInputError(f"{self.name} has no interface of its own")
+
+    def outside(self, conversation_id: str, home: Path, after: float, results: int) -> Outside:
+        return Outside((), after)
+
+    def users(self, conversation_id: str, home: Path) -> list[tuple[int, str]]:
+        return []
+
+    def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame:
+        return self.reader(agent)(start, end, line)
+
+    def reader(self, agent: Agent) -> Callable[[int, int, bytes], Frame]:
+        return v1.Reader(agent.session_id, agent.generation, agent.initialize_reply).read
+
+    def outgoing(self, agent: Agent, line: bytes) -> bytes:
+        return v1.complete(line, v1.State.load_from(agent.initialize_reply).session)
+
+    def prompt_line(self, prompt: Prompt) -> bytes:
+        return v1.prompt(prompt.id, prompt.text)
+
+    def channel(self, agent: Agent, io: ChannelIO) -> Channel:
+        return AcpChannel(self._preset, agent, io)
+
+    def exit_reason(self, stderr_tail: str) -> str:
+        lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
+        return lines[-1][:300] if lines else ""
+
+    def conversation_missing(self, stderr_tail: str) -> bool:
+        return False
+
+    def conversation_exists(self, stderr_tail: str) -> bool:
+        return False
+
+    def login_command(self, environment: Mapping[str, str]) -> str:
+        return self._preset.login or f"log in to {self._preset.title}"
+
+    def credentials(self, environment: Mapping[str, str]) -> str:
+        keys = sorted(
+            (name, value) for name, value in environment.items() if KEYS.search(name) and name != "RAMET_TOKEN"
+        )
+        return hashlib.sha256(repr((self.name, keys)).encode("utf-8", "surrogateescape")).hexdigest()
+
+    def task_output(self, session: Session, task_id: str, environment: Mapping[str, str]) -> str:
+        return ""
+
+    def conversation_home(self, environment: Mapping[str, str]) -> Path:
+        return Path(environment.get("HOME") or Path.home())
+
+    def has_conversation(self, conversation_id: str, root: Path) -> bool:
+        return True
+
+    def copy_conversation(self, conversation_id: str, source: Path, target: Path, *, overwrite: bool) -> bool:
+        return True

@@ -1,0 +1,225 @@
+"""Sessions of agents that speak the Agent Client Protocol: turns, questions, cancel, settings, and what a kill of anything leaves."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2
+
+from tests.support.acp import use_acp
+from tests.support.agents import script
+from tests.support.daemon import FAILED, IDLE, PAUSED, WORKING, Client, DaemonProcess, Sandbox, connected
+from tests.support.eventually import eventually
+from tests.support.family import approve, requests
+
+BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
+EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
+DEFAULT = common_pb2.PERMISSION_MODE_DEFAULT
+QUIRKS = {
+    "plain": "",
+    "gemini": "no-tool-call no-raw-input load-only waits-for-permission noise",
+    "droid": "no-content string-ids end-turn-at-cancel",
+    "codex": "late-input forgets-mode",
+    "stranger": "login",
+}
+ABLE = [name for name in QUIRKS if name != "stranger"]
+WRITE = {"tool": "Write", "input": {"file_path": "made.txt", "content": "hello\n"}}
+
+
+@pytest.fixture
+def acp(sandbox: Sandbox) -> DaemonProcess:
+    """A daemon that is not started yet, and that knows agents with the quirks of real ones."""
+    use_acp(sandbox, **{f"x{name}": quirks for name, quirks in QUIRKS.items()})
+    return DaemonProcess(sandbox)
+
+
+def kinds(events: list[event_pb2.Event]) -> list[str]:
+    return [event.WhichOneof("payload") or "" for event in events]
+
+
+async def asked(client: Client, name: str, after: str = "") -> attention_pb2.AttentionRequest:
+    async def look() -> attention_pb2.AttentionRequest:
+        found = [each for each in await requests(client, name) if each.kind == attention_pb2.ATTENTION_KIND_PERMISSION]
+        assert len(found) == 1
+        assert found[0].id != after
+        return found[0]
+
+    return await eventually(look)
+
+
+async def settled(client: Client, name: str, turns: int) -> session_pb2.Session:
+    async def look() -> session_pb2.Session:
+        session = await client.get(name)
+        assert (session.state, session.turns) == (IDLE, turns), session
+        return session
+
+    return await eventually(look)
+
+
+def prompts_of(sandbox: Sandbox) -> list[str]:
+    """What agents noted of every prompt that they took."""
+    folder = sandbox.root / "home" / ".scripted-acp"
+    return [line for path in folder.glob("*.jsonl") for line in path.read_text().splitlines() if '"prompt"' in line]
+
+
+def agent_pid(sandbox: Sandbox) -> int:
+    (process,) = [
+        each for each in sandbox.processes() if any(part.endswith("scripted/acp.py") for part in each.cmdline()[:5])
+    ]
+    return int(process.pid)
+
+
+async def test_turns_questions_and_cancels_are_the_same_with_every_quirk(
+    acp: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    acp.start()
+    async with connected(sandbox) as client:
+        for name in ABLE:
+            prompt = script({"thinking": "hm, well"}, {"text": "I write it."}, WRITE, {"text": "Done with it."})
+            session = await client.create(repository, prompt, agent=f"x{name}", mode=DEFAULT)
+            request = await asked(client, session.id)
+            assert (request.tool, request.edit.path, request.edit.additions) == ("Write", "made.txt", 1), name
+            await approve(client, request.id)
+            done = await settled(client, session.id, 1)
+            assert Path(session.worktree, "made.txt").read_text() == "hello\n"
+            assert (done.tokens.input, done.tokens.output) == (10, 5)
+            log = await client.log(session.id)
+            said = [block.text for event in log for block in event.assistant_message.blocks if block.text]
+            assert said == ["I write it.", "Done with it."]
+            calls = [
+                block.tool_call
+                for event in log
+                for block in event.assistant_message.blocks
+                if block.HasField("tool_call")
+            ]
+            assert [(call.tool, call.tool_use_id) for call in calls] == [("Write", request.tool_use_id)]
+            results = [result for event in log for result in event.user_message.results]
+            assert [(result.tool_use_id, result.is_error) for result in results] == [(request.tool_use_id, False)]
+            assert (
+                kinds(log).count("turn_started")
+                == kinds(log).count("turn_ended")
+                == kinds(log).count("prompt_received")
+                == 1
+            )
+
+            await client.send(session.id, script({"tool": "Bash", "input": {"command": "sleep 60"}}))
+            await asked(client, session.id)
+            await client.sessions.InterruptSession(session_pb2.InterruptSessionRequest(session=session.id))
+            cancelled = await settled(client, session.id, 2)
+            assert cancelled.state_reason == "interrupted"
+            assert await requests(client, session.id) == []
+        assert len(prompts_of(sandbox)) == 2 * len(ABLE)
+
+
+async def test_prompts_wait_for_the_end_of_a_turn_and_follow_in_order(
+    acp: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    acp.start()
+    async with connected(sandbox) as client:
+        gate = sandbox.root / "gate"
+        gate.touch()
+        wait = {"tool": "Bash", "input": {"command": f"while [ -e {gate} ]; do sleep 0.02; done"}}
+        session = await client.create(repository, script(wait), agent="xplain", mode=BYPASS)
+        await client.reach(session.id, WORKING)
+        await client.send(session.id, "second")
+        await client.send(session.id, "third")
+        gate.unlink()
+        await settled(client, session.id, 3)
+        assert [('"second"' in line, '"third"' in line) for line in prompts_of(sandbox)] == [
+            (False, False),
+            (True, False),
+            (False, True),
+        ]
+
+
+async def test_rules_and_modes_decide_before_a_person_and_paths_outside_are_refused(
+    acp: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    acp.start()
+    outside = sandbox.root / "outside.txt"
+    async with connected(sandbox) as client:
+        steps = script(WRITE, {"tool": "Write", "input": {"file_path": str(outside), "content": "x"}})
+        session = await client.create(repository, steps, agent="xplain", mode=EDITS)
+        await settled(client, session.id, 1)
+        assert Path(session.worktree, "made.txt").exists()
+        assert not outside.exists()
+        assert "path_refused" in kinds(await client.log(session.id))
+
+
+async def test_an_agent_that_wants_a_login_holds_its_session(
+    acp: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    acp.start()
+    async with connected(sandbox) as client:
+        session = await client.create(repository, "hello", agent="xstranger", mode=DEFAULT)
+        held = await client.reach(session.id, PAUSED, FAILED)
+        assert held.state == PAUSED
+        assert "not logged in" in held.state_reason
+
+
+@pytest.mark.parametrize("name", ["xplain", "xgemini", "xcodex"])
+async def test_a_question_outlives_the_daemon_and_an_agent_that_dies_goes_on_with_its_conversation(
+    acp: DaemonProcess, sandbox: Sandbox, repository: Path, name: str
+) -> None:
+    acp.start()
+    async with connected(sandbox) as client:
+        session = await client.create(repository, script({"text": "First words."}, WRITE), agent=name, mode=DEFAULT)
+        await asked(client, session.id)
+    acp.kill()
+    acp.start()
+    async with connected(sandbox) as client:
+        await approve(client, (await asked(client, session.id)).id)
+        await settled(client, session.id, 1)
+        said = [
+            block.text
+            for event in await client.log(session.id)
+            for block in event.assistant_message.blocks
+            if block.text
+        ]
+        assert said == ["First words."]
+
+        await client.send(session.id, script({"tool": "Bash", "input": {"command": "true"}}))
+        first = await asked(client, session.id)
+        os.kill(agent_pid(sandbox), signal.SIGKILL)
+        # The continuation asks for the same again, in a process that has the mode and the conversation of the one before.
+        again = await asked(client, session.id, after=first.id)
+        await approve(client, again.id)
+        done = await settled(client, session.id, 2)
+        assert done.conversation_id == (await client.get(session.id)).conversation_id
+        assert len({line.split('"pid"')[1] for line in prompts_of(sandbox)}) == 2
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "prompt.committed",
+        "prompt.written",
+        "control.committed",
+        "control.written",
+        "answer.committed",
+        "answer.written",
+    ],
+)
+async def test_a_daemon_killed_around_a_write_writes_it_once(
+    acp: DaemonProcess, sandbox: Sandbox, repository: Path, point: str
+) -> None:
+    acp.start(RAMET_FAILPOINT="" if point.startswith("answer") else point)
+    async with connected(sandbox) as client:
+        session = await client.create(repository, script(WRITE), agent="xdroid", mode=DEFAULT)
+        if point.startswith("answer"):
+            await asked(client, session.id)
+            acp.kill()
+            acp.start(RAMET_FAILPOINT=point)
+    if point.startswith("answer"):
+        async with connected(sandbox) as client:
+            await approve(client, (await asked(client, session.id)).id)
+    assert acp.process is not None
+    assert acp.process.wait(timeout=30) == -9
+    acp.start()
+    async with connected(sandbox) as client:
+        if not point.startswith("answer"):
+            await approve(client, (await asked(client, session.id)).id)
+        await settled(client, session.id, 1)
+        assert Path(session.worktree, "made.txt").read_text() == "hello\n"
+        assert len(prompts_of(sandbox)) == 1

@@ -1,0 +1,142 @@
+"""Lines of the Agent Client Protocol: what each means, in the order in which agents send them."""
+
+import json
+from typing import Any
+
+import pytest
+from rametd.agents.acp import v1
+from rametd.agents.base import (
+    Answered,
+    ControlAsked,
+    ControlSettled,
+    ConversationOpened,
+    Fact,
+    Frame,
+    StartRefused,
+    TurnShown,
+)
+
+OPEN = v1.State(session="s").dump()
+
+
+def read(*messages: Any, stored: bytes = OPEN) -> list[Frame]:
+    reader, frames, start = v1.Reader("one", 1, stored), [], 0
+    for message in messages:
+        line = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
+        frames.append(reader.read(start, start + len(line), line))
+        start += len(line)
+    return frames
+
+
+def facts(frames: list[Frame], kind: type) -> list[Fact]:
+    return [fact for frame in frames for fact in frame.facts if isinstance(fact, kind)]
+
+
+def update(sort: str, **fields: Any) -> dict[str, Any]:
+    return {"method": "session/update", "params": {"sessionId": "s", "update": {"sessionUpdate": sort, **fields}}}
+
+
+def ask(identity: object, **call: Any) -> dict[str, Any]:
+    options = [{"optionId": "y", "kind": "allow_once"}]
+    return {"id": identity, "method": "session/request_permission", "params": {"toolCall": call, "options": options}}
+
+
+@pytest.mark.parametrize(
+    "line", [b"starting\n", b"[1]\n", b"\n", b'{"id": 1\n', b"{}\n", b'{"method": 5}\n', b"[" * 9999 + b"\n"]
+)
+def test_a_line_that_means_nothing_is_read_as_nothing(line: bytes) -> None:
+    (frame,) = read(line)
+    assert frame.facts == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "tool", "given"),
+    [
+        ({"kind": "execute", "rawInput": {"command": "ls"}}, "Bash", {"command": "ls"}),
+        ({"kind": "execute", "rawInput": {"command": ["echo", "a b"]}}, "Bash", {"command": "echo 'a b'"}),
+        ({"kind": "execute", "title": "rm x"}, "Bash", {"command": "rm x"}),
+        (
+            {"kind": "edit", "content": [{"type": "diff", "path": "/w/a", "oldText": None, "newText": "n"}]},
+            "Write",
+            {"file_path": "/w/a", "content": "n"},
+        ),
+        (
+            {"kind": "edit", "content": [{"type": "diff", "path": "/w/a", "oldText": "o", "newText": "n"}]},
+            "Edit",
+            {"file_path": "/w/a", "old_string": "o", "new_string": "n"},
+        ),
+        ({"kind": "delete", "locations": [{"path": "/w/a"}]}, "Edit", {"file_path": "/w/a"}),
+        ({"kind": "other", "title": "ramet_list_sessions"}, "mcp__ramet__list_sessions", {}),
+        ({"kind": "execute", "title": "ramet_list_sessions"}, "Bash", {"command": "ramet_list_sessions"}),
+    ],
+)
+def test_a_call_is_told_in_the_words_of_rules(call: dict[str, Any], tool: str, given: dict[str, Any]) -> None:
+    assert v1.tool_of(call) == (tool, given)
+
+
+def test_every_path_of_a_call_is_judged() -> None:
+    call = {"kind": "move", "locations": [{"path": "/w/a"}, {"path": "/w/b"}]}
+    assert [given["file_path"] for _, given in v1.uses_of(call)] == ["/w/a", "/w/b"]
+
+
+@pytest.mark.parametrize("identity", [0, "0", None])
+def test_an_answer_has_the_id_of_the_request_with_its_type(identity: object) -> None:
+    (frame,) = read(ask(identity, toolCallId="t", kind="execute"))
+    (asked,) = facts([frame], ControlAsked)
+    assert isinstance(asked, ControlAsked)
+    assert json.loads(v1.response(asked.id, result={}))["id"] == identity
+    assert v1.key_of(0) != v1.key_of("0")
+
+
+def test_a_permission_has_what_was_said_of_its_call_before_and_means_the_same_read_alone() -> None:
+    before = update("tool_call", toolCallId="t", kind="execute", rawInput={"command": "ls"})
+    asked = facts(read(before, ask(1, toolCallId="t")), ControlAsked)[0]
+    assert isinstance(asked, ControlAsked)
+    (again,) = read(asked.frame)
+    assert again.control is not None
+    assert v1.tool_of(again.control["params"]["toolCall"]) == ("Bash", {"command": "ls"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "failed", "aborted"),
+    [
+        ({"result": {"stopReason": "end_turn"}}, False, False),
+        ({"result": {"stopReason": "cancelled"}}, False, True),
+        ({"result": {"stopReason": "refusal"}}, True, False),
+        ({"error": {"code": -32603, "message": "broken"}}, True, False),
+    ],
+)
+def test_the_answer_to_a_prompt_ends_its_turn(answer: dict[str, Any], failed: bool, aborted: bool) -> None:
+    frames = read(ask(1, toolCallId="t"), {"id": "prompt", **answer})
+    (ended,) = facts(frames, Answered)
+    assert isinstance(ended, Answered)
+    assert (ended.is_error, ended.aborted, ended.costs[0].cost_usd) == (failed, aborted, None)
+    assert facts(frames, ControlSettled), "nothing waits for an answer after the turn"
+
+
+def test_words_in_pieces_become_one_message_before_what_ends_it() -> None:
+    words = [update("agent_message_chunk", content={"type": "text", "text": each}) for each in ("He", "llo")]
+    frames = read(*words, {"id": "prompt", "result": {"stopReason": "end_turn"}})
+    (said,) = frames[-1].before
+    assert [block.text for block in said.assistant_message.blocks] == ["Hello"]
+    assert frames[-1].event.turn_ended.text == "Hello"
+
+
+def test_a_history_begins_no_turn_and_tells_its_last_prompt() -> None:
+    lines = [update("user_message_chunk", content={"type": "text", "text": each}) for each in ("fi", "rst")]
+    lines.append(update("agent_message_chunk", content={"type": "text", "text": "ok"}))
+    frames = read(*lines, {"id": "session:load:old", "result": {}}, stored=v1.State().dump())
+    assert not facts(frames, TurnShown)
+    assert facts(frames, ConversationOpened) == [ConversationOpened("old")]
+    assert "first" in repr(frames[-1].facts[-1])
+
+
+@pytest.mark.parametrize(("code", "login"), [(-32000, True), (-32603, False)])
+def test_a_session_that_is_not_opened_says_whether_a_login_is_missing(code: int, login: bool) -> None:
+    frames = read({"id": "session:new:", "error": {"code": code, "message": "no"}}, stored=v1.State().dump())
+    assert facts(frames, StartRefused) == [StartRefused("no", login=login)]
+
+
+def test_a_stored_prompt_gets_its_session_and_keeps_text_that_looks_like_the_mark() -> None:
+    line = json.loads(v1.complete(v1.prompt("id", v1.NO_SESSION.decode()), "ses"))
+    assert line["params"] == {"sessionId": "ses", "prompt": [{"type": "text", "text": v1.NO_SESSION.decode()}]}
