@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from tests.bench import creation, history, quiet, radar, review, stream, trees
+from tests.bench import agents, creation, history, quiet, radar, review, stream, trees
 from tests.bench.figures import FULL, QUICK, Figure, Scale, machine, progress
 
 GROUPS: dict[str, Callable[[Scale], AsyncIterator[Figure]]] = {
@@ -18,6 +18,7 @@ GROUPS: dict[str, Callable[[Scale], AsyncIterator[Figure]]] = {
     "trees": trees.rows,
     "radar": radar.rows,
     "review": review.rows,
+    "agents": agents.rows,
 }
 
 

@@ -1,0 +1,44 @@
+"""What each kind of agent costs that is installed here: its start with a first turn, and its memory."""
+
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+from ramet.v1 import session_pb2
+
+from tests.bench.figures import MB, Figure, Scale, progress
+from tests.support import other_agents
+from tests.support.agents import scripted_model
+from tests.support.daemon import IDLE, Client, connected, daemon_process, make_sandbox
+
+
+async def rows(scale: Scale) -> AsyncIterator[Figure]:
+    """The scale says nothing: there is one session of each kind."""
+    del scale
+    async with scripted_model() as port:
+        with tempfile.TemporaryDirectory() as directory:
+            config = other_agents.configuration(Path(directory) / "own", port)
+            with (
+                make_sandbox(model_port=port, real_cli=True, config=config) as sandbox,
+                daemon_process(sandbox, forked=False),
+            ):
+                repository = sandbox.repository()
+                async with connected(sandbox) as client:
+                    for name in ("claude", *filter(other_agents.program_of, other_agents.PROGRAMS)):
+                        progress(f"an agent of the kind {name}")
+                        began = time.perf_counter()
+                        await client.create(repository, "hello", name=name, agent=name)
+                        await client.reach(name, IDLE)
+                        took = time.perf_counter() - began
+                        how = "from the call that creates the session to the end of its first turn, model scripted"
+                        yield Figure(f"start of {name}", took, "s", how)
+                        how = "PSS of its processes after that turn"
+                        yield Figure(f"memory of {name}", await memory(client, name), "MB", how)
+
+
+async def memory(client: Client, name: str) -> float:
+    request = session_pb2.GetSessionRequest(session=name)
+    process = psutil.Process((await client.sessions.GetSession(request, metadata=client.metadata)).process.pid)
+    return sum(each.memory_full_info().pss for each in (process, *process.children(recursive=True))) / MB

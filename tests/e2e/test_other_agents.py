@@ -1,0 +1,139 @@
+"""Real agents that speak the Agent Client Protocol; only the model is scripted. One session of each goes through a day."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from ramet.v1 import attention_pb2, session_pb2
+
+from tests.support import other_agents
+from tests.support.agents import script
+from tests.support.daemon import IDLE, WAITING, WORKING, Client, DaemonProcess, connected, daemon_process, make_sandbox
+from tests.support.eventually import eventually
+from tests.support.family import payloads
+
+pytestmark = pytest.mark.full
+
+OTHERS = {"opencode": "codex", "codex": "opencode"}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    model = subprocess.Popen([sys.executable, "-m", "ramet_demo.scripted.model"], stdout=subprocess.PIPE, text=True)
+    with model:
+        assert model.stdout is not None
+        port = int(model.stdout.readline().rpartition(":")[2])
+        agents = other_agents.configuration(tmp_path_factory.mktemp("agents") / "own", port)
+        config = f'[agents]\nsleep_after = "2s"\n{agents}'
+        with make_sandbox(model_port=port, config=config) as sandbox, daemon_process(sandbox) as running:
+            yield running
+        model.terminate()
+
+
+@pytest.fixture(scope="module")
+def repository(daemon: DaemonProcess) -> Path:
+    return daemon.sandbox.repository()
+
+
+@pytest.fixture
+async def client(daemon: DaemonProcess) -> AsyncIterator[Client]:
+    async with connected(daemon.sandbox) as connection:
+        yield connection
+
+
+def write(name: str) -> dict[str, object]:
+    return {"tool": "Write", "input": {"file_path": f"$CWD/{name}", "content": name}}
+
+
+async def asked(client: Client, name: str) -> attention_pb2.AttentionRequest:
+    """The open permission request of a session."""
+    await client.reach(name, WAITING)
+    request = attention_pb2.ListRequestsRequest(session=name)
+    (found,) = (await client.attention.ListRequests(request, metadata=client.metadata)).requests
+    return found
+
+
+async def approve(client: Client, request: attention_pb2.AttentionRequest) -> None:
+    resolution = attention_pb2.Resolution(approve=attention_pb2.Approval())
+    resolve = attention_pb2.ResolveRequestRequest(request=request.id, resolution=resolution)
+    await client.attention.ResolveRequest(resolve, metadata=client.metadata)
+
+
+async def ended(client: Client, name: str, turns: int) -> session_pb2.Session:
+    async def look() -> session_pb2.Session:
+        session = await client.get(name)
+        assert (session.turns, session.state) == (turns, IDLE), f"{session.turns} turns, {session.state_reason}"
+        return session
+
+    return await eventually(look)
+
+
+@pytest.mark.parametrize("agent", other_agents.PROGRAMS)
+async def test_an_agent_works_through_questions_cancels_kills_and_sleep(
+    daemon: DaemonProcess, client: Client, repository: Path, agent: str
+) -> None:
+    other_agents.need(agent)
+    made = await client.create(repository, script(write("first.txt"), {"text": "written"}), name=agent, agent=agent)
+    tree = Path(made.worktree)
+    question = await asked(client, agent)
+    assert not (tree / "first.txt").exists(), "it has asked before"
+    await approve(client, question)
+    session = await ended(client, agent, 1)
+    assert (tree / "first.txt").read_text().strip() == "first.txt"
+    assert session.tokens.input > 0
+    assert session.HasField("cost_usd") is (agent == "opencode"), "codex does not say what a turn costs"
+
+    await client.send(agent, script({"text": "thinking", "hang": True}))
+    await client.reach(agent, WORKING)
+    request = session_pb2.InterruptSessionRequest(session=agent)
+    await client.sessions.InterruptSession(request, metadata=client.metadata)
+    await ended(client, agent, 2)
+
+    await client.send(agent, script(write("second.txt"), {"text": "written again"}))
+    await asked(client, agent)
+    daemon.restart()
+    async with connected(daemon.sandbox) as later:
+        await approve(later, await asked(later, agent))
+        session = await ended(later, agent, 3)
+        assert (tree / "second.txt").exists(), "the answer of another daemon has reached the agent"
+
+        process = (
+            await later.sessions.GetSession(session_pb2.GetSessionRequest(session=agent), metadata=later.metadata)
+        ).process
+        os.kill(process.pid, signal.SIGKILL)
+        await later.send(agent, script({"text": "after the kill"}))
+        session = await ended(later, agent, 4)
+
+        await eventually(lambda: sleeps(later, agent))
+        await later.send(agent, script({"text": "awake"}))
+        await ended(later, agent, 5)
+        # Codex puts a warning of its own before what the model says.
+        turns = [event.turn_ended.text.split("\n")[-1] for event in payloads(await later.log(agent), "turn_ended")]
+        assert [turns[0], turns[2], turns[4]] == ["written", "written again", "awake"]
+
+
+async def sleeps(client: Client, name: str) -> bool:
+    return not (await client.get(name)).agent_alive
+
+
+@pytest.mark.parametrize("agent", other_agents.PROGRAMS)
+async def test_an_agent_starts_a_sibling_of_another_kind_by_ramets_tools(
+    client: Client, repository: Path, agent: str
+) -> None:
+    other_agents.need(agent)
+    other_agents.need(OTHERS[agent])
+    name = f"{agent}-child"
+    spawn = {
+        "tool": "mcp__ramet__spawn_session",
+        "input": {"prompt": "say hello", "name": name, "agent": OTHERS[agent]},
+    }
+    lead = await client.create(repository, script(spawn, {"text": "started"}), name=f"{agent}-leads", agent=agent)
+    if (await client.reach(lead.name, WAITING, IDLE)).state == WAITING:
+        await approve(client, await asked(client, lead.name))
+    await ended(client, lead.name, 1)
+    child = await ended(client, name, 1)
+    assert (child.agent, child.parent_id) == (OTHERS[agent], lead.id)
