@@ -1,5 +1,6 @@
 """The change that a tool call makes to a file."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -152,3 +153,23 @@ def test_a_result_of_another_shape_is_no_edit(result: dict[str, object]) -> None
 def test_a_hunk_of_another_shape_breaks_nothing(hunk: object) -> None:
     edit = reported({"filePath": "a", "structuredPatch": [hunk]})
     assert edit is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "patch"),
+    [
+        ({"cell_id": "b", "new_source": "y = 2\n"}, ["-y = 1", "+y = 2"]),
+        ({"cell_id": "cell-0", "new_source": "x = 2"}, ["-x = 1", "+x = 2"]),
+        ({"cell_id": "a", "new_source": "z", "edit_mode": "insert"}, ["+z"]),
+        ({"cell_id": "a", "new_source": "", "edit_mode": "delete"}, ["-x = 1"]),
+        ({"cell_id": "gone", "new_source": "z"}, ["+z"]),
+    ],
+)
+def test_a_notebooks_cell_is_shown_without_the_json_around_it(
+    tmp_path: Path, call: dict[str, str], patch: list[str]
+) -> None:
+    cells = [{"id": "a", "source": ["x = 1"]}, {"id": "b", "source": "y = 1\n"}]
+    (tmp_path / "n.ipynb").write_text(json.dumps({"cells": cells}))
+    edit = planned("NotebookEdit", {"notebook_path": str(tmp_path / "n.ipynb"), **call}, tmp_path)
+    assert edit is not None
+    assert (edit.path, edit.patch.split("\n")[1:]) == ("n.ipynb", patch)

@@ -5,6 +5,7 @@ Two sources: the input of a call that has not run yet, applied to the file as it
 """
 
 import difflib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from ramet.v1 import common_pb2
 
 from rametd.platform.reading import read_regular
 
-EDITORS = frozenset({"Edit", "MultiEdit", "Write"})
+EDITORS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
 """Tools whose input says what becomes of a file."""
 PATCH_LINES = 400
 PATCH_BYTES = 32 * 1024
@@ -37,6 +38,8 @@ def planned(tool: str, call: Mapping[str, Any], worktree: Path) -> common_pb2.Fi
 
     Files outside ``worktree`` are not read, whatever a link says.
     """
+    if tool == "NotebookEdit":
+        return _planned_cell(call, worktree)
     named = call.get("file_path")
     if tool not in EDITORS or not isinstance(named, str) or not named:
         return None
@@ -55,6 +58,31 @@ def planned(tool: str, call: Mapping[str, Any], worktree: Path) -> common_pb2.Fi
         return build(path, _hunks(before, after), creates=not exists)
     # The text to replace is not there, or the file cannot be read: the agent will say so. What it means to do is still to be seen.
     return build(path, (line for old, new, _ in edits for line in _snippet(old, new)))
+
+
+def _planned_cell(call: Mapping[str, Any], worktree: Path) -> common_pb2.FileEdit | None:
+    """The change of a notebook's cell: its source before and after, not the JSON around it."""
+    named, source = call.get("notebook_path"), call.get("new_source")
+    if not isinstance(named, str) or not named or not isinstance(source, str):
+        return None
+    mode, old = call.get("edit_mode"), ""
+    if mode != "insert":
+        text, _ = _text_of(worktree, named)
+        old = _cell_source(text or "", call.get("cell_id"))
+    return build(named.removeprefix(f"{worktree}/"), _snippet(old, "" if mode == "delete" else source))
+
+
+def _cell_source(notebook: str, cell_id: object) -> str:
+    """The source of a cell by its id, or by "cell-N"; "" if there is none."""
+    try:
+        cells = json.loads(notebook)["cells"]
+        for number, cell in enumerate(cells):
+            if cell_id in {cell.get("id"), f"cell-{number}"}:
+                source = cell["source"]
+                return source if isinstance(source, str) else "".join(source)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass  # no notebook: the agent will say so
+    return ""
 
 
 def reported(result: Mapping[str, Any]) -> common_pb2.FileEdit | None:
