@@ -53,8 +53,8 @@ async def asked(client: Client, name: str) -> attention_pb2.AttentionRequest:
     """The open permission request of a session."""
     await client.reach(name, WAITING)
     request = attention_pb2.ListRequestsRequest(session=name)
-    (found,) = (await client.attention.ListRequests(request, metadata=client.metadata)).requests
-    return found
+    listed = (await client.attention.ListRequests(request, metadata=client.metadata)).requests
+    return next(each for each in listed if each.kind == attention_pb2.ATTENTION_KIND_PERMISSION)
 
 
 async def approve(client: Client, request: attention_pb2.AttentionRequest) -> None:
