@@ -6,6 +6,19 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun if count == 1 else _many(noun)}"
 
 
+def token_count(count: float) -> str:
+    """A number of tokens: 950, 12.5k, 2M."""
+    for step, unit in ((1_000_000, "M"), (1000, "k")):
+        if count >= step:
+            return f"{count / step:.4g}{unit}"
+    return f"{count:.0f}"
+
+
+def tokens(count: float) -> str:
+    """``1 token``, ``12.5k tokens``."""
+    return f"{token_count(count)} {'token' if count == 1 else 'tokens'}"
+
+
 def size(count: float) -> str:
     """512 B, 1.2 KiB, 34 MiB, 5.6 GiB; "-" for nothing."""
     if count <= 0:

@@ -402,7 +402,7 @@ async def test_comments_and_failed_checks_reach_the_agent_once_quoted_and_marked
     late = await shop.fix("fixed")
     assert (late.comments, late.checks) == (1, 0)
     assert "Name it better." in late.prompt.text, "an answer means nothing without what it answers"
-    assert "somebody wrote:\n> Still not." in late.prompt.text
+    assert "unknown wrote:\n> Still not." in late.prompt.text
 
 
 # ── cleaning up ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -58,7 +58,8 @@ def test_the_usage_of_a_step_is_told_at_the_start_and_at_the_end() -> None:
 def test_the_working_directory_is_found_where_the_cli_tells_it(text: str) -> None:
     assert working_directory({"messages": [{"role": "system", "content": text}]}) == "/w/x y"
     assert working_directory({"system": [{"type": "text", "text": text}], "messages": []}) == "/w/x y"
-    assert working_directory({"messages": [{"role": "user", "content": text}]}) == "."
+    assert working_directory({"messages": [{"role": "user", "content": text}]}) == "/w/x y"
+    assert working_directory({"messages": [{"role": "assistant", "content": text}]}) == "."
 
 
 def test_routes_are_read_from_a_file(tmp_path: Path) -> None:

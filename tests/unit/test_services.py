@@ -266,6 +266,7 @@ READS_THE_LOG = frozenset(
         "services/members.py",
         "services/notifications/notifier.py",
         "services/delivery.py",
+        "services/agents/questions.py",
     }
 )
 """What hands events out, what follows them with a cursor, and what shows a conversation, which only the log has."""

@@ -112,7 +112,9 @@ def _changed(patterns: Sequence[str], more: Sequence[str], less: Sequence[str]) 
 
 def _said(path: str, session: "Session") -> str:
     """What was changed, as it is now."""
-    from rametctl.render.format import money, token_count
+    from ramet.words import tokens
+
+    from rametctl.render.format import money
 
     match path:
         case "model":
@@ -124,7 +126,7 @@ def _said(path: str, session: "Session") -> str:
         case "budget_usd":
             return f"budget {money(session.budget_usd)}" if session.HasField("budget_usd") else "no budget"
         case "budget_tokens":
-            return f"budget {token_count(session.budget_tokens)} tokens"
+            return f"budget {tokens(session.budget_tokens)}"
         case "name":
             return f"name {session.name}"
         case "owns":

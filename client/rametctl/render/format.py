@@ -15,14 +15,6 @@ def cost(session: "Session") -> str:
     return money(session.cost_usd) if session.HasField("cost_usd") else "unknown"
 
 
-def token_count(count: float) -> str:
-    """950, 12.5k, 2M tokens."""
-    for size, unit in ((1_000_000, "M"), (1000, "k")):
-        if count >= size:
-            return f"{count / size:.4g}{unit}"
-    return f"{count:.0f}"
-
-
 def money(dollars: float) -> str:
     """$0.05, $12.30, $1234; "-" for nothing; what is less than a cent is not nothing."""
     if dollars <= 0:

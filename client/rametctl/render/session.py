@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
-from ramet.words import plural, size
+from ramet.words import plural, size, token_count
 
 from rametctl.lines import Line, Span, line
 from rametctl.options import mode_name
 from rametctl.output import Output
-from rametctl.render.format import age, cost, local_time, money, seconds_of, token_count
+from rametctl.render.format import age, cost, local_time, money, seconds_of
 
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Tokens
@@ -134,7 +134,7 @@ def session_table(output: Output, rows: Iterable[tuple[int, "Session"]], now: fl
     """One row per (depth, session); times are seconds since the epoch."""
     rows = list(rows)
     branches = [odd_branch(session) for _, session in rows]
-    wanted = {"BRANCH": any(branches), "AGENT": any(session.agent != DEFAULT_AGENT for _, session in rows)}
+    wanted = {"BRANCH": any(branches), "AGENT": any(session.agent not in {"", DEFAULT_AGENT} for _, session in rows)}
     headers = [header for header in HEADERS if wanted.get(header, True)]
     cells: list[list[Span]] = []
     for (depth, session), branch in zip(rows, branches, strict=True):

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
-from ramet.words import plural
+from ramet.words import plural, tokens
 
 from rametctl.lines import Line, Look, Span, line, truncated
 from rametctl.render.calls import COUNTED, OWN, counted, result_texts, todos, words
 from rametctl.render.diff import edit_counts, edit_lines
 from rametctl.render.event import PROTOCOL, one_line, summary_spans
-from rametctl.render.format import duration, local_time, money, parsed, seconds_of, token_count
+from rametctl.render.format import duration, local_time, money, parsed, seconds_of
 from rametctl.render.request import (
     answer_line,
     body_lines,
@@ -559,7 +559,7 @@ def field_words(session: "Session", name: str) -> str:
         case "budget_usd":
             return f"budget: {money(session.budget_usd)}"
         case "budget_tokens":
-            return f"budget: {token_count(session.budget_tokens)} tokens"
+            return f"budget: {tokens(session.budget_tokens)}"
         case _ if isinstance(value, str | int | float) and value != "":
             return f"{name.replace('_', ' ')}: {value}"
         case _:

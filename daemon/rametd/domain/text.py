@@ -14,14 +14,6 @@ def first_line(words: str, limit: int = 200) -> str:
     return ""
 
 
-def tokens(count: float) -> str:
-    """A number of tokens: 950, 12.5k, 2M."""
-    for size, unit in ((1_000_000, "M"), (1000, "k")):
-        if count >= size:
-            return f"{count / size:.4g}{unit}"
-    return f"{count:.0f}"
-
-
 def dollars(amount: float) -> str:
     """An amount of US dollars, in cents; less than a cent with its first two digits."""
     return f"${amount:.2f}" if amount >= 0.01 or amount <= 0 else f"${amount:.2g}"

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from ramet.words import token_count, tokens
+
 from rametd.agents.base import AgentKind, require
 from rametd.config import Budget
 from rametd.domain.models import Session
-from rametd.domain.text import dollars, tokens
+from rametd.domain.text import dollars
 from rametd.services.family import ancestors
 from rametd.store import Reader
 
@@ -52,7 +54,7 @@ class Spending:
 
     def __str__(self) -> str:
         if self.in_tokens:
-            return f"{tokens(self.spent)} of the {tokens(self.limit)} tokens for {self.name} are used"
+            return f"{token_count(self.spent)} of the {tokens(self.limit)} for {self.name} are used"
         return f"{dollars(self.spent)} of the {dollars(self.limit)} for {self.name} are spent"
 
 
@@ -94,7 +96,7 @@ def _given_tokens(reader: Reader, session: Session) -> list[Spending]:
             whose(holder, session),
             holder.budget_tokens,
             reader.ledger.total(_family(reader, holder)).tokens.counted,
-            f"`rametctl set {holder.name} --budget {tokens(2 * holder.budget_tokens)}tok` continues it",
+            f"`rametctl set {holder.name} --budget {token_count(2 * holder.budget_tokens)}tok` continues it",
             in_tokens=True,
         )
         for holder in (session, *ancestors(reader, session))

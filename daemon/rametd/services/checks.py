@@ -49,7 +49,7 @@ def check_token_budget(tokens: int | None) -> int | None:
     """Raises `InvalidInputError` unless it is a number of tokens, or None."""
     if tokens is not None and not 0 < tokens < MOST_TOKENS:
         raise InvalidInputError(
-            f"a budget of {tokens} tokens is none", hint="give a number over 0, or none for no limit"
+            f"invalid budget: {tokens} tok (must be greater than 0)", hint="give a number over 0, or none for no limit"
         )
     return tokens
 
