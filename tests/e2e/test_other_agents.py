@@ -77,13 +77,17 @@ async def test_an_agent_works_through_questions_cancels_kills_and_sleep(
     daemon: DaemonProcess, client: Client, repository: Path, agent: str
 ) -> None:
     other_agents.need(agent)
-    made = await client.create(repository, script(write("first.txt"), {"text": "written"}), name=agent, agent=agent)
+    first, second = (
+        f"{agent}-1.txt",
+        f"{agent}-2.txt",
+    )  # two sessions that add the same file are warned, which is a turn
+    made = await client.create(repository, script(write(first), {"text": "written"}), name=agent, agent=agent)
     tree = Path(made.worktree)
     question = await asked(client, agent)
-    assert not (tree / "first.txt").exists(), "it has asked before"
+    assert not (tree / first).exists(), "it has asked before"
     await approve(client, question)
     session = await ended(client, agent, 1)
-    assert (tree / "first.txt").read_text().strip() == "first.txt"
+    assert (tree / first).read_text().strip() == first
     assert session.tokens.input > 0
     assert session.HasField("cost_usd") is (agent == "opencode"), "codex does not say what a turn costs"
 
@@ -93,13 +97,13 @@ async def test_an_agent_works_through_questions_cancels_kills_and_sleep(
     await client.sessions.InterruptSession(request, metadata=client.metadata)
     await ended(client, agent, 2)
 
-    await client.send(agent, script(write("second.txt"), {"text": "written again"}))
+    await client.send(agent, script(write(second), {"text": "written again"}))
     await asked(client, agent)
     daemon.restart()
     async with connected(daemon.sandbox) as later:
         await approve(later, await asked(later, agent))
         session = await ended(later, agent, 3)
-        assert (tree / "second.txt").exists(), "the answer of another daemon has reached the agent"
+        assert (tree / second).exists(), "the answer of another daemon has reached the agent"
 
         process = (
             await later.sessions.GetSession(session_pb2.GetSessionRequest(session=agent), metadata=later.metadata)
