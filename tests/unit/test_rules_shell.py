@@ -165,6 +165,15 @@ def test_the_fuzz_notices_a_command_and_a_change_that_no_rule_allows(stage: Stag
     assert not list(stage.escapes("fine; good one x; sort a.txt"))
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["2>/dev/null if fine", "{ 2>/dev/null if fine; }", "if 2>/dev/null then fine; then fine; fi", "! >/dev/null do fine"],
+)  # fmt: skip
+def test_a_word_after_a_redirection_is_a_command_and_not_reserved(stage: Stage, text: str) -> None:
+    assert list(stage.escapes(text)), "it runs what the rule does not name"
+    assert stage.effect(text, allow="Bash(fine:*)") is not Effect.ALLOW
+
+
 HIDING = [
     "env A=1 {}", 'env -i PATH="$PATH" {}', "nice -n 1 {}", "timeout 5 {}", "timeout -k 1 5 {}", "nohup {}", "command {}", "bash -c {q}", "sh -c {q}", "bash -ec {q} x",
     "eval {q}", "echo {q} | bash", "bash <<< {q}", "bash <<'E_{n}'\n{}\nE_{n}\n", "echo x | xargs {}", "trap {q} EXIT", "exec {}", "x=1 {}", "good $({})", 'good "$({})"',

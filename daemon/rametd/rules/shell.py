@@ -93,7 +93,7 @@ class _Reader(WordReader):
         self._words: list[Word] = []
         self._reads: list[Word] = []
         self._writes: list[Word] = []
-        self._redirected_first = False
+        self._plain: int | None = None  # words from this index on follow a redirection: none of them is reserved
         self._split: list[int] = []  # positions of `&>` among the words
 
     # Commands
@@ -129,7 +129,7 @@ class _Reader(WordReader):
 
     def _operator(self, operator: str) -> None:
         if operator == "(":
-            if self._words or self._redirected_first:
+            if self._words or self._plain is not None:
                 self.doubt("a function, an array or a pattern in parentheses")
             if self.text.startswith("(", self.at):
                 self.doubt("arithmetic")
@@ -169,7 +169,8 @@ class _Reader(WordReader):
             self.commands += [Command(tuple(part)) for part in (self._words[:at], self._words[at:]) if part]
         words, opaque = self._words, ""
         # A word is reserved only if it is unquoted and comes first, also before redirections.
-        while words and words[0].literal and not words[0].quoted and not self._redirected_first:
+        last = len(words) - (len(words) if self._plain is None else self._plain)
+        while len(words) > last and words[0].literal and not words[0].quoted:
             name = words[0].text
             if name in _OPAQUE or name.startswith("(("):
                 opaque = f"`{name}`"
@@ -215,7 +216,7 @@ class _Reader(WordReader):
         if operator in {"&>", "&>>"}:
             self.doubt("a redirection that is `&` and `>` to other shells")
             self._split.append(len(self._words))
-        self._redirected_first = self._redirected_first or not self._words
+        self._plain = len(self._words) if self._plain is None else self._plain
         if not self._skip_blanks() or self.text[self.at] in META:
             raise NotUnderstoodError("a redirection to nowhere")
         target = self.word()
