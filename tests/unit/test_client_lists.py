@@ -97,9 +97,16 @@ def test_a_branch_is_shown_where_one_differs_from_its_sessions_name() -> None:
     ],
 )
 def test_send_says_what_becomes_of_the_prompt(state: "State.ValueType", words: str) -> None:
-    assert words in fate(a_session(state))
+    assert words in fate(session_pb2.SendPromptResponse(session=a_session(state)))
+
+
+def test_a_prompt_that_waits_for_the_end_of_a_turn_is_said_to_wait() -> None:
+    waits = session_pb2.Prompt(state=session_pb2.PROMPT_STATE_QUEUED)
+    working = a_session(State.SESSION_STATE_WORKING)
+    assert "once the running turn has ended" in fate(session_pb2.SendPromptResponse(session=working, prompt=waits))
 
 
 def test_a_prompt_for_a_blocked_turn_names_the_command_that_unblocks_it() -> None:
-    told = fate(a_session(State.SESSION_STATE_WAITING), "rametctl approve c8eq468x")
+    waiting = session_pb2.SendPromptResponse(session=a_session(State.SESSION_STATE_WAITING))
+    told = fate(waiting, "rametctl approve c8eq468x")
     assert told == "kept until its request is answered: rametctl approve c8eq468x"

@@ -76,7 +76,7 @@ def _report(app: App, answer: "SendPromptResponse", *, told: bool = False, strea
         app.output.json(to_json(answer), stream=stream)
         return
     if told:
-        app.output.text(f"{answer.session.name}: {fate(answer.session, _first_answer(app, answer.session))}")
+        app.output.text(f"{answer.session.name}: {fate(answer, _first_answer(app, answer.session))}")
     app.output.show(outcome(answer.session))
 
 
@@ -93,11 +93,16 @@ def _first_answer(app: App, session: "Session") -> str:
     return answer_command(blocking[0]) if blocking else ""
 
 
-def fate(session: "Session", answer: str = "") -> str:
+def fate(sent: "SendPromptResponse", answer: str = "") -> str:
     """What becomes of a prompt, by the state that its session is in once it is queued; ``answer`` is the command that unblocks it."""
+    from ramet.v1.session_pb2 import PROMPT_STATE_QUEUED
+
     from rametctl.render.session import reference, state_name
 
+    session = sent.session
     match state_name(session):
+        case "working" if sent.prompt.state == PROMPT_STATE_QUEUED:
+            return "sent; the agent gets it once the running turn has ended"
         case "working":
             return "sent; it reaches the running turn"
         case "waiting":

@@ -130,10 +130,11 @@ def has_agent(reader: Reader, session: Session) -> bool:
     return agent is not None and agent.state == "live" and not agent.stop_intent
 
 
-def outcome(session: Session) -> str:
+def outcome(kind: AgentKind, session: Session) -> str:
     """What happens to a message for a session in this state, in words."""
     if session.state in TURN_STATES:
-        return "the agent reads it in the running turn"
+        when = "in the running turn" if kind.capabilities.steer else "once the running turn has ended"
+        return f"the agent reads it {when}"
     if session.state in {State.QUEUED, State.STARTING, State.IDLE}:
         return "it starts a turn"
     return f"it waits: the session is {session.state}"

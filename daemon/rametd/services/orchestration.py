@@ -133,8 +133,8 @@ class Orchestration:
                     raise TooManyMessagesError(
                         f"you have sent {MESSAGES_PER_MINUTE} messages within a minute", hint="go on with your own work"
                     )
-            words = outcome(member)
             kind = self._core.kind(member.agent)
+            words = outcome(kind, member)
             prompt, member = post(
                 unit, kind, member, text, SESSION + caller.id if caller is not None else OWNER, hops=hops
             )

@@ -50,7 +50,7 @@ class Acp:
         if found is None:
             hint = f"install it: {self._preset.install}" if self._preset.install else f"set agents.{self.name}.command"
             raise AgentUnavailableError(
-                f"{self.name} is not installed: there is no {command[:1]!r} on the PATH", hint=hint
+                f"{self.name} is not installed: there is no {' '.join(command[:1]) or 'command'} on the PATH", hint=hint
             )
         return found
 
