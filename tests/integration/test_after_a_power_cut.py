@@ -94,7 +94,7 @@ async def test_a_start_after_a_power_cut_tells_of_a_checkpoint_that_is_not_whole
                     worktree_pb2.RewindSessionRequest(session="one", checkpoint=str(first.number), files_only=True)
                 )
             assert reason_of(refused.value) == "REF_NOT_FOUND"
-            assert f"checkpoint {first.number} is not whole" in (refused.value.details() or "")
+            assert f"checkpoint {first.number} is damaged" in (refused.value.details() or "")
         assert (tree / "work.txt").read_text() == "an hour of work\n"
         await remove(client, "one", force=True)
         await bring_back(client, "one")

@@ -41,6 +41,7 @@ LEFT_OUT = {
 
 ARGUMENTS = {
     "adopt": [[".", "hello"]],
+    "web revoke": [["--all"]],
     "answer": [["s", "yes"]],
     "config set": [["max_working", "4"]],
     "diff": [["s"], ["s", "--stat"], ["s", "--name-only"]],

@@ -121,9 +121,12 @@ def test_new_wait_prints_what_was_made_and_what_was_said_at_the_end(world: World
     shown = world.run("new", "do", "--name", "fix", "--wait").out
     assert [each.removeprefix("● ").strip() for each in lines(shown)] == [
         "name      fix", "branch    ramet/fix", "worktree  /trees/1", "",
-        *(f"word {number}" for number in range(12)), "… 2 more lines", "fix is idle, 1 turn",
+        *(f"word {number}" for number in range(12)), "… 2 more lines", "fix is idle, 1 turn, cost unknown",
     ]  # fmt: skip
-    assert lines(world.run("send", "fix", "more", "--wait").out)[-2:] == ["… 2 more lines", "fix is idle, 1 turn"]
+    assert lines(world.run("send", "fix", "more", "--wait").out)[-2:] == [
+        "… 2 more lines",
+        "fix is idle, 1 turn, cost unknown",
+    ]
     assert json.loads(world.run("new", "do", "--wait", "--json").out)["name"] == "made-up"
 
 

@@ -52,7 +52,7 @@ async def test_what_conflicts_goes_to_its_agent_and_then_to_a_person_and_lands_w
 
     # The scripted agent says something, and commits nothing, in both of its turns.
     await client.reach("two", IDLE)
-    held = await landings.reach("two", HELD, "without a new commit")
+    held = await landings.reach("two", HELD, "made no new commit")
     assert held.returns == 2
     git(Path(two.worktree), "merge", "-q", "-X", "ours", "main")
     await landings.retry("two")

@@ -38,7 +38,7 @@ document.addEventListener("visibilitychange", () => {
 window.addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
 window.addEventListener("pagehide", disconnect);
 // A conversation opens at its end, unless a person has scrolled already, or the browser goes back to where they were.
-const [{ type }] = performance.getEntriesByType("navigation");
+const type = performance.getEntriesByType("navigation")[0]?.type ?? "navigate";
 if (document.querySelector("[data-follows]") && !location.hash && type === "navigate" && !document.documentElement.scrollTop) {
   document.documentElement.scrollTop = document.documentElement.scrollHeight;
 }
