@@ -237,7 +237,7 @@ def test_send_says_it(world: World) -> None:
     )
     assert world.run("send", "fix", "-", stdin=b"from a pipe").code == 0
     (prompt_file := world.cwd / "p.md").write_text("from a file")
-    assert json.loads(world.run("send", "fix", "-f", str(prompt_file), "--json").out)["prompt"]["state"] == "queued"
+    assert json.loads(world.run("send", "fix", "-f", str(prompt_file), "--json").out)["prompt"]["state"] == "sent"
     sent = world.state.called("SendPrompt")
     assert [call.prompt for call in sent] == ["- and then", "from a pipe", "from a file"]
     assert {call.session for call in sent} == {session.name}

@@ -25,12 +25,14 @@ def held(sandbox: Sandbox, repository: Path, tree: Path) -> tuple[Path, Path]:
     return gate, begun
 
 
-async def sync(client: Client) -> Any:
+async def sync(client: Client, _checkpoint: str) -> Any:
     return await client.worktrees.SyncSession(worktree_pb2.SyncSessionRequest(session="holder", base_ref="newer"))
 
 
-async def rewind(client: Client) -> Any:
-    return await client.worktrees.RewindSession(worktree_pb2.RewindSessionRequest(session="holder", checkpoint="1"))
+async def rewind(client: Client, checkpoint: str) -> Any:
+    return await client.worktrees.RewindSession(
+        worktree_pb2.RewindSessionRequest(session="holder", checkpoint=checkpoint)
+    )
 
 
 @pytest.mark.own_changes(".git/config", ".git/info/attributes")
@@ -40,19 +42,20 @@ async def test_nothing_lands_in_a_tree_whose_files_are_in_other_hands(
     client: Client,
     repository: Path,
     landings: Landings,
-    hand: Callable[[Client], Awaitable[Any]],
+    hand: Callable[[Client, str], Awaitable[Any]],
 ) -> None:
     git(repository, "branch", "release", "main")
     holder = await client.create(repository, name="holder", existing_branch="release")
     tree = Path(holder.worktree)
     (tree / "slow.txt").write_text("slow\n")
-    await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="holder"))
+    # Its number is 2 where that of the start was made before the file was written.
+    made = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="holder"))
     (tree / "slow.txt").unlink()
     newer = await with_work(client, repository, "newer", "slow.txt", base_ref="main")
     git(repository, "branch", "newer", newer.branch)
     await with_work(client, repository, "lands", base_ref="release")
     gate, begun = held(sandbox, repository, tree)
-    asked = asyncio.ensure_future(hand(client))
+    asked = asyncio.ensure_future(hand(client, str(made.checkpoint.number)))
     await eventually(begun.exists)
 
     await landings.land("lands", target="release")
