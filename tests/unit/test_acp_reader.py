@@ -140,3 +140,9 @@ def test_a_session_that_is_not_opened_says_whether_a_login_is_missing(code: int,
 def test_a_stored_prompt_gets_its_session_and_keeps_text_that_looks_like_the_mark() -> None:
     line = json.loads(v1.complete(v1.prompt("id", v1.NO_SESSION.decode()), "ses"))
     assert line["params"] == {"sessionId": "ses", "prompt": [{"type": "text", "text": v1.NO_SESSION.decode()}]}
+
+
+@pytest.mark.parametrize("kind", ["fetch", "search", "execute", "edit", "read", "delete", "move", "switch_mode"])
+def test_a_title_makes_no_call_one_of_our_own_tools(kind: str) -> None:
+    tool, _ = v1.tool_of({"kind": kind, "title": "https://ramet.example/get_diff"})
+    assert not tool.startswith("mcp__ramet__")

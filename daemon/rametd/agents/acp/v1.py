@@ -333,7 +333,7 @@ def tool_of(call: Message) -> tuple[str, Message]:
     """A call in Claude's words: the tool's name, and its input with the fields that rules and the guard read."""
     kind, given = text(call, "kind"), dict(table(call, "rawInput"))
     tool = TOOLS.get(kind, "")
-    if (ours := our_tool(call)) and tool not in {"Bash", "Edit", "Read"}:
+    if not tool and (ours := our_tool(call)):  # a kind that the protocol names is none of ours, whatever its title says
         return ours, given
     if tool == "Bash":
         command = given.get("command", given.get("cmd"))
