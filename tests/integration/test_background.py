@@ -98,7 +98,7 @@ async def test_a_background_command_keeps_its_agent_awake_up_to_a_limit_which_is
     assert (await client.get("builds")).agent_alive
     await eventually(partial(asleep, "builds"))
     session = await client.get("builds")
-    assert session.state_reason.startswith("`background` was ended in the background of the agent")
+    assert session.state_reason.startswith("the background command `background` was ended")
     assert not session.background
     (warning,) = payloads(await client.log("builds"), "warning")
     assert "sleep_after_background" in warning.warning.message

@@ -42,7 +42,7 @@ async def test_a_session_that_hits_the_usage_limit_rests_until_it_is_lifted_and_
     await client.send("limited", script(step, {"fail": "You have hit your limit", "unless": "lifted"}))
     held = await client.reach("limited", PAUSED)
     (Path(held.worktree) / "lifted").touch()
-    assert held.state_reason == f"usage limit; goes on by itself at {time.strftime('%H:%M', time.localtime(reset))}"
+    assert held.state_reason == f"usage limit; continues by itself at {time.strftime('%H:%M', time.localtime(reset))}"
     assert held.turns == 2
     daemon.restart()  # what was promised is kept by the next daemon
 

@@ -230,7 +230,7 @@ async def test_a_parent_that_asked_is_told_of_the_end_of_a_turn_and_of_a_questio
 
             async def told_of() -> bool:
                 assert [(each.from_name, each.text) for each in await lead.messages() if each.to_id == lead.id] == [
-                    ("tells", "I wait for the person: this session wants to run: true"),
+                    ("tells", "Waiting for the person: this session wants to run: true"),
                     ("tells", "My turn has ended (idle). all is well"),
                 ]
                 return True

@@ -52,7 +52,7 @@ async def test_overload_and_lost_connections_are_tried_again(
     await client.create(repository, prompt, name="held")
     await client.create(repository, "hello", name="next", after=["held"])
     held = await client.reach("held", PAUSED)
-    assert held.state_reason.startswith(f"{words}; try 2 at ")
+    assert held.state_reason.startswith(f"{words}; retries by itself at ")
     assert (await client.get("next")).state == QUEUED
     assert await inbox(client) == []
 

@@ -1,1 +1,1 @@
-"""Running agents: their processes, what they say, what they are owed."""
+"""Running agents: their processes, their output, and the lines that the daemon sends them."""

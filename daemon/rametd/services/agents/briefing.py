@@ -1,7 +1,7 @@
-"""What an agent is told of its place among others, in its system prompt: its goal, its paths, its neighbours and how to reach them.
+"""The briefing of an agent in its system prompt: its goal, its paths, its neighbours and how to reach them.
 
-No file says it, so that nothing of it can be committed. It is computed whenever an agent's process is made; a conversation keeps the text that it
-began with until it is compacted, so that whoever changes what a running agent was told sends it `changed` too.
+It is in no file, so that nobody commits it by accident. The daemon computes it at each start of an agent's process. A
+conversation keeps its first briefing until it is compacted; a running agent therefore gets changes as a message (`changed`).
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from rametd.domain.states import State
 from rametd.store import Reader
 
 LIMIT = 12_000
-"""Characters. It is an argument of a program, and is paid for with every request."""
+"""Characters. The text is a command-line argument, and each request to the model pays for it."""
 NEIGHBOURS = 40
 PATTERNS = 30
 GOAL_LIMIT = 2000
@@ -22,7 +22,7 @@ WORDS_LIMIT = 200
 
 
 def briefing(reader: Reader, session: Session) -> str:
-    """The text, "" for a session that has no paths and no plan: it is like any other."""
+    """Return the briefing, "" for a session without paths and plan."""
     if not (session.owns or session.forbids or session.plan_id):
         return ""
     parts = [*_task(reader, session), *_paths(session), *_neighbours(reader, session)]
@@ -31,8 +31,8 @@ def briefing(reader: Reader, session: Session) -> str:
 
 
 def changed(text: str) -> str:
-    """A message to an agent that was told something else before."""
-    return f"What you were told of your place among the other agents has changed. From now on this holds:\n\n{text}"
+    """Return the message that tells a running agent its new briefing."""
+    return f"Your place among the other agents has changed. This replaces what you were told before:\n\n{text}"
 
 
 def _task(reader: Reader, session: Session) -> list[str]:
@@ -60,7 +60,7 @@ def _task(reader: Reader, session: Session) -> list[str]:
 
 
 def _paths(session: Session) -> list[str]:
-    """The patterns are as in a .gitignore at the top of the repository."""
+    """Paths: the patterns of a .gitignore at the top of the repository."""
     lines = []
     if session.owns:
         lines += [f"You own these paths, and write to no others: {_listed(session.owns)}"]

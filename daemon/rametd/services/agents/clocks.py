@@ -1,4 +1,4 @@
-"""The clocks of an idle agent."""
+"""Timers of an idle agent: end a turn that gave no result, and end the process after a while."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -14,11 +14,11 @@ from rametd.services.persistence import write_for_sure
 from rametd.store import Unit
 
 IDLE_GRACE_S = 2.0
-"""An agent that says it is idle without having given a result has ended its turn after all when this has passed."""
+"""How long an agent that says it is idle may take to give its turn's result before the daemon ends the turn."""
 
 
 class Clocks:
-    """``spawn`` runs a task of the runner's, ``ended`` is told of the session whose turn was ended, in the unit of work that does it."""
+    """``spawn`` starts a task of the runner; ``ended`` gets the session in the unit of work that ends its turn."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class Clocks:
         self._sleep_timer: asyncio.TimerHandle | None = None
         self._sleeps_after: float | None = None
 
-    def mind(self, session: Session, agent: Agent) -> None:
-        """A turn that gave no result is over after a while; an agent without work goes to sleep. Takes what was stored last."""
+    def update(self, session: Session, agent: Agent) -> None:
+        """Set or cancel the timers by the session and agent that were stored last."""
         loop = asyncio.get_running_loop()
         silent = agent.activity == "idle" and not agent.result and not agent.background and session.state in BUSY_STATES
         if silent and self._idle_timer is None:
@@ -83,7 +83,7 @@ class Clocks:
         self._spawn(self._sleep(), "sleep")
 
     async def _sleep(self) -> None:
-        """End the process of an idle agent. A prompt that comes in between is delivered to it first or starts a new one: never both."""
+        """End the process of an idle agent. A prompt that arrives meanwhile goes either to it or to a new process, never to both."""
         session_id, generation = self._session_id, self._generation
 
         def work(unit: Unit) -> bool:
@@ -92,7 +92,7 @@ class Clocks:
                 return False
             for command in agent.background_commands:
                 words = (
-                    f"`{command.description}` was ended in the background of the agent, which was idle for long"
+                    f"the background command `{command.description}` was ended, as the agent was idle for long"
                     " (agents.sleep_after_background)"
                 )
                 events.warn(unit, session, words)

@@ -1,6 +1,6 @@
-"""What the control channel of one agent asks of the daemon: answers that survive a crash, a person's decisions, judgements, tools.
+"""The daemon's side of an agent's control channel: durable answers, a person's decisions, judgements of calls, tools.
 
-Settings and costs pass the other way: the agent is brought to the mode and model that its session wants, and asked what it has cost.
+In the other direction it sets the session's mode and model in the agent, and reads the agent's cost.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from rametd.store.agents import AgentColumns
 log = structlog.get_logger()
 
 OPEN_PATIENCE_S = 55.0
-"""How long an agent may take from its start until it answers; the SDK gives up after a minute."""
+"""Time limit from an agent's start until it takes prompts; the SDK gives up after a minute."""
 
 
 class Conversation:
-    """The `ChannelIO` of one process. ``owed`` is called when a line was committed to be written to it."""
+    """The `ChannelIO` of one process. It calls ``owed`` when it has committed a line for the agent."""
 
     def __init__(
         self,
@@ -49,19 +49,19 @@ class Conversation:
         self._kind = kind
         self._session_id, self._generation = session.id, agent.generation
         self._agent = agent
-        # A resumed process counts on from what its conversation has cost before, which the ledger has.
+        # A resumed process adds to the earlier cost of its conversation, which the ledger already has.
         self._counts_on = bool(session.turns or session.forked_from) and not agent.activity
         self._attachment = attachment
         self._owed = owed
         self._watch = Watch(core)
         self._channel: Channel | None = None
-        self._unfed: list[dict[str, Any]] = []  # stored, for the channel once it is there
+        self._unfed: list[dict[str, Any]] = []  # stored, for the channel once it exists
         self._answers: dict[str, asyncio.Future[Request]] = {}  # by request
         self._interrupting: asyncio.Task[None] | None = None
         self.ready = asyncio.Event()  # the agent takes prompts
 
     async def open(self) -> None:
-        """Speak the protocol until the agent takes prompts; raises `TimeoutError` for one that does not come up."""
+        """Shake hands until the agent takes prompts. Raise `TimeoutError` if it does not become ready."""
         await self._kind.prepare()
         channel = self._channel = self._kind.channel(self._agent, self)
         for message in self._unfed:
@@ -74,7 +74,7 @@ class Conversation:
         await self.follow_settings()
 
     def feed(self, message: dict[str, Any]) -> None:
-        """Hand over a stored line of the agent that concerns the protocol."""
+        """Pass a stored control message of the agent to the channel."""
         if self._channel is None:
             self._unfed.append(message)
         else:
@@ -85,13 +85,13 @@ class Conversation:
             await self._channel.close()
 
     async def interrupt(self) -> None:
-        """Ask the agent to end its turn; its result tells when it has."""
+        """Ask the agent to end its turn; the turn's result confirms it."""
         await self.ready.wait()
         if self._channel is not None:
             await self._channel.interrupt()
 
     async def follow_settings(self) -> None:
-        """Bring the agent's mode and model to what the session wants, where they differ."""
+        """Set the session's mode and model in the agent where they differ."""
         session_id, generation = self._session_id, self._generation
         if self._channel is None or not self.ready.is_set():
             return
@@ -107,12 +107,12 @@ class Conversation:
         await self.note(mode=session.mode, model=session.model)
 
     async def note(self, **columns: Unpack[AgentColumns]) -> None:
-        """Store something about the process."""
+        """Store columns of the process's row."""
         session_id, generation = self._session_id, self._generation
         await write_for_sure(self._core.store, lambda unit: unit.agents.update(session_id, generation, **columns))
 
     def answered(self, request: Request) -> None:
-        """A person has answered; called once that is committed."""
+        """Pass on a person's committed answer."""
         future = self._answers.pop(request.id, None)
         if future is not None and not future.done():
             future.set_result(request)
@@ -183,9 +183,9 @@ class Conversation:
             lambda reader: reader.requests.by_control(session_id, generation, control_id)
         )
         if request is None:
-            return Decision(allow=False, message="The request is not known any more; ask again.")
+            return Decision(allow=False, message="This request no longer exists; ask again.")
         if request.state == RequestState.OPEN:
-            # Registered before the second look: an answer that is committed between the two looks would else be missed.
+            # Register before the second read: otherwise an answer committed between the two reads would be missed.
             future = self._answers.setdefault(request.id, asyncio.get_running_loop().create_future())
             identity = request.id
             request = await self._core.store.read(lambda reader: reader.requests.get(identity))
@@ -195,9 +195,10 @@ class Conversation:
         return decision_of(request, mode if mode != Mode.PLAN else Mode.DEFAULT)
 
     async def guard(self, use: ToolUse) -> Judged:
-        """Judge a call before it is made: budgets first, as it comes right after a model's call was paid; then rules.
+        """Judge a call before it runs: budgets first, since the model's last reply has just been paid; then rules.
 
-        It waits until the turn before is kept: a prompt that came while that one ran begins the next within the agent.
+        Wait for the previous turn's checkpoint: a prompt sent during that turn begins the next one inside the agent, so the
+        call could change files before they are recorded.
         """
         session_id = self._session_id
         session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
@@ -206,13 +207,13 @@ class Conversation:
         budget = self._core.config.budget
         if await self._core.store.read(lambda reader: budgets.spendings(reader, session, budget)):
             self._core.live.running_costs[session_id] = await self._running_cost()
-            running = dict(self._core.live.running_costs)  # the store's threads read it
+            running = dict(self._core.live.running_costs)  # a copy: the store's threads read it
             spent = await self._core.store.read(
                 lambda reader: budgets.exceeded(reader, session, budget, running=running)
             )
             if spent is not None:
                 await self.note(over_budget=spent.reason)
-                # Not awaited: the agent takes the interrupt only once it has this answer.
+                # Not awaited: the agent handles the interrupt only after it has this answer.
                 self._interrupting = asyncio.create_task(self.interrupt(), name=f"budget-{session_id}")
                 return Judged("deny", f"{spent}. The session is held until the person raises the limit; stop here.")
         judged = await judge(self._core, session, use)
@@ -225,14 +226,14 @@ class Conversation:
         return await self._watch.end(await self._core.store.read(lambda reader: reader.sessions.get(session_id)), use)
 
     async def _running_cost(self) -> float:
-        """What the running turn has cost beyond the ledger, in dollars."""
+        """Return the cost of the running turn that the ledger does not have yet, in dollars."""
         session_id, generation = self._session_id, self._generation
         said = await self._channel.cost() if self._channel is not None else None
         agent = await self._core.store.read(lambda reader: reader.agents.get(session_id, generation))
         return max(0.0, said - agent.cost_base) if said is not None and agent is not None else 0.0
 
     async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A call of the daemon's own tools. Its key is that of the control request: asked again after a crash, it is the same call."""
+        """Run a call of the daemon's own tools. The control request is its key, so that a repeat after a crash is the same call."""
         key = f"{self._session_id}:{self._generation}:{control_id}"
         return await self._hooks.use_tools(self._session_id, key, message)
 

@@ -1,4 +1,4 @@
-"""What follows from the end of an agent's process."""
+"""Consequences of the end of an agent's process."""
 
 from ramet.v1 import event_pb2
 from ramet.words import plural
@@ -27,9 +27,9 @@ def record_end(
     unterminated: bytes,
     max_resumes: int,
 ) -> Session:
-    """Store how a process ended and decide how its session goes on. Doing so twice changes nothing.
+    """Store how a process ended and decide how its session continues. A second call changes nothing.
 
-    ``record`` is None when nobody saw the end. An end that we asked for leaves the state to whoever asked.
+    ``record`` is None when no keeper saw the end. If the daemon asked for the end, that caller sets the session's state.
     """
     session = unit.sessions.get(session_id)
     agent = unit.agents.get(session_id, generation)
@@ -59,18 +59,20 @@ def record_end(
     unit.prompts.requeue_unreceived(session_id, generation)
     owed = unit.outbox.pending(session_id, generation)
     unit.outbox.drop(session_id, generation)
-    # An answer that the agent has surely not got still counts when it asks again; one that it may have got is asked for again, since
-    # what was approved may have run.
+    # An answer that cannot have reached the agent still counts when the agent asks again. One that may have reached it does
+    # not: the approved call may have run already, so the person decides anew.
     unanswered = {request.id for request in unit.control.open(session_id, generation)}
     unwritten = {line.ref for line in owed if line.kind == OutgoingKind.ANSWER}
     unit.requests.detach_answered(session_id, generation, unanswered | unwritten)
     unit.control.prune(session_id, generation)
-    if not kind.capabilities.ask_again:  # a resumed process is told that the call was interrupted
+    if (
+        not kind.capabilities.ask_again
+    ):  # the agent's program tells a resumed conversation that the call was interrupted
         for closed in unit.requests.mark_all_gone(session_id):
             log_request(unit, session, closed)
     unit.requests.detach(session_id, generation)
     if agent.in_turn and not session.interrupted:
-        # Also for an end that was asked for: the turn may have begun after the request, before the end.
+        # Also for a requested end: the turn may have begun between the request and the end.
         session = unit.sessions.update(session_id, interrupted=True)
     if agent.stop_intent or session.state not in BUSY_STATES:
         return session
@@ -79,16 +81,16 @@ def record_end(
     if kind.conversation_exists(stderr_tail):
         session = unit.sessions.update(session_id, conversation_begun=True)
     elif kind.conversation_missing(stderr_tail):
-        if not session.conversation_lost:  # the program's last line may have said it already
+        if not session.conversation_lost:  # the program's last line may have ended the turn already
             session = begin_anew(unit, session)
     elif not agent.initialize_reply and record is not None and record.code:
-        # It never came up and said why: trying again would say it again.
+        # It did not start and gave a reason; another try would fail in the same way.
         return change_state(unit, session, State.FAILED, reason=words or f"the agent did not start ({status})")
-    return lose(unit, session, words or f"the agent ended ({status or 'nobody saw how'})", max_resumes)
+    return lose(unit, session, words or f"the agent ended ({status or 'no exit status'})", max_resumes)
 
 
 def lose(unit: Unit, session: Session, reason: str, max_resumes: int) -> Session:
-    """The agent is gone without a word: LOST, to be resumed, or FAILED when that has been tried often enough."""
+    """Set a session whose agent vanished to LOST, to be resumed, or to FAILED after ``max_resumes`` tries."""
     reason = first_line(reason)
     session = change_state(unit, session, State.LOST, reason=reason)
     if session.resumes >= max_resumes:

@@ -1,4 +1,4 @@
-"""What an agent's program is started with: computed in one way for a session, and for a spare that waits for one."""
+"""The command and environment of an agent's process, for a session and for a spare's warm agent alike."""
 
 from collections.abc import Mapping
 
@@ -21,8 +21,8 @@ async def launch_of(
     cut: ConversationCut | None = None,
     caller: str = "",
 ) -> Launch:
-    """``around`` are the variables that tell a process where it is. ``caller``: the session, by default this one, whose caller's
-    environment the agent gets."""
+    """``around``: variables that describe the worktree. ``caller``: id of the session whose caller's environment the agent
+    gets; by default this session."""
     return core.kind(session.agent).launch(
         session,
         resume=session.conversation_begun,
@@ -36,7 +36,7 @@ async def launch_of(
 async def environment_of(
     core: Core, session: Session, around: Mapping[str, str], *, caller: str = ""
 ) -> dict[str, str]:
-    """The environment of a session's agent, without what its program needs besides."""
+    """Return the environment of a session's agent, without the variables that its program adds."""
     fixed = {
         "RAMET_SESSION": session.id,
         "RAMET_TOKEN": core.tokens.give(session.id),

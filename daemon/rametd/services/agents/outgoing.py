@@ -1,4 +1,4 @@
-"""Lines owed to one agent: committed first, written in order, noted once the keeper has them."""
+"""Lines for one agent: committed first, written in order, marked as sent once the keeper has them."""
 
 import asyncio
 
@@ -15,11 +15,11 @@ from rametd.store import Unit
 log = structlog.get_logger()
 
 RELEASE_BYTES = 1 << 20
-"""The keeper's record is released to be rotated in steps of this."""
+"""Step, in bytes, in which the daemon lets the keeper rotate its record of the agent's input."""
 
 
 class Sender:
-    """Writes what the outbox holds for one process; prompts wait until ``ready`` is set."""
+    """Writes the outbox of one process; prompts wait until ``ready`` is set."""
 
     def __init__(self, core: Core, kind: AgentKind, agent: Agent, attachment: Attachment, ready: asyncio.Event) -> None:
         self._core = core
@@ -32,11 +32,11 @@ class Sender:
         self._released = agent.stdin_offset
 
     def wake(self) -> None:
-        """Something was committed to be written."""
+        """Look for newly committed lines."""
         self._news.set()
 
     async def reconcile(self) -> None:
-        """Learn from the keeper's record which lines a killed daemon had written but not noted."""
+        """Find in the keeper's record the lines that a killed daemon wrote without marking them as sent."""
         pending = await self._pending()
         written = await self._attachment.written_since(self._offset)
         if not written:
@@ -45,7 +45,7 @@ class Sender:
         await self._note([number for number, _, line in pending if line in lines], written[-1].end)
 
     async def _pending(self) -> list[tuple[int, OutgoingKind, bytes]]:
-        """The number, kind and bytes of each line that is owed; prompts completed with what the process has told of itself by now."""
+        """Return number, kind and bytes of each unsent line; prompts are completed with what the process reported at its start."""
         session_id, generation = self._session_id, self._generation
         pending, agent = await self._core.store.read(
             lambda reader: (reader.outbox.pending(session_id, generation), reader.agents.get(session_id, generation))
@@ -60,14 +60,14 @@ class Sender:
         ]
 
     async def run(self) -> None:
-        """Write until the agent takes no more. A line leaves only once it is committed."""
+        """Write committed lines until the agent's input closes."""
         while True:
             self._news.clear()
             pending = await self._pending()
             for number, kind, line in pending:
                 if kind == OutgoingKind.PROMPT and not self._ready.is_set():
                     await self._ready.wait()
-                    break  # only a process that is ready has told what completes a prompt
+                    break  # only a ready process has reported what completes a prompt
                 self._core.failpoint.hit(f"{kind}.committed")
                 try:
                     end = await self._attachment.write(line)
@@ -80,7 +80,7 @@ class Sender:
                 await self._news.wait()
 
     async def _note(self, outgoing: list[int], end: int) -> None:
-        """Lines are in the keeper's record, which ends at ``end``: what lies before needs no second look."""
+        """Mark lines as sent. The keeper's record ends at ``end``; `reconcile` need not read it again up to there."""
         session_id, generation, since = self._session_id, self._generation, self._offset
 
         def work(unit: Unit) -> None:

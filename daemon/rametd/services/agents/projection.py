@@ -1,4 +1,7 @@
-"""From lines of an agent to events, states, questions and costs. One class: each line may change any of them, and the next one builds on that."""
+"""Turn an agent's lines into events, states, requests and costs.
+
+One class, since each line may change any of them and the next line depends on the result.
+"""
 
 import random
 import time
@@ -55,20 +58,20 @@ from rametd.services.policy import Policy
 from rametd.services.words import first_line
 from rametd.store import Unit
 
-UNTOLD_RESET_S = 3600.0
-"""How long to wait where a usage limit does not say when it is lifted."""
+UNKNOWN_RESET_S = 3600.0
+"""How long to wait if a usage limit does not say when it ends."""
 LEAST_REST_S = 2.0
-"""For a limit that is lifted in this instant: the turn that it ended may be told of only afterwards, and clocks differ."""
+"""Shortest wait for a usage limit: the line about the turn that it ended may arrive later, and clocks differ."""
 LIMIT_RESUMES = 3
-"""How many times in a row a session goes on by itself after a usage limit."""
+"""How many times in a row a session continues by itself after a usage limit."""
 FIRST_RETRY_S, LAST_RETRY_S = 30.0, 900.0
-"""How long a session rests after trouble upstream: doubled each time, up to the last. The agent's program has tried for minutes before."""
+"""Back-off after trouble upstream: doubled each time, up to the last. The agent's program has already retried for minutes."""
 JITTER = 0.2
-"""Sessions that were stopped together do not start together."""
+"""Share of the wait that is random, so that sessions that stopped together do not start together."""
 
 
 def rest_after(tries: int) -> float:
-    """Seconds until the next try after so many that trouble upstream has ended."""
+    """Return the seconds until the next try after ``tries`` failures upstream."""
     return min(LAST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(tries - 1, 20))
 
 
@@ -80,7 +83,7 @@ class Projection:
         self.session = session
         self.agent = agent
         self.turn_ended = False
-        self.told: list[str] = []
+        self.notified: list[str] = []
         self._policy = policy
         self._stored = agent
         self._principal = f"session:{session.id}"
@@ -89,14 +92,14 @@ class Projection:
 
     def apply(self, frame: Frame) -> None:
         for fact in frame.facts:
-            if isinstance(fact, TurnShown):  # before the line's own event: the turn began first
+            if isinstance(fact, TurnShown):  # before the line's own event, as the turn began first
                 self._shown(fact.prompt_id, frame)
         self._lines.append(frame)
         for fact in frame.facts:
             self._act(fact, frame)
 
     def flush(self) -> None:
-        """Store what was gathered: events of lines in their order, and the agent's row."""
+        """Store the batch: events of lines in their order, and the agent's row."""
         self._log_lines()
         if self._calm:
             self.unit.sessions.set_last_words([last_words(self.session, self._calm)])
@@ -172,7 +175,7 @@ class Projection:
                     self.session = self.unit.sessions.update(
                         self.session.id, conversation_begun=True, conversation_lost=False
                     )
-                # Also where the prompt came while the turn before ran, so that the session was at work all the time.
+                # Also for a prompt that arrived during the previous turn, where the session never left WORKING.
                 self.agent = replace(self.agent, result="", over_budget="", api_error="", in_turn=True)
                 self._work()
             case Activity(state=activity):
@@ -188,7 +191,7 @@ class Projection:
             case Answered():
                 self._answered(fact, frame)
             case LimitTold(status="rejected", reset_time=reset_time):
-                until = max(reset_time or self.unit.now + UNTOLD_RESET_S, self.unit.now + LEAST_REST_S)
+                until = max(reset_time or self.unit.now + UNKNOWN_RESET_S, self.unit.now + LEAST_REST_S)
                 self.agent = replace(self.agent, limit_until=until)
             case LimitTold():
                 self.agent = replace(self.agent, limit_until=0.0)
@@ -202,8 +205,8 @@ class Projection:
         self.agent = replace(self.agent, background=fact.deferring, background_commands=running)
 
     def _seen(self, fact: PromptSeen) -> None:
-        """A receipt. An agent that was killed between taking a prompt down and its receipt gets it again and does nothing about it: the turn was
-        cut off, and goes on with a continuation."""
+        """Note a receipt. An agent that was killed between storing a prompt and confirming it gets the prompt again and only
+        confirms it: the turn was cut off, and continues with a continuation prompt."""
         if not self.unit.prompts.mark_received(fact.id, self.session.turns + 1):
             return
         self._event(event_pb2.PromptReceived(prompt_id=fact.id))
@@ -216,7 +219,7 @@ class Projection:
             self.agent = replace(self.agent, in_turn=True)
 
     def _shown(self, prompt_id: str, frame: Frame) -> None:
-        """A sign of the running turn, from an agent that confirms no prompt."""
+        """Note a sign of a running turn from an agent that does not confirm prompts."""
         for prompt in self.unit.prompts.open(self.session.id):
             if prompt.state == PromptState.SENT and prompt_id in {"", prompt.id}:
                 self._seen(PromptSeen(prompt.id))
@@ -225,8 +228,8 @@ class Projection:
                 self._act(Activity("running"), frame)
 
     def _find_in_history(self, last_prompt: str) -> None:
-        """A prompt that an earlier process was given without a sign that it took it: where it is the last one of the conversation, it was taken, and
-        its turn was cut off."""
+        """Decide about a prompt that an earlier process got without confirming it: if it is the last one in the conversation's
+        history, the agent took it and its turn was cut off."""
         for prompt in self.unit.prompts.open(self.session.id):
             if prompt.state == PromptState.QUEUED and prompt.text.strip() in last_prompt:
                 self.unit.prompts.mark_received(prompt.id, self.session.turns + 1)
@@ -234,13 +237,13 @@ class Projection:
                 self.session = self.unit.sessions.update(self.session.id, interrupted=True)
                 return
 
-    def _measured(self) -> float:
-        """Seconds from the last receipt of a prompt until now."""
+    def _seconds_since_receipt(self) -> float:
+        """Return the seconds since the last receipt of a prompt."""
         received = [each.receive_time for each in self.unit.prompts.list(self.session.id) if each.receive_time]
         return max(0.0, self.unit.now - received[-1]) if received else 0.0
 
     def _with_cost(self, fact: Answered, frame: Frame) -> Answered:
-        """The turn's cost from the conversation's total, which a later process counts on from or begins anew."""
+        """Return the turn with its own cost, computed from the conversation's total; a later process continues or restarts that total."""
         base = self.agent.cost_base
         if not base and (before := self.unit.agents.get(self.session.id, self.agent.generation - 1)) is not None:
             base = before.cost_base
@@ -257,15 +260,15 @@ class Projection:
         self.session = change_state(self.unit, self.session, to, reason=reason, hold=hold)
 
     def _work(self) -> None:
-        """A turn runs. A new one has no result yet; one that answers a person goes on."""
+        """Set the session to WORKING. A new turn clears the last result; a turn that waited for a person continues."""
         if self.agent.result and self.session.state not in {State.WORKING, State.WAITING}:
             self.agent = replace(self.agent, result="")
         if self.session.state in {State.QUEUED, State.STARTING, State.IDLE}:
             self._change(State.WORKING)
 
     def _settle(self, control_id: str) -> None:
-        """The agent shows that it has an answer. Where ours is not on record (the database was built anew, and this journal is read from
-        its beginning), it was given all the same: nobody is to be asked again."""
+        """Note that the agent has an answer. If the answer is not on record (the database was rebuilt, and this journal is
+        read from its beginning), it was given nevertheless: close the request, so that no person is asked again."""
         session_id, generation = self.session.id, self.agent.generation
         self.unit.control.settle(session_id, generation, control_id)
         request = self.unit.control.get(session_id, generation, control_id)
@@ -290,7 +293,7 @@ class Projection:
             self.ask(fact.id, fact.question)
 
     def ask(self, control_id: str, question: Question) -> None:
-        """Put a control request before a person: an earlier process may have asked the same."""
+        """Open a request for a control request, or bind the open one if an earlier process asked the same."""
         self._log_lines()
         question = with_plan(self.unit, self.session.id, question)
         request = same_question(self.unit, self.session.id, question)
@@ -308,7 +311,7 @@ class Projection:
                 )
             )
             log_request(self.unit, self.session, request, principal=self._principal)
-            self._tell_parent(f"I wait for the person: this session {describe(request, self.session)}")
+            self._message_parent(f"Waiting for the person: this session {describe(request, self.session)}")
         if request.state == RequestState.OPEN and self.session.state in {
             State.QUEUED,
             State.STARTING,
@@ -348,7 +351,7 @@ class Projection:
             cost_usd=cost,
             tokens=tokens,
             turns=self.session.turns + 1,
-            turn_seconds=self.session.turn_seconds + (fact.seconds or self._measured()),
+            turn_seconds=self.session.turn_seconds + (fact.seconds or self._seconds_since_receipt()),
             resumes=self.session.resumes if fact.is_error else 0,
             interrupted=False,
             limit_resumes=self.session.limit_resumes if fact.is_error else 0,
@@ -367,13 +370,13 @@ class Projection:
             result = "ok"
         self.agent = replace(self.agent, result=result, cost_base=fact.total_cost, in_turn=False)
         self.agent = replace(self.agent, interrupting=False, turn_offset=frame.end)
-        if self.session.state == State.PAUSED:  # stopped while it asked: it has taken the end of its input for a no
+        if self.session.state == State.PAUSED:  # stopped while it asked: it took the end of its input for a refusal
             self._close(self.unit.requests.mark_all_gone(self.session.id))
         if self.agent.activity != "running":
             self._end_turn()
 
     def _end_turn(self) -> None:
-        """The turn is over when the agent says that it is idle, has given its result, and runs nothing in the background."""
+        """End the turn once the agent says that it is idle, has given its result, and runs nothing in the background."""
         agent = self.agent
         if self.session.state not in BUSY_STATES or agent.background or not agent.result:
             return
@@ -389,7 +392,7 @@ class Projection:
         elif failed:
             self._change(State.FAILED, agent.result.removeprefix("error: "))
         elif spent is not None or (agent.over_budget and aborted):
-            # What stopped it may have been a running turn of its family's, which the ledger does not have yet.
+            # A running turn of another session in its family may have exceeded the budget; the ledger does not have it yet.
             self._hold(Hold.BUDGET, agent.over_budget if spent is None else spent.reason, interrupted=aborted)
         elif self.session.hold == Hold.PERSON:
             self._hold(Hold.PERSON, held_by_person(self.session), interrupted=aborted)
@@ -399,32 +402,32 @@ class Projection:
         else:
             self._change(State.IDLE)
             if any(prompt.state == PromptState.QUEUED for prompt in self.unit.prompts.open(self.session.id)):
-                self._change(State.QUEUED)  # kept back until what was cut off before was done
+                self._change(State.QUEUED)  # held back until the cut-off turn was finished
             else:
                 self._ask_for_review()
         self.agent = replace(self.agent, over_budget="", api_error="")
         self.turn_ended = True
-        self._tell_parent(f"My turn has ended ({self.session.state}). {self._summary()}")
+        self._message_parent(f"My turn has ended ({self.session.state}). {self._summary()}")
 
     def _withdraw_unread(self) -> None:
-        """Cancel what was sent into the turn that a person interrupted: it must not start a turn of its own."""
+        """Cancel prompts that were sent into the turn that a person interrupted: they must not start another turn."""
         unread = [each for each in self.unit.prompts.open(self.session.id) if each.state == PromptState.QUEUED]
         for prompt in unread:
             self.unit.prompts.cancel(prompt.id)
-            words = f"withdrawn by the interrupt, unread: {first_line(prompt.text)}"
+            words = f"withdrawn unread by the interrupt: {first_line(prompt.text)}"
             self._event(event_pb2.Warning(message=words))
 
     def _hold_for_trouble(self, words: str) -> None:
-        """The model's side did not answer: go on by itself later, however often that takes."""
+        """Hold the session after trouble upstream; it retries by itself until the model's side answers."""
         tries = self.session.upstream_tries + 1
         until = self.unit.now + rest_after(tries) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
         self.session = self.unit.sessions.update(self.session.id, upstream_tries=tries)
         if self.agent.api_error == Trouble.LOGIN:
-            reason = f"{self.session.agent} is not logged in ({words}); goes on by itself after the login"
+            reason = f"{self.session.agent} is not logged in ({words}); continues by itself after the login"
             self._hold(Hold.LOGIN, reason, interrupted=True, resume_at=until)
         else:
             when = time.strftime("%H:%M:%S", time.localtime(until))
-            reason = f"{words}; try {tries + 1} at {when}, by itself"
+            reason = f"{words}; retries by itself at {when} (try {tries + 1})"
             self._hold(Hold.UPSTREAM, reason, interrupted=True, resume_at=until)
 
     def _hold(self, hold: Hold, reason: str, *, interrupted: bool, resume_at: float | None = None) -> None:
@@ -440,17 +443,17 @@ class Projection:
         )
 
     def _hold_for_limit(self, until: float) -> None:
-        """A usage limit ended the turn: go on once it is lifted, a few times, then ask a person."""
+        """Hold the session after a usage limit until the limit ends; after `LIMIT_RESUMES` times leave it to a person."""
         times = self.session.limit_resumes + 1
         if times > LIMIT_RESUMES:
             self._change(State.FAILED, f"the usage limit was hit {times} times in a row")
             return
         when = time.strftime("%H:%M", time.localtime(until))
         self.session = self.unit.sessions.update(self.session.id, limit_resumes=times)
-        self._hold(Hold.LIMIT, f"usage limit; goes on by itself at {when}", interrupted=True, resume_at=until)
+        self._hold(Hold.LIMIT, f"usage limit; continues by itself at {when}", interrupted=True, resume_at=until)
 
     def _warn_of_budget(self) -> None:
-        """Say once that most of a budget is spent."""
+        """Warn once when most of a budget is spent."""
         spendings = budgets.spendings(self.unit, self.session, self._policy.config.budget)
         near = next((each for each in spendings if each.near), None)
         if near is not None and not self.session.budget_warned:
@@ -458,7 +461,7 @@ class Projection:
             self._event(event_pb2.Warning(message=str(near)))
 
     def _ask_for_review(self) -> None:
-        """Put a finished turn of one of the person's own sessions into the inbox; its parent looks after a child."""
+        """Open a review request for a finished turn, except for a child session, which its parent reviews."""
         if self.session.parent_id:
             return
         open_reviews = [each for each in self.unit.requests.open(self.session.id) if each.kind == RequestKind.REVIEW]
@@ -471,11 +474,11 @@ class Projection:
         )
 
     def _summary(self) -> str:
-        """What came of the work, in one line: the report, else the turn's last words."""
+        """Return the result in one line: the report, else the last words of the turn."""
         return first_line(self.session.result) or self.session.turn_summary
 
-    def _tell_parent(self, words: str) -> None:
-        """Tell the session that spawned this one, where it asked for that."""
+    def _message_parent(self, words: str) -> None:
+        """Message the session that spawned this one, if it asked for that."""
         if not self.session.notify_parent or not self.session.parent_id:
             return
         parent = self.unit.sessions.find(self.session.parent_id)
@@ -483,13 +486,13 @@ class Projection:
             return
         self._log_lines()
         post(self.unit, self._policy.kinds[parent.agent], parent, words, self._principal)
-        self.told.append(parent.id)
+        self.notified.append(parent.id)
 
 
 def open_request(
     unit: Unit, policy: Policy, session_id: str, generation: int, control_id: str, question: Question
 ) -> None:
-    """Put an agent's control request before a person, unless it is there already or the agent no longer waits."""
+    """Open a request for an agent's control request, unless one exists or the agent no longer waits."""
     agent, known = unit.agents.get(session_id, generation), unit.control.get(session_id, generation, control_id)
     if agent is None or known is None or known.answer or known.cancelled:
         return

@@ -1,4 +1,4 @@
-"""What agents ask of people."""
+"""Requests that agents put to people: their edits, offers, plans, and a line that describes each."""
 
 import asyncio
 import json
@@ -18,13 +18,13 @@ from rametd.services.words import first_line
 from rametd.store import Unit
 
 RECENT = 8
-"""Messages of an agent among which is the call that it asks about."""
+"""How many of an agent's last messages to search for the call that it asks about."""
 
 
 def same_question(unit: Unit, session_id: str, question: Question) -> Request | None:
-    """The question as an earlier process asked it: it was killed while it waited, and asks again after its resume.
+    """Return the request in which an earlier process, killed while it waited, asked the same; None without one.
 
-    An answer that came in between still counts.
+    An answer given in between still counts.
     """
     asked = _essence(question.input)
     for request in unit.requests.detached(session_id):
@@ -34,12 +34,12 @@ def same_question(unit: Unit, session_id: str, question: Question) -> Request | 
 
 
 def _essence(tool_input: str) -> dict[str, object]:
-    """The input of a call without the words that a model chooses anew each time and that change nothing."""
+    """Return a call's input without the description, which a model words differently each time."""
     return {name: value for name, value in json.loads(tool_input).items() if name != "description"}
 
 
 def with_plan(unit: Unit, session_id: str, question: Question) -> Question:
-    """The question with the plan of its call: Claude Code asks with what is in its plan file, and leaves out a plan that is in none."""
+    """Add to a question the plan from its call: Claude Code sends the plan only if it is in its plan file."""
     asked = json.loads(question.input)
     if question.kind != RequestKind.PLAN or asked.get("plan"):
         return question
@@ -57,7 +57,7 @@ def with_plan(unit: Unit, session_id: str, question: Question) -> Question:
 
 
 def asks_to_edit(frame: Frame) -> bool:
-    """Whether the line asks a person about a change to a file."""
+    """Return whether the line asks a person about a change to a file."""
     return frame.control is not None and any(
         isinstance(fact, ControlAsked) and fact.question is not None and fact.question.tool in edits.EDITORS
         for fact in frame.facts
@@ -65,7 +65,7 @@ def asks_to_edit(frame: Frame) -> bool:
 
 
 async def with_edits(frame: Frame, worktree: Path) -> Frame:
-    """Add to the questions of a line what their calls would change: the agent waits, so the file is as it will find it."""
+    """Add to the questions of a line the changes of their calls. The agent waits, so it will find the files as they are now."""
     facts = [
         replace(fact, question=await with_edit(fact.question, worktree))
         if isinstance(fact, ControlAsked) and fact.question is not None
@@ -76,7 +76,7 @@ async def with_edits(frame: Frame, worktree: Path) -> Frame:
 
 
 async def with_edit(question: Question, worktree: Path) -> Question:
-    """Add to a question what its call would change."""
+    """Add to a question the change that its call would make."""
     if question.tool not in edits.EDITORS:
         return question
     edit = await asyncio.to_thread(edits.planned, question.tool, json.loads(question.input), worktree)
@@ -84,7 +84,7 @@ async def with_edit(question: Question, worktree: Path) -> Question:
 
 
 def offers_of(question: Question, worktree: Path) -> tuple[str, ...]:
-    """What an approval of a permission can remember: what the agent's program suggests, and what we do."""
+    """Return the rules that an approval can remember: those that the agent's program suggests, and ours."""
     if question.kind != RequestKind.PERMISSION:
         return ()
     asked = [
@@ -101,7 +101,7 @@ def offers_of(question: Question, worktree: Path) -> tuple[str, ...]:
 
 
 def new_request(agent: Agent, control_id: str, question: Question, now: float, offers: tuple[str, ...] = ()) -> Request:
-    """An open request of the agent's session; ``control_id`` is empty where no line of the agent asks it."""
+    """Return an open request of the agent's session; ``control_id`` is empty if no line of the agent asks it."""
     return Request(
         id=new_id(),
         session_id=agent.session_id,
@@ -124,7 +124,7 @@ def new_request(agent: Agent, control_id: str, question: Question, now: float, o
 
 
 def describe(request: Request, session: Session) -> str:
-    """One line on what is asked of a person, with paths relative to the session's worktree."""
+    """Describe a request in one line, with paths relative to the session's worktree."""
     match request.kind:
         case RequestKind.QUESTION:
             questions = json.loads(request.input).get("questions") or [{}]

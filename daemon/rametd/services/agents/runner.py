@@ -1,8 +1,7 @@
-"""One running agent, from the daemon's side: reads its lines, writes what is owed to it, speaks its control protocol, notices its end.
+"""One running agent, from the daemon's side: reads its lines, writes to it, speaks its control protocol, notices its end.
 
-One class: its beginning, its lines and its end are steps of one life, over the same connection and the same tasks.
-A runner holds nothing that a crash could lose: what it reads is committed with its offset, what it writes was committed before. Another daemon
-begins where this one was killed.
+One class, since all of these share a connection and its tasks. A runner holds nothing that a crash could lose: it commits
+each line with its offset, and commits before it writes. The next daemon continues where this one was killed.
 """
 
 import asyncio
@@ -60,26 +59,26 @@ URGENT = (
     ConversationOpened,
     StartRefused,
 )
-"""Facts that somebody waits for; a batch with one of them is committed at once."""
+"""Facts that a person or the agent waits for; a batch with one of them is committed at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """What a batch has led to."""
+    """Result of a batch."""
 
     session: Session
     agent: Agent
     turn_ended: bool
-    told: tuple[str, ...]  # ids of sessions that were told something by it
+    notified: tuple[str, ...]  # ids of sessions that it sent a message
 
 
 def is_urgent(frames: Sequence[Frame]) -> bool:
-    """Whether a batch must not wait for company."""
+    """Return whether a batch must be committed at once."""
     return any(isinstance(fact, URGENT) for frame in frames for fact in frame.facts)
 
 
 def project(unit: Unit, session_id: str, generation: int, frames: Sequence[Frame], policy: Policy) -> Projected:
-    """Apply a batch of consecutive frames; raises `StaleBatchError` when it does not begin at the stored offset."""
+    """Apply a batch of consecutive frames. Raise `StaleBatchError` if it does not begin at the stored offset."""
     unit.agents.advance(session_id, generation, frames[-1].end, expect_offset=frames[0].start)
     agent = unit.agents.get(session_id, generation)
     if agent is None:
@@ -88,24 +87,24 @@ def project(unit: Unit, session_id: str, generation: int, frames: Sequence[Frame
     for frame in frames:
         projection.apply(frame)
     projection.flush()
-    return Projected(projection.session, projection.agent, projection.turn_ended, tuple(projection.told))
+    return Projected(projection.session, projection.agent, projection.turn_ended, tuple(projection.notified))
 
 
 log = structlog.get_logger()
 
 BACKLOG = 256
-"""Lines read ahead of the store, and so in one unit of work at most; beyond them the keeper's journal is the buffer."""
+"""Most lines read ahead of the store, and so most in one unit of work; beyond that the keeper's journal buffers."""
 BACKLOG_BYTES = 4 << 20
-"""The same for their bytes, as a line may have megabytes."""
+"""The same limit in bytes, since a line may have megabytes."""
 LATE_EXIT_GRACE_S = 10.0
-"""An agent that outlived its keeper has lost its input and is finishing its turn; it gets this long to do so."""
+"""How long an agent that outlived its keeper, and so has lost its input, gets to finish its turn."""
 FAULT_PAUSE_S = 2.0
-"""How long an agent rests from a daemon that has failed over it, so that a fault that comes again does not come in a loop."""
+"""Back-off before reattaching after an internal error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What there is of a runner once it is attached."""
+    """The parts of an attached runner."""
 
     attachment: Attachment
     sender: Sender
@@ -113,17 +112,17 @@ class Live:
 
 
 class Owner(Protocol):
-    """Whoever goes on where a runner ends: the supervisor."""
+    """What a runner needs of the supervisor."""
 
     def reattach(self, session_id: str) -> None:
-        """Attach again to a living agent."""
+        """Reattach to a living agent."""
 
     async def after_end(self, session_id: str) -> None:
-        """Go on with a session whose agent's end is recorded."""
+        """Continue with a session whose agent's end is recorded."""
 
 
 class Runner:
-    """From `start` until the agent's end or `detach`."""
+    """Lives from `start` until the agent's end or `detach`."""
 
     def __init__(
         self, core: Core, hooks: SessionHooks, intake: Intake, owner: Owner, session: Session, agent: Agent
@@ -145,8 +144,8 @@ class Runner:
         self._tasks: list[asyncio.Task[None]] = []
         self._faulty: asyncio.Task[None] | None = None
         self.frames: list[Frame] = []  # read, not yet stored
-        self._storing = False  # some of them, here or in the intake
-        self._suspect = False  # the intake has refused them
+        self._storing = False  # some of them are being stored, here or in the intake
+        self._suspect = False  # the intake refused them
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._at_end = False
@@ -157,7 +156,7 @@ class Runner:
     # ── beginning and end ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Attach; everything else goes on in tasks. Raises what `Executor.attach` raises."""
+        """Attach, and start the tasks that do the rest. Raise what `Executor.attach` raises."""
         core, session_id, generation = self._core, self.session_id, self.generation
         attachment = await core.executor.attach(self._handle, epoch=core.fence, offset=self._begin)
         conversation = Conversation(
@@ -198,15 +197,15 @@ class Runner:
             self._faulty = asyncio.create_task(self._start_over(), name=f"start-over-{self.session_id}")
 
     async def _start_over(self) -> None:
-        """Something of this runner failed that should not have: let go, and let another one take the agent up from what is stored."""
+        """Detach after an internal error, and let a new runner reattach from the stored state."""
         await asyncio.sleep(FAULT_PAUSE_S)
         await self.detach()
         self._owner.reattach(self.session_id)
 
     async def detach(self) -> None:
-        """Let go of the agent, which lives on."""
+        """Close the connection; the agent keeps running."""
         self._clocks.stop()
-        self.frames.clear()  # read again by whoever takes the agent up next: the intake must not store them behind its back
+        self.frames.clear()  # The next runner reads them again; the intake must not store them meanwhile.
         self._core.live.remove(self)
         current = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not current]
@@ -218,10 +217,10 @@ class Runner:
             await asyncio.wait(tasks)
         if self._attached is not None:
             await self._attached.attachment.close()
-        self.ended.set()  # whoever waits for the end has nothing to wait for here any more
+        self.ended.set()  # releases callers that wait for the end
 
     async def end(self, intent: str, grace: float) -> None:
-        """End the agent with all its processes, and return when that is on record. ``intent`` is stored before the first signal."""
+        """End the agent with all its processes; return when the end is stored. Stores ``intent`` before the first signal."""
         await self._live.conversation.note(stop_intent=intent)
         self._core.failpoint.hit("end.intended")
         await self._core.executor.end(self._handle, grace, epoch=self._core.fence)
@@ -230,7 +229,7 @@ class Runner:
     # ── lines in ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _pump(self) -> None:
-        # What agents said while there was no daemon must not keep a new one from serving; it waits in the keepers' journals.
+        # Output from the time without a daemon waits in the keepers' journals, so that it does not delay serving.
         await self._core.recovered.wait()
         frames = self.frames
         try:
@@ -238,7 +237,7 @@ class Runner:
                 for line in lines:
                     frame = self._read(line.start, line.end, line.data)
                     if line.end <= self._agent.journal_offset:
-                        continue  # stored already; the reader needs it for what follows
+                        continue  # stored already; the reader needs it as context
                     if frame.event.HasField("background_task"):
                         self._find_output(frame.event.background_task)
                     if asks_to_edit(frame):
@@ -250,7 +249,7 @@ class Runner:
                         await self._room.wait()
                 self._store_frames()
         except RametError as error:
-            # Fenced by a newer daemon, or the keeper broke: either way nothing more comes over this connection.
+            # A newer daemon fenced us off, or the keeper broke: this connection delivers nothing more.
             self._log.warning("keeper connection ended", error=error.message)
         finally:
             self._at_end = True
@@ -262,7 +261,7 @@ class Runner:
             task.output_file = self._kind.task_output(self._session, task.task_id, environment)
 
     def _store_frames(self) -> None:
-        """Have the frames stored: with those of other agents where all are calm, else in a work of their own."""
+        """Store the frames: together with other agents' frames if all are calm, else in a unit of work of their own."""
         if self._storing or not self.frames:
             return
         if self._suspect or not all(frame.is_calm for frame in self.frames):
@@ -286,7 +285,7 @@ class Runner:
         self._news.set()
 
     def _drop(self, frames: Sequence[Frame]) -> None:
-        """Forget the first frames, which are committed."""
+        """Drop the first frames, which are committed."""
         del self.frames[: len(frames)]
         self._room.set()
         offset = self._agent.turn_offset if self._kind.rereads else frames[-1].end
@@ -299,7 +298,7 @@ class Runner:
             await self._news.wait()
             self._news.clear()
             if self._storing:
-                continue  # `stored` sees to what follows
+                continue  # `stored` continues
             if not self.frames:
                 if self._at_end:
                     break
@@ -308,7 +307,7 @@ class Runner:
             try:
                 await self._apply()
             except StaleBatchError:
-                # Another daemon took over between our read and our commit: what we read is its to store.
+                # Another daemon took over between our read and our commit; it stores what we read.
                 self._log.warning("superseded by another daemon")
                 return
             except SessionNotFoundError:
@@ -316,7 +315,7 @@ class Runner:
             self._storing = self._suspect = False
             self._store_frames()
             if not self.frames:
-                self._news.set()  # the end may have come meanwhile
+                self._news.set()  # the agent may have ended meanwhile
         await self._finish()
 
     async def _apply(self) -> None:
@@ -325,9 +324,9 @@ class Runner:
         frames: list[Frame] = []
 
         def work(unit: Unit) -> Projected:
-            # Taken when the work is done, not when it is handed in: what came while it waited its turn goes along instead of waiting
-            # for another one. Runs in the store's thread, while the loop's may append; only what is committed is removed. An urgent
-            # line, which wants a commit of its own kind, ends what a work that is not urgent takes.
+            # Takes the frames when it runs, not when it is submitted, so that lines that arrived while it waited are included.
+            # It runs in the store's thread while the loop's thread may append; `_drop` removes only committed frames. If this
+            # work is not urgent, it stops before the first urgent line, which needs an urgent commit.
             frames[:] = self.frames[:] if urgent else takewhile(lambda frame: not is_urgent([frame]), self.frames[:])
             return project(unit, session_id, generation, frames, self._core.policy)
 
@@ -336,20 +335,20 @@ class Runner:
         self._session, self._agent = projected.session, projected.agent
         for frame in frames:
             self._feed(frame)
-        self._clocks.mind(self._session, self._agent)
-        for told in projected.told:
-            self._core.live.wake(told)
+        self._clocks.update(self._session, self._agent)
+        for notified in projected.notified:
+            self._core.live.wake(notified)
         if projected.turn_ended:
             self._core.live.running_costs.pop(session_id, None)
             self._spawn(self._hooks.turn_ended(self._session), "after-turn")
             self._core.live.schedule()
         elif self._agent.background_commands != commands:
-            self._core.live.schedule()  # a session may wait for the end of one
+            self._core.live.schedule()  # a session may wait for the end of a background command
         self._drop(frames)
 
     @property
     def session(self) -> Session:
-        """Its session, as of the last line that was stored."""
+        """The session as of the last stored line."""
         return self._session
 
     def _follow(self, session: Session) -> None:
@@ -362,21 +361,22 @@ class Runner:
     # ── lines out ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def wake_sender(self) -> None:
-        """Something was committed to be written to the agent."""
+        """Have newly committed lines written to the agent."""
         self._live.sender.wake()
 
     async def _open(self) -> None:
-        """Speak the control protocol too. What it takes is loaded only once the daemon serves: lines are read and stored without it."""
+        """Open the control channel, once the daemon serves: reading and storing lines does not need it."""
         await self._core.recovered.wait()
         try:
             await self._live.conversation.open()
         except (AgentRefusedError, TimeoutError) as error:
-            # It says nothing, or has other rights than the session by now: another process may fare better, and a person is told when none does.
-            self._log.error("agent did not come up", error=str(error))
+            # It is silent, or its permissions differ from the session's by now. Another process may work; after `max_resumes` the
+            # session fails and a person sees why.
+            self._log.error("agent did not become ready", error=str(error))
             await self._core.executor.end(self._handle, 1.0, epoch=self._core.fence)
             return
         except RametError as error:
-            # Its end, which the journal tells, says the rest.
+            # The journal has its end, which `_finish` records.
             self._log.warning("agent takes no more", error=error.message)
             return
         session_id = self.session_id
@@ -384,23 +384,23 @@ class Runner:
             self._core.store, lambda unit: deliver(unit, self._kind, unit.sessions.get(session_id))
         )
         self.wake_sender()
-        self._clocks.mind(self._session, self._agent)
+        self._clocks.update(self._session, self._agent)
         self._core.live.schedule()
 
     async def follow_settings(self) -> None:
-        """Bring the agent's mode and model to what the session wants."""
+        """Set the session's mode and model in the agent."""
         await self._live.conversation.follow_settings()
 
     async def interrupt(self) -> None:
-        """Ask the agent to end its turn; its result tells when it has."""
+        """Ask the agent to end its turn; the turn's result confirms it."""
         await self._live.conversation.interrupt()
 
     def answered(self, request: Request) -> None:
-        """A person has answered; called once that is committed."""
+        """Pass on a person's committed answer."""
         self._live.conversation.answered(request)
 
     async def agent_pid(self) -> int:
-        """The process id of the agent, 0 once it has ended."""
+        """Return the agent's process id, 0 once it has ended."""
         try:
             return int((await self._live.attachment.status())["agent_pid"])
         except RametError:
@@ -411,7 +411,7 @@ class Runner:
     async def _finish(self) -> None:
         recovered = await self._core.executor.recover(self._handle)
         if recovered.liveness == Liveness.ALIVE:
-            # The connection broke, or a newer daemon has the keeper: the agent lives on without us.
+            # The connection broke, or a newer daemon has the keeper: the agent keeps running.
             await self.detach()
             self._owner.reattach(self.session_id)
             return

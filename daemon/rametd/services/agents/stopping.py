@@ -1,4 +1,4 @@
-"""Ending the agent of a session, with all that it ever started."""
+"""End a session's agent with every process that it ever started."""
 
 import asyncio
 
@@ -19,8 +19,8 @@ END_GRACE_S = 1.0
 
 
 async def end_agent(core: Core, supervisor: Supervisor, session: Session, why: str) -> None:
-    """End its process. Without a runner there may be one too: recovery completes what holds a session before it takes up its agent, and a
-    process may run whose handle a killed daemon had not stored yet."""
+    """End its process, also without a runner: recovery finishes a session's operation before it reattaches to the agent, and
+    a killed daemon may have started a process without storing its handle."""
     await supervisor.settled(session.id)
     runner = core.live.get(session.id)
     if runner is not None:
@@ -28,7 +28,7 @@ async def end_agent(core: Core, supervisor: Supervisor, session: Session, why: s
         return
 
     def note(unit: Unit) -> None:
-        # It is taken up after that, for what it has said: its end is then no loss, and until then nobody gives it a prompt.
+        # Recovery reattaches later to read its output. The intent marks its end as requested, and holds prompts back until then.
         agent = unit.agents.latest(session.id)
         if agent is not None and agent.state in {AgentState.STARTING, AgentState.LIVE}:
             unit.agents.update(session.id, agent.generation, stop_intent=why)
@@ -39,7 +39,7 @@ async def end_agent(core: Core, supervisor: Supervisor, session: Session, why: s
 
 
 async def handles_of(core: Core, session_id: str) -> list[Handle]:
-    """All processes that the session ever had and that left something, on record or not."""
+    """Return the handles of all processes of the session that left a directory, recorded or not."""
     found = await asyncio.to_thread(core.executor.discover)
     return [handle for handle in found if Place.from_handle(handle).session == session_id]
 

@@ -1,4 +1,4 @@
-"""Agents' processes: starting them, taking them up again after a restart of the daemon, and what becomes of their sessions when they are lost."""
+"""Start agents' processes, reattach to them after a restart of the daemon, and resume sessions whose agent was lost."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -19,7 +19,7 @@ from rametd.services.agents.launching import environment_of, launch_of, spec_of
 from rametd.services.agents.runner import LATE_EXIT_GRACE_S, Runner
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.agents.warm import Warmer
-from rametd.services.agents.warm_process import Taken
+from rametd.services.agents.warm_process import Handover
 from rametd.services.core import Core
 from rametd.services.delivery import begin_anew
 from rametd.services.hooks import SessionHooks
@@ -33,14 +33,14 @@ from rametd.store import Unit
 log = structlog.get_logger()
 
 STOP_GRACE_S = 1.0
-"""For an agent whose end was asked for before anybody was attached to it."""
+"""Grace for an agent whose end was requested before the daemon attached to it."""
 PATIENCE_S = 5.0
-"""How long recovery waits for agents to be taken up; a hundred take one second."""
+"""How long recovery waits for reattaching before it serves; a hundred agents take one second."""
 LOOK_S = 0.05
 RESUME_DELAYS_S = (0.0, 2.0, 10.0)
-"""How long a lost session rests before its first, second, and every further resume."""
+"""Back-off before the first, second, and every further resume of a lost session."""
 LAUNCHES = 4
-"""Programs that start at the same time; each wants a core for a second."""
+"""Most programs that start at the same time; each uses a core for a second."""
 
 
 class Supervisor:
@@ -54,9 +54,9 @@ class Supervisor:
         self._transcripts = transcripts
         self._launching = asyncio.Semaphore(LAUNCHES)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._preparing: set[str] = set()  # sessions before the launch of their agent
+        self._preparing: set[str] = set()  # sessions whose agent is not launched yet
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._untrusted: dict[str, tuple[str, ...]] = {}  # by session: files that it was warned of
+        self._untrusted: dict[str, tuple[str, ...]] = {}  # by session: files that the daemon has warned about
         self._stopping = False
 
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -84,13 +84,13 @@ class Supervisor:
             log.error("supervision failed", session=session_id, exc_info=error)
 
     async def settled(self, session_id: str) -> None:
-        """Wait until nothing is being started or taken up for a session; not for its setup, which may take half an hour."""
+        """Wait until the session's agent has started or reattached; cut short the wait for its setup, which may take half an hour."""
         self._hooks.hurry(session_id)
         while (task := self._tasks.get(session_id)) is not None and task is not asyncio.current_task():
             await asyncio.wait([task])
 
     async def _prepare(self, session: Session) -> None:
-        """Do what comes before a launch; it may take as long as a setup does."""
+        """Run the hooks before a launch; a setup among them may take half an hour."""
         self._preparing.add(session.id)
         try:
             await self._hooks.launching(session)
@@ -125,12 +125,12 @@ class Supervisor:
         self._core.failpoint.hit("launch.stored")
         await self._attach(session, agent)
 
-    async def _start_process(self, session: Session) -> tuple[Session, Handle | Taken, str]:
-        """Make the process, or take over the one that waits for the session in what was a spare. Returns the session as it was started, and the
-        directory of its conversations."""
+    async def _start_process(self, session: Session) -> tuple[Session, Handle | Handover, str]:
+        """Start the process, or take over the warm agent of the session's former spare. Return the session as started, its
+        process, and the directory of its conversations."""
         core = self._core
         await core.kind(session.agent).prepare()
-        repo, told, cut = await core.store.read(
+        repo, text, cut = await core.store.read(
             lambda reader: (
                 reader.repos.get(session.repo_id),
                 briefing(reader, reader.sessions.get(session.id)),
@@ -147,14 +147,14 @@ class Supervisor:
             session = await write_for_sure(core.store, lambda unit: begin_anew(unit, unit.sessions.get(session_id)))
         if session.conversation_lost:
             cut = None
-        taken = await self._warmer.take(session, repo, around=around, briefing=told, cut=cut)
+        taken = await self._warmer.take(session, repo, around=around, briefing=text, cut=cut)
         if taken is not None:
             return session, taken, str(home)
-        launch = await launch_of(core, session, repo, around=around, briefing=told, cut=cut)
+        launch = await launch_of(core, session, repo, around=around, briefing=text, cut=cut)
         return session, await core.executor.start(spec_of(core, session, launch, session.generation)), str(home)
 
     async def _warn_of_untrusted_files(self, session: Session, repo: Repo) -> None:
-        """Warn that Claude loads nothing of the repository, once for the same files."""
+        """Warn, once for the same files, that Claude loads nothing of the repository."""
         files = await untrusted_files(self._core, repo, session.worktree) if repo.trusted else ()
         if files == self._untrusted.get(session.id, ()):
             return
@@ -170,7 +170,7 @@ class Supervisor:
             change_state(unit, session, State.FAILED, reason=reason)
 
     async def _attach(self, session: Session, agent: Agent) -> None:
-        # Done already beside the launch, unless that was a daemon's that was killed in the middle of it.
+        # Repeats what ran beside the launch, in case that launch was a killed daemon's.
         await self._hooks.prompting(session)
         runner = Runner(self._core, self._hooks, self._intake, self, session, agent)
         try:
@@ -179,23 +179,23 @@ class Supervisor:
             await runner.detach()
             log.warning("superseded by another daemon", session=session.id, error=error.message)
             return
-        except (RametError, LookupError) as error:  # LookupError: what follows on the stored offset is gone
+        except (RametError, LookupError) as error:  # LookupError: the journal no longer has the stored offset
             await runner.detach()
             log.warning("cannot attach", session=session.id, error=str(error))
             await self._take_up(session, agent, attach=False)
             return
         if agent.stop_intent:
-            # Asked for while the process was being made, or of a daemon that was killed before it could do it.
+            # Requested while the process started, or from a daemon that was killed before it sent the signal.
             await self._core.executor.end(Handle(agent.handle), STOP_GRACE_S, epoch=self._core.fence)
 
     # ── taking up ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take_up(self, session_id: str) -> None:
-        """Go on with a session's agent where `recover` left it out."""
+        """Reattach to the agent of a session that `recover` left out."""
         self._again(session_id, {AgentState.STARTING, AgentState.LIVE})
 
     async def recover(self, but: AbstractSet[str] = frozenset()) -> None:
-        """Bring every session that a former daemon left, ``but`` some, to where it goes on: attach, resume, or say why not."""
+        """Continue every session of the previous daemon, except ``but``: reattach, resume, or record why neither is possible."""
         core = self._core
         alive = await core.store.read(
             lambda reader: [(agent, reader.sessions.get(agent.session_id)) for agent in reader.agents.alive()]
@@ -205,15 +205,15 @@ class Supervisor:
                 self._spawn(session.id, self._take_up(session, agent))
         try:
             async with asyncio.timeout(PATIENCE_S):
-                # One whose setup goes on is not waited for: it joins `_preparing` while we wait.
+                # Does not wait for a session in setup; it joins `_preparing` while we wait.
                 while waiting := [task for of, task in self._tasks.items() if of not in self._preparing]:
                     await asyncio.wait(waiting, timeout=LOOK_S)
         except TimeoutError:
-            # One keeper that hangs must not keep all others from being served; calls about its session wait for it (`settled`).
-            log.warning("serving before all agents are taken up", sessions=sorted(self._tasks))
+            # One keeper that hangs must not delay the others; calls about its session wait for it (`settled`).
+            log.warning("serving before all agents are attached", sessions=sorted(self._tasks))
 
         def orphans(unit: Unit) -> None:
-            # Whatever is at work without an agent lost it at a moment that nobody recorded.
+            # A busy session without an agent lost it unrecorded.
             with_agent = {agent.session_id for agent in unit.agents.alive()}
             for session in unit.sessions.list(states=BUSY_STATES):
                 if session.id not in with_agent:
@@ -226,22 +226,22 @@ class Supervisor:
             await self.requeue(session.id)
 
     async def _take_up(self, session: Session, agent: Agent, *, attach: bool = True) -> None:
-        """Judge what became of an agent, and go on from there."""
+        """Find out the state of an agent's process, and continue from there."""
         core = self._core
         if agent.state == AgentState.STARTING:
-            # The intent was stored; whether the process was made is for the executor to know: asking twice makes one.
+            # The intent is stored. The executor knows whether the process exists, and a second start does not create another.
             await self._launch(session, agent)
             return
         handle = Handle(agent.handle)
         recovered = await core.executor.recover(handle)
         healthy = recovered.liveness == Liveness.ALIVE and attach
         if not healthy and recovered.liveness != Liveness.EXITED:
-            # The keeper is gone, cannot be talked to, or its directory is: whatever is left of the agent ends before another
-            # process may go on with the conversation.
+            # The keeper or its directory is gone, or it does not answer: end what is left of the agent before another process
+            # may continue the conversation.
             await core.executor.end(handle, LATE_EXIT_GRACE_S, epoch=core.fence)
             recovered = await core.executor.recover(handle)
         if attach and recovered.liveness != Liveness.UNKNOWN:
-            await self._attach(session, agent)  # also to what has ended: its journal may hold more than was read
+            await self._attach(session, agent)  # also if it has ended: its journal may hold unread lines
         else:
             await self._record_end(session, agent, recovered.exit, recovered.stderr_tail)
 
@@ -263,7 +263,7 @@ class Supervisor:
         await self.after_end(session.id)
 
     def reattach(self, session_id: str) -> None:
-        """The connection to a living keeper broke: take it up again."""
+        """Reattach after the connection to a living keeper broke."""
         self._again(session_id, {AgentState.LIVE})
 
     def _again(self, session_id: str, states: AbstractSet[AgentState]) -> None:
@@ -279,7 +279,7 @@ class Supervisor:
     # ── after an agent's end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def after_end(self, session_id: str) -> None:
-        """Let a lost session go on after a while, and everybody else now."""
+        """Resume a lost session after its back-off, and let the scheduler look at the others now."""
         session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
         if session is not None:
             await self._transcripts.renew(session)
@@ -294,7 +294,7 @@ class Supervisor:
         self._spawn(session_id, self.requeue(session_id))
 
     async def requeue(self, session_id: str) -> None:
-        """Queue a lost session again; counts as one of its resumes."""
+        """Queue a lost session; counts as one of its resumes."""
 
         def work(unit: Unit) -> None:
             session = unit.sessions.find(session_id)
@@ -305,7 +305,7 @@ class Supervisor:
         self._core.live.schedule()
 
     async def stop(self) -> None:
-        """Let go of every agent; they live on under their keepers."""
+        """Detach from every agent; they keep running under their keepers."""
         self._stopping = True
         for timer in self._timers.values():
             timer.cancel()
@@ -316,10 +316,10 @@ class Supervisor:
         await asyncio.gather(*(runner.detach() for runner in self._core.live))
 
 
-def _store_process(unit: Unit, agent: Agent, process: Handle | Taken, home: str) -> Agent:
-    """The handle, and of a process that has been spoken with how far that has come."""
+def _store_process(unit: Unit, agent: Agent, process: Handle | Handover, home: str) -> Agent:
+    """Store the handle and, for a warm agent, its offsets and its handshake."""
     session_id, generation = agent.session_id, agent.generation
-    if not isinstance(process, Taken):
+    if not isinstance(process, Handover):
         return unit.agents.update(session_id, generation, state=AgentState.LIVE, handle=process, conversation_home=home)
     unit.agents.advance(session_id, generation, process.journal_offset, expect_offset=0)
     unit.agents.advance_stdin(session_id, generation, process.stdin_offset, expect_offset=0)

@@ -1,6 +1,7 @@
-"""Copies of agents' conversations: other programs of the person delete transcripts that they consider old, and a conversation cannot be resumed without its own.
+"""Copies of agents' transcripts: agents' programs delete old ones, and a conversation cannot be resumed without its own.
 
-A copy is renewed when a turn or a process ends, and put back before a process resumes the conversation. Copies are deleted with their session.
+The daemon renews a copy when a turn or a process ends, and restores a missing transcript before a process resumes its
+conversation. It deletes the copies with their session.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ class Transcripts:
         self._root = core.state_dir / "conversations"
 
     async def renew(self, session: Session) -> None:
-        """Bring the copy of the conversation up to date."""
+        """Update the copy of the conversation."""
         agent = await self._core.store.read(lambda reader: reader.agents.latest(session.id))
         if agent is not None and agent.conversation_home and session.conversation_begun:
             await self._copy(session, session.conversation_id, Path(agent.conversation_home))
@@ -37,10 +38,10 @@ class Transcripts:
             log.warning("conversation not copied", session=session.id, error=str(error))
 
     async def provide(self, session: Session, cut: ConversationCut | None, home: Path) -> bool:
-        """Put the conversation that the next process goes on with where the program looks for it; False where it is gone."""
+        """Restore the transcript for the next process where its program looks for it; return False if it is lost."""
         if session.conversation_begun:
             before = await self._core.store.read(lambda reader: last_home(reader, session))
-            if before is not None and before != home:  # a daemon that was killed may not have renewed the copy
+            if before is not None and before != home:  # a killed daemon may not have renewed the copy
                 await self._copy(session, session.conversation_id, before)
             source = self._root / session.id
             return await self._put_back(session, session.conversation_id, source, home)
@@ -55,14 +56,14 @@ class Transcripts:
         return await asyncio.to_thread(kind.has_conversation, conversation_id, home)
 
     def _holder(self, session: Session, conversation_id: str) -> Path:
-        """The directory with the copy of a conversation that may be another session's; blocks."""
+        """Return the directory with the copy of a conversation, which may be another session's; blocks."""
         kind = self._core.kind(session.agent)
         near = [self._root / each for each in (session.id, session.forked_from) if each]
         others = self._root.iterdir() if self._root.is_dir() else ()
         return next((each for each in (*near, *others) if kind.has_conversation(conversation_id, each)), near[0])
 
     async def warning(self, session: Session) -> str:
-        """What the person should know before the next turn of a session whose conversation is gone, else ""."""
+        """Return the warning for a session whose conversation is lost, else ""."""
         agent, cut = await self._core.store.read(
             lambda reader: (reader.agents.latest(session.id), reader.conversation_cuts.get(session.id))
         )
@@ -74,7 +75,7 @@ class Transcripts:
         return ""
 
     async def missing(self, session: Session, conversation_id: str) -> bool:
-        """Whether a conversation is neither where the session's agent would look for it nor among the copies."""
+        """Return whether a transcript is neither where the session's agent looks for it nor among the copies."""
         core, kind = self._core, self._core.kind(session.agent)
         before = await core.store.read(lambda reader: last_home(reader, session))
         home = kind.conversation_home(await environment_of(core, session, {}))
@@ -86,12 +87,12 @@ class Transcripts:
         return await asyncio.to_thread(look)
 
     async def forget(self, session_id: str) -> None:
-        """Delete the copies of a session that is gone."""
+        """Delete the copies of a removed session."""
         await asyncio.to_thread(shutil.rmtree, self._root / session_id, ignore_errors=True)
 
 
 def gone(session: Session) -> str:
-    """The warning about a session whose conversation is gone."""
+    """Return the warning about a session whose conversation is lost."""
     return (
         f"the agent's transcript of {session.name} is gone; its next turn begins a new conversation in the same worktree,"
         " with a summary of the old one"
@@ -99,6 +100,6 @@ def gone(session: Session) -> str:
 
 
 def last_home(reader: Reader, session: Session) -> Path | None:
-    """Where the last process that ran kept the conversation."""
+    """Return where the last process stored the conversation."""
     agents: list[Agent] = reader.agents.list(session.id)
     return next((Path(each.conversation_home) for each in reversed(agents) if each.conversation_home), None)

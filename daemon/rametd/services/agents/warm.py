@@ -1,11 +1,13 @@
-"""Warm agents: programs that were started in a spare, and have said that they are ready, before there is a session for them.
+"""Warm agents: agent processes that are started in a spare, and are ready, before a session needs them.
 
-Such a process is the spare's: its keeper goes by the spare's id, which becomes the session's, and by generation 0, which no session's own process has.
-What else there is to know of it lies in memory, so that a daemon that is killed leaves a process of generation 0 that no row names: the next one ends
-it. A session takes it over in the unit of work that stores the handle with its agent; from then on it is an agent like any other.
+The process belongs to the spare: its keeper has the spare's id, which becomes the session's, and generation 0, which no
+session's own process has. The daemon knows everything else about it in memory only. A killed daemon therefore leaves a
+process of generation 0 without a row, and the next daemon ends it. A session takes it over in the unit of work that stores
+the handle with its agent; from then on it is an ordinary agent.
 
-It is taken over only where it is what would have been started for the session: same program and arguments, same environment of the person, same rights.
-Mode, model and the variables that tell a session's branch and ports are given to it then; everything else cannot be changed in a running program.
+A session takes it over only if it equals what would be started for the session: same program and arguments, same
+environment of the person, same permissions. Mode, model and the variables with the session's branch and ports are set at
+that moment; nothing else can be changed in a running program.
 """
 
 import asyncio
@@ -24,7 +26,7 @@ from rametd.keeper.executor import Handle
 from rametd.keeper.place import Place
 from rametd.services import environments
 from rametd.services.agents.launching import launch_of, spec_of
-from rametd.services.agents.warm_process import GENERATION, Taken, WarmProcess
+from rametd.services.agents.warm_process import GENERATION, Handover, WarmProcess
 from rametd.services.core import Core
 from rametd.services.hooks import AgentTools
 
@@ -32,7 +34,7 @@ log = structlog.get_logger()
 
 END_GRACE_S = 1.0
 AGAIN_S = (1.0, 5.0, 30.0, 120.0)
-"""Pauses before a process that could not be ended is ended again; what withstands all of them is left to the next start."""
+"""Pauses between attempts to end a process; after the last one the next start of the daemon tries again."""
 BRIEFING = (
     "The git status that you were given was taken before this worktree got its branch: "
     "`git branch --show-current` tells its name."
@@ -41,22 +43,20 @@ BRIEFING = (
 
 @dataclass(slots=True)
 class Warmer:
-    """All warm agents, by the id of the spare, which is that of the session that claims it."""
+    """All warm agents, by the id of their spare; a session that claims the spare has the same id."""
 
     core: Core
     tools: AgentTools
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    _starting: dict[str, tuple[str, asyncio.Task[str]]] = field(default_factory=dict)  # with the conversation
+    _starting: dict[str, tuple[str, asyncio.Task[str]]] = field(default_factory=dict)  # with the conversation's id
     _agents: dict[str, WarmProcess] = field(default_factory=dict)
     _endings: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    _retries: dict[str, asyncio.Task[None]] = field(
-        default_factory=dict
-    )  # of endings that failed; nobody waits for them
-    _tellings: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _retries: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # of endings that failed
+    _configuring: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
 
     async def recover(self) -> None:
-        """Begin to end what a former daemon left; whoever needs one of their ids waits for that (`end`)."""
+        """Begin to end the warm agents of the previous daemon; a caller that needs one of their ids waits for it with `end`."""
         core = self.core
         for handle in await asyncio.to_thread(core.executor.discover):
             place = Place.from_handle(handle)
@@ -66,32 +66,35 @@ class Warmer:
                 self._begin_ending(place.session, self._end_process(handle))
 
     async def stop(self) -> None:
-        """End all of them: they have no work that they would live on for."""
+        """End all warm agents; they have no work to continue."""
         for timer in self._timers.values():
             timer.cancel()
-        for task in (*self._tellings.values(), *self._retries.values()):
+        for task in (*self._configuring.values(), *self._retries.values()):
             task.cancel()
         for session_id in (*self._starting, *self._agents):
             self.discard(session_id)
         while under_way := [*(task for _, task in self._starting.values()), *self._endings.values()]:
             await asyncio.wait(under_way)
-        if left := [*self._tellings.values(), *self._retries.values()]:
+        if left := [*self._configuring.values(), *self._retries.values()]:
             await asyncio.wait(left)
 
     def has(self, spare_id: str) -> bool:
-        """Whether one is ready there."""
+        """Return whether a ready warm agent runs in the spare."""
         return (warm := self._agents.get(spare_id)) is not None and not warm.ended.is_set()
 
     def conversation_of(self, spare_id: str) -> str:
-        """The id of the conversation that the one there would hold, also while it starts; "" where there is none."""
+        """Return the conversation's id of the spare's warm agent, also while it starts; "" without one."""
         if spare_id in self._starting:
             return self._starting[spare_id][0]
         return self._agents[spare_id].session.conversation_id if self.has(spare_id) else ""
 
     def begin(self, spare: Spare, repo: Repo) -> "asyncio.Task[str]":
-        """Start one in a spare, as the newest session of the repository was started. The task returns why there is none, "" when it is
-        ready; it is cancelled when the spare goes. To be called while the spare is known to be one, without an `await` in between."""
-        self.discard(spare.id)  # one that has ended by itself
+        """Start a warm agent in a spare, as the newest session of the repository was started.
+
+        The task returns "" when the agent is ready, else why not; it is cancelled when the spare is removed. Call this
+        without an `await` since the check that the spare exists.
+        """
+        self.discard(spare.id)  # a warm agent that has ended by itself
         conversation = str(uuid.uuid4())
         task = asyncio.create_task(self._warm(spare, repo, conversation), name=f"warm-{spare.id}")
         self._starting[spare.id] = (conversation, task)
@@ -104,12 +107,12 @@ class Warmer:
             await asyncio.wait([ending])
         found = (Place.from_handle(handle) for handle in await asyncio.to_thread(core.executor.discover))
         if any((place.session, place.generation) == (spare.id, GENERATION) for place in found):
-            return "the one that was there has not ended"  # it would be taken for the one that is started now
+            return "the previous one has not ended"  # `start` would take it for the new one
         if (retry := self._retries.get(spare.id)) is not None:
-            retry.cancel()  # somebody else has ended what it is after, and the one that is started now bears the same name
+            retry.cancel()  # its process has ended, and the new one has the same name
         sessions = await core.store.read(lambda reader: reader.sessions.list(repo_id=repo.id))
         if not sessions:
-            return "a warm agent gets the environment of the newest session, and there is none"
+            return "a warm agent needs the environment of the newest session, and the repository has none"
         newest = max(sessions, key=lambda each: each.create_time)
         if not core.kind(newest.agent).capabilities.warm:
             return f"{newest.agent} cannot be started before its session exists"
@@ -144,28 +147,30 @@ class Warmer:
         except (RametError, LookupError) as error:
             return str(error)
         except TimeoutError:
-            return "it did not come up"
+            return "it did not become ready"
         finally:
-            if not done:  # also when we are cancelled
+            if not done:  # also on cancellation
                 self._begin_ending(spare.id, self._end_of(warm))
         self._agents[spare.id] = warm
         core.failpoint.hit("warm.ready")
         return ""
 
     def session_made(self, session: Session) -> None:
-        """A spare has become a session. What that does not take in the time after which its agent would sleep is ended too."""
+        """Configure the warm agent of a spare that became a session; end it if the session does not take it before it would sleep."""
         after = self.core.config.agents.sleep_after
         if not self.conversation_of(session.id):
             return
         if after is not None:
             loop = asyncio.get_running_loop()
             self._timers[session.id] = loop.call_later(after, self.discard, session.id)
-        # Beside what else comes before a launch: the program takes a while over it, and whoever takes it then waits for less.
-        telling = self._tellings[session.id] = asyncio.create_task(self._tell(session), name=f"tell-{session.id}")
-        telling.add_done_callback(lambda done: self._tellings.pop(session.id, None))
+        # In parallel with the other work before a launch, since the program takes a while; `take` then waits less.
+        configuring = self._configuring[session.id] = asyncio.create_task(
+            self._configure(session), name=f"configure-{session.id}"
+        )
+        configuring.add_done_callback(lambda done: self._configuring.pop(session.id, None))
 
-    async def _tell(self, session: Session) -> None:
-        """Tell it ahead of `take` where it is now. Where that fails `take` finds out, which tells what was not told."""
+    async def _configure(self, session: Session) -> None:
+        """Configure it ahead of `take`, which repeats what failed here."""
         core = self.core
         if session.id in self._starting:
             await asyncio.wait([self._starting[session.id][1]])
@@ -173,19 +178,18 @@ class Warmer:
             return
         try:
             repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-            await warm.tell(session, await environments.of_session(core, session, repo))
+            await warm.configure(session, await environments.of_session(core, session, repo))
         except (RametError, TimeoutError) as error:
-            log.warning("warm agent was not told", session=session.id, error=str(error))
+            log.warning("warm agent was not configured", session=session.id, error=str(error))
 
     async def before_tree_goes(self, session: Session) -> None:
         await self.end(session.id)
 
     async def take(
         self, session: Session, repo: Repo, *, around: Mapping[str, str], briefing: str, cut: ConversationCut | None
-    ) -> Taken | None:
-        """The process that was started for this session before it was made, told what is to be known of it; None where there is none
-        that fits, and then none that runs."""
-        if session.id in self._starting:  # it has a lead over one that would be started now
+    ) -> Handover | None:
+        """Return the configured warm agent for this session. Without a fitting one end what runs, and return None."""
+        if session.id in self._starting:  # it is ready sooner than one started now
             await asyncio.wait([self._starting[session.id][1]])
         warm = self._agents.get(session.id)
         if warm is None:
@@ -196,7 +200,7 @@ class Warmer:
             await self.end(session.id)
             return None
         try:
-            await warm.tell(session, around)
+            await warm.configure(session, around)
         except (RametError, TimeoutError) as error:
             log.warning("warm agent not used", session=session.id, error=str(error))
             await self.end(session.id)
@@ -211,21 +215,21 @@ class Warmer:
         if warm.ended.is_set() or session.conversation_begun or session.agent != warm.session.agent:
             return False
         if session.mode != warm.session.mode and not UNATTENDED.isdisjoint({session.mode, warm.session.mode}):
-            return False  # it can be reached only in a process that began with it, and is to be reachable in no other
+            return False  # only a process started in an unattended mode can switch to one, and no other process may be able to
         alike = replace(session, mode=warm.session.mode, model=warm.session.model)
         launch = await launch_of(core, alike, repo, around=_fixed(session, repo), briefing=BRIEFING)
         return launch == warm.launch and await core.kind(session.agent).check() == warm.version
 
     def discard(self, session_id: str) -> None:
-        """End it in the background; `end` waits for that."""
+        """Begin to end the warm agent; `end` waits for it."""
         if session_id in self._starting:
-            self._starting[session_id][1].cancel()  # which begins its end
+            self._starting[session_id][1].cancel()  # its cancellation begins to end it
         if (warm := self._agents.get(session_id)) is not None:
             self._forget(session_id)
             self._begin_ending(session_id, self._end_of(warm))
 
     async def end(self, session_id: str) -> None:
-        """Return when no warm process of this id runs, nor anything of it lies on disk."""
+        """End the warm agent of this id; return when its process and its directory are gone."""
         self.discard(session_id)
         if session_id in self._starting:
             await asyncio.wait([self._starting[session_id][1]])
@@ -234,8 +238,8 @@ class Warmer:
 
     def _forget(self, session_id: str) -> None:
         self._agents.pop(session_id, None)
-        if (telling := self._tellings.get(session_id)) is not None:
-            telling.cancel()
+        if (configuring := self._configuring.get(session_id)) is not None:
+            configuring.cancel()
         if (timer := self._timers.pop(session_id, None)) is not None:
             timer.cancel()
 
@@ -254,7 +258,7 @@ class Warmer:
         await self._end_process(warm.handle)
 
     async def _end_started(self, starting: "asyncio.Task[Handle]") -> None:
-        """A start goes on when nobody waits for it any more."""
+        """End a process whose start outlived the task that awaited it."""
         try:
             handle = await starting
         except RametError:
@@ -295,5 +299,5 @@ class Warmer:
 
 
 def _fixed(session: Session, repo: Repo) -> dict[str, str]:
-    """What a spare knows already of where it is."""
+    """Return the variables of the worktree that are known before a session exists."""
     return {"RAMET_WORKTREE": str(session.worktree), "RAMET_REPO_ROOT": str(repo.root)}

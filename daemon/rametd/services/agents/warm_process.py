@@ -1,4 +1,4 @@
-"""One warm agent: its process, and the control channel over which it came up and is told what a session wants."""
+"""One warm agent: its process, and the control channel that starts and configures it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ from rametd.services.index import agent_of
 log = structlog.get_logger()
 
 GENERATION = 0
-"""That of a process which is a spare's; no session's own process has it."""
+"""Generation of a spare's process; no session's own process has it."""
 READY_WITHIN_S = 55.0
-TOLD_WITHIN_S = 5.0
-"""How long a process that is ready may take to take over a mode; one that is slower is not worth the wait."""
+CONFIGURED_WITHIN_S = 5.0
+"""Time limit for a ready process to be configured; a slower one is not worth the wait."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A process that is a session's from now on, read and answered up to the offsets."""
+class Handover:
+    """A process handed over to a session, read and written up to the offsets."""
 
     handle: Handle
     journal_offset: int
@@ -47,7 +47,7 @@ class Taken:
 
 
 class WarmProcess:
-    """One process with its control channel. It is the `ChannelIO` of that: nothing but the handshake passes before there is a prompt."""
+    """One process with its control channel, and the `ChannelIO` of that channel: only the handshake passes before a prompt."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class WarmProcess:
         self.version = version
         self.handle = handle
         self.ended = asyncio.Event()
-        self._told = (dict(known), session.mode, session.model)
-        self._telling = asyncio.Lock()
+        self._configured = (dict(known), session.mode, session.model)
+        self._configuring = asyncio.Lock()
         self._core = core
         self._tools = tools
         self._kind = core.kind(session.agent)
@@ -73,22 +73,22 @@ class WarmProcess:
         self._attachment: Attachment | None = None
         self._channel: Channel | None = None
         self._pump: asyncio.Task[None] | None = None
-        self._unanswered: dict[str, int] = {}  # control request → where its line begins
+        self._unanswered: dict[str, int] = {}  # control request → offset of its line
         self._read = 0
         self._written = 0
         self._reply = b""
         self._hook_table = ""
 
     async def open(self) -> None:
-        """Return when it takes prompts. Raises what `Executor.attach` raises, and TimeoutError."""
+        """Return when it takes prompts. Raise what `Executor.attach` raises, and `TimeoutError`."""
         await self._kind.prepare()
         self._attachment = await self._core.executor.attach(self.handle, epoch=self._core.fence, offset=0)
         self._channel = self._kind.channel(self._agent, self)
         self._pump = asyncio.create_task(self._listen(), name=f"warm-{self.session.id}")
         async with asyncio.timeout(READY_WITHIN_S):
             await self._channel.open()
-            # The first time takes a fifth of a second, which is not to be taken from a session's.
-            await self._channel.set_variables(self._told[0])
+            # The first call takes a fifth of a second; spend it before a session waits.
+            await self._channel.set_variables(self._configured[0])
 
     async def _listen(self) -> None:
         assert self._attachment is not None
@@ -113,25 +113,25 @@ class WarmProcess:
         if frame.control is not None:
             channel.feed(frame.control)
 
-    async def tell(self, session: Session, around: Mapping[str, str]) -> None:
-        """Bring it to what the session wants, by what it was not told before. Raises TimeoutError, and what the keeper raises."""
+    async def configure(self, session: Session, around: Mapping[str, str]) -> None:
+        """Set the session's variables, mode and model where they differ. Raise `TimeoutError`, and what the keeper raises."""
         channel = self._channel
         assert channel is not None
-        async with asyncio.timeout(TOLD_WITHIN_S), self._telling:
-            variables, mode, model = self._told
+        async with asyncio.timeout(CONFIGURED_WITHIN_S), self._configuring:
+            variables, mode, model = self._configured
             if around != variables:
                 await channel.set_variables(around)
             if session.mode != mode:
                 await channel.set_mode(session.mode)
             if session.model != model:
                 await channel.set_model(session.model)
-            self._told = (dict(around), session.mode, session.model)
+            self._configured = (dict(around), session.mode, session.model)
 
-    async def release(self) -> Taken:
-        """Let go of it. What it asked and was not answered is read again by whoever takes it over."""
+    async def release(self) -> Handover:
+        """Detach and hand the process over; the session's runner reads unanswered requests again."""
         await self.close()
         offset = min(self._unanswered.values(), default=self._read)
-        return Taken(self.handle, offset, self._written, self._reply, self._hook_table)
+        return Handover(self.handle, offset, self._written, self._reply, self._hook_table)
 
     async def close(self) -> None:
         if self._pump is not None:
@@ -159,7 +159,7 @@ class WarmProcess:
         await self.write(line)
 
     async def ask(self, control_id: str, question: Question) -> None:
-        """Nobody is asked: `decide` refuses."""
+        """Open no request: `decide` refuses."""
 
     async def interrupting(self) -> None:
         """No turn runs."""
