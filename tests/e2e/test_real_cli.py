@@ -292,7 +292,7 @@ async def test_a_worktree_that_the_agent_wants_to_make_is_refused_and_none_is_ma
     await client.reach("isolates", IDLE)
 
     told = await results(client, "isolates")
-    assert "This session has a worktree of its own already" in told[0]
+    assert "This session already has a worktree of its own" in told[0]
     assert "EnterWorktree" in told[1]
     assert git(repository, "worktree", "list") == before
 

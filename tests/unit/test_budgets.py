@@ -148,5 +148,5 @@ async def test_a_child_whose_spending_the_limits_of_its_family_could_not_see_is_
     grandchild = await store.read(lambda reader: reader.sessions.get("grandchild"))
     told, untold = (cast("AgentKind", Kind(**able)) for able in ({"cost": True}, {"tokens": True}))
     await store.read(lambda reader: budgets.check_child(reader, told, grandchild))
-    with pytest.raises(AgentUnableError, match="quiet cannot tell what a turn costs"):
+    with pytest.raises(AgentUnableError, match="quiet cannot report what a turn costs"):
         await store.read(lambda reader: budgets.check_child(reader, untold, grandchild))

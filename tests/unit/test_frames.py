@@ -19,7 +19,7 @@ from rametd.agents.base import (
     Fact,
     Frame,
     Initialized,
-    LimitTold,
+    LimitReported,
     PromptReturned,
     PromptSeen,
     Said,
@@ -159,7 +159,7 @@ def test_a_cancelled_control_request_is_a_fact() -> None:
 def test_a_limit_tells_when_it_ends() -> None:
     info = {"status": "rejected", "rateLimitType": "five_hour", "resetsAt": 1_700_000_000, "utilization": 1.0}
     frame = read({"type": "rate_limit_event", "rate_limit_info": info})
-    assert frame.facts == (LimitTold("rejected", 1_700_000_000),)
+    assert frame.facts == (LimitReported("rejected", 1_700_000_000),)
     assert frame.event.rate_limit.reset_time.seconds == 1_700_000_000
 
 

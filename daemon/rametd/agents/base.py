@@ -1,7 +1,7 @@
-"""What every kind of agent must offer: how to start its program, what its lines mean, and how to talk to it.
+"""The interface of a kind of agent: start its program, read its lines, speak its control protocol.
 
-The lines themselves are the truth. A `Frame` is one line with its typed event and the facts that the rest of the daemon acts on; a line nobody
-understands is still a frame.
+A `Frame` is one line with its typed event and the facts that the rest of the daemon acts on. A line that no reader understands
+is a frame too.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,27 +20,27 @@ from rametd.domain.models import Agent, LedgerEntry, Mode, Prompt, Session
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a kind of agent can do. Ramet refuses what it cannot, in words (`require`)."""
+    """Capabilities of a kind of agent. `require` refuses a call that needs a missing one."""
 
-    ask: bool = True  # it asks before it makes a call; without, writes are checked afterwards only
+    ask: bool = True  # asks before it makes a call; otherwise writes are only checked afterwards
     set_mode: bool = True  # a running process takes another permission mode
     set_model: bool = True
     effort: bool = False
-    resume: bool = True  # another process goes on with the conversation
-    ask_again: bool = False  # a resumed process asks again what the one before was waiting for
-    fork: bool = False  # a copy of the conversation goes on elsewhere
+    resume: bool = True  # another process can continue the conversation
+    ask_again: bool = False  # a resumed process repeats the open questions of the previous one
+    fork: bool = False  # a copy of the conversation can continue in another session
     rewind: bool = False  # the conversation can be cut at an earlier message
-    steer: bool = False  # a running turn takes a prompt; without, prompts wait for its end
-    cost: bool = False  # it tells what a turn cost
+    steer: bool = False  # a running turn takes prompts; otherwise they wait for its end
+    cost: bool = False  # reports the cost of a turn
     tokens: bool = False
-    mcp: bool = True  # it offers MCP tools to the model
+    mcp: bool = True  # offers MCP tools to the model
     images: bool = False
-    partial: bool = True  # it sends words while the model writes them
+    partial: bool = True  # sends text while the model writes it
     attach: bool = False  # its own interface can open the conversation
     warm: bool = False  # a process can be started before its session exists
 
     def names(self) -> tuple[str, ...]:
-        """The names of what it can do."""
+        """Return the names of the capabilities it has."""
         return tuple(each.name for each in fields(self) if getattr(self, each.name))
 
 
@@ -52,28 +52,28 @@ UNABLE = {
     "resume": "resume a conversation",
     "fork": "copy a conversation",
     "rewind": "cut a conversation at an earlier message",
-    "cost": "tell what a turn costs",
-    "tokens": "tell how many tokens a turn takes",
+    "cost": "report what a turn costs",
+    "tokens": "report how many tokens a turn uses",
     "mcp": "use MCP tools",
     "images": "read images",
     "attach": "open a session in its own interface",
 }
-"""Capabilities in the words of a refusal, after "cannot"."""
+"""Each capability as it reads in a refusal, after "cannot"."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlAsked:
-    """The agent asks something of its control protocol and waits for the answer."""
+    """The agent sent a control request and waits for the answer."""
 
     id: str
     subtype: str
-    question: "Question | None"  # where a person is to answer
-    frame: bytes = b""  # the line to store in place of the agent's, with what earlier lines said of it
+    question: "Question | None"  # set if a person must answer
+    frame: bytes = b""  # the line to store instead of the agent's, completed from earlier lines
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked; the strings are as `domain.models.Request` has them."""
+    """A question to a person; the strings are those of `domain.models.Request`."""
 
     kind: str
     tool: str
@@ -93,7 +93,7 @@ class ControlCancelled:
 
 @dataclass(frozen=True, slots=True)
 class ControlSettled:
-    """The agent shows that it has the answer to a request of its own."""
+    """The agent confirmed the answer to its request."""
 
     id: str
 
@@ -107,7 +107,7 @@ class Initialized:
 
 @dataclass(frozen=True, slots=True)
 class StartRefused:
-    """The program has started and refuses to open a conversation."""
+    """The program started and refused to open a conversation."""
 
     reason: str
     login: bool
@@ -115,28 +115,28 @@ class StartRefused:
 
 @dataclass(frozen=True, slots=True)
 class ConversationOpened:
-    """The agent has opened a conversation, whose id it has chosen."""
+    """The agent opened a conversation, under an id of its own choice."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRead:
-    """The history of a conversation that was loaded ends with this prompt."""
+    """The agent loaded a conversation whose last prompt is this one."""
 
     last_prompt: str
 
 
 @dataclass(frozen=True, slots=True)
 class TurnShown:
-    """A sign of a turn from an agent that confirms no prompt: it has the one that was written last (``prompt_id``, where the line names it)."""
+    """A sign of a turn from an agent that does not confirm prompts: it has the last one sent (``prompt_id``, if the line names it)."""
 
     prompt_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSeen:
-    """The agent has this prompt: its receipt. ``repeated``: it had it in an earlier process and does nothing about it."""
+    """The agent's receipt of a prompt. ``repeated``: an earlier process had it, and this one does nothing about it."""
 
     id: str
     repeated: bool = False
@@ -144,25 +144,25 @@ class PromptSeen:
 
 @dataclass(frozen=True, slots=True)
 class PromptReturned:
-    """An interrupt took this prompt, which the agent had not begun to read, out of its queue."""
+    """An interrupt removed this unread prompt from the agent's queue."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class TurnSkipped:
-    """A turn ended without a call of the model, as a resumed program's notice that its background commands are gone."""
+    """A turn ended without a call of the model, such as a resumed program's notice that its background commands are gone."""
 
 
 class Said(NamedTuple):
-    """The agent itself, no subagent, has said something: where a fork or a rewind can cut its conversation."""
+    """A message of the agent itself, not of a subagent; a fork or rewind can cut the conversation here."""
 
     conversation_id: str
     message_id: str
 
 
 class Doing(NamedTuple):
-    """What the agent itself says or calls now, or that it tries a call of the model again; one line."""
+    """One line on what the agent itself says, calls, or retries now."""
 
     words: str
 
@@ -177,14 +177,14 @@ class TurnBegan:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """The agent's own word on what it does: "running", "idle" or "requires_action"."""
+    """The activity that the agent reports: "running", "idle" or "requires_action"."""
 
     state: str
 
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """The background tasks that run, id and description of each. A turn is over when the agent is idle and none of the ``deferring`` ones is left."""
+    """Id and description of each running background task. A turn ends when the agent is idle and no ``deferring`` task runs."""
 
     deferring: int
     tasks: tuple[tuple[str, str], ...]
@@ -197,40 +197,40 @@ class Answered:
     index: int
     is_error: bool
     aborted: bool
-    text: str  # what the agent said at the end of the turn, or the error
-    total_cost: float  # of the process up to now, as it says
-    costs: tuple[LedgerEntry, ...]  # session, generation and time are filled in by who stores them
-    seconds: float = 0.0  # that the turn took; 0: it does not say
-    cumulative: bool = False  # the turn's cost is what ``total_cost`` has grown by
+    text: str  # the agent's last words in the turn, or the error
+    total_cost: float  # of the process so far, as it reports
+    costs: tuple[LedgerEntry, ...]  # the caller fills in session, generation and time
+    seconds: float = 0.0  # duration of the turn; 0 if not reported
+    cumulative: bool = False  # the turn's cost is the growth of ``total_cost``
 
 
 class Trouble(StrEnum):
-    """Why the model's side did not answer, where that mends itself or is mended in one place."""
+    """Why the model's side did not answer, for causes that pass or that one action repairs."""
 
     OVERLOAD = "overload"  # overload, a lost connection, an error of the server
-    LOGIN = "login"  # not logged in, or no longer
+    LOGIN = "login"  # not logged in, or the login has expired
 
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """A call of the model has failed for good; the turn's result follows."""
+    """A call of the model failed for good; the turn's result follows."""
 
     trouble: Trouble
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationMissing:
-    """The program does not know the conversation that it was to resume."""
+    """The program does not know the conversation that it should resume."""
 
 
 @dataclass(frozen=True, slots=True)
-class LimitTold:
+class LimitReported:
     status: str
     reset_time: float
 
 
 CALM = (Said, Doing)
-"""Facts of which only the last one counts, whatever the session's state."""
+"""Facts of which only the last counts, in any state of the session."""
 
 Fact = (
     ControlAsked
@@ -252,14 +252,14 @@ Fact = (
     | Answered
     | CallFailed
     | ConversationMissing
-    | LimitTold
+    | LimitReported
 )
 
 
 class Frame(NamedTuple):
-    """One line of an agent's output. ``start`` and ``end`` are byte offsets in its journal, ``line`` holds its newline.
+    """One line of an agent's output. ``start`` and ``end`` are byte offsets in its journal, ``line`` includes the newline.
 
-    A tuple, like all that each line makes: it is created in a fraction of a dataclass's time.
+    A tuple, like every value created per line: creating it takes a fraction of a dataclass's time.
     """
 
     start: int
@@ -267,12 +267,12 @@ class Frame(NamedTuple):
     line: bytes
     event: event_pb2.Event  # with payload, generation and offset
     facts: tuple[Fact, ...]
-    control: dict[str, Any] | None  # the parsed line, where the control channel must see it
-    before: tuple[event_pb2.Event, ...] = ()  # what this line ends: a message that came in pieces
+    control: dict[str, Any] | None  # the parsed line, if the control channel needs it
+    before: tuple[event_pb2.Event, ...] = ()  # a message in pieces that this line completes
 
     @property
     def is_calm(self) -> bool:
-        """Whether it changes nothing but the log and the session's last words. Most lines are calm."""
+        """Return whether the line changes only the log and the session's last words, as most do."""
         return self.control is None and not self.before and all(isinstance(fact, CALM) for fact in self.facts)
 
 
@@ -286,8 +286,8 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class OutsideTurn:
-    """A turn that a person made in the agent's own program. ``lines`` are as the program would have written them to the daemon: from the beginning of
-    the turn, with the prompt as a replayed one, to the result with its cost."""
+    """A turn that a person made in the agent's own program. ``lines`` are those that the program would have sent the daemon, from
+    the prompt (as a replayed one) to the result with its cost."""
 
     prompt_id: str
     prompt: str
@@ -296,7 +296,7 @@ class OutsideTurn:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What a transcript has beyond what the daemon knows. ``until`` is the time of its newest line."""
+    """The turns of a transcript that the daemon does not know. ``until`` is the time of its newest line."""
 
     turns: tuple[OutsideTurn, ...]
     until: float
@@ -309,12 +309,12 @@ class Decision:
     allow: bool
     message: str = ""
     updated_input: str = ""
-    mode: str = ""  # to go on in, after a plan
+    mode: str = ""  # mode to continue in, after a plan
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A call that an agent is about to make, or has made. ``cwd`` is where it stands."""
+    """A call that an agent is about to make, or has made. ``cwd`` is its working directory."""
 
     tool: str
     input: Mapping[str, Any]
@@ -324,7 +324,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the guard says to a call: ``effect`` is "allow", "ask", "deny", or "" for no opinion."""
+    """The guard's verdict on a call: ``effect`` is "allow", "ask", "deny", or "" for no opinion."""
 
     effect: str = ""
     reason: str = ""
@@ -332,70 +332,70 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class NativeStart:
-    """What `AgentKind.native` needs besides the session."""
+    """Arguments of `AgentKind.native` besides the session."""
 
     trusted: bool
     environment: Mapping[str, str]
     briefing: str
     cut: ConversationCut | None
     rules: Mapping[str, tuple[str, ...]]  # by effect: "allow", "ask", "deny"
-    mcp_command: tuple[str, ...]  # starts the daemon's tools as an MCP server
+    mcp_command: tuple[str, ...]  # command that starts the daemon's tools as an MCP server
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a channel needs to open the conversation of a session."""
+    """Values with which a channel opens the conversation of a session."""
 
     session: Session
     tools: "ToolServer"
-    doubtful: bool  # an earlier process may have taken a prompt down without a sign of it
+    doubtful: bool  # an earlier process may have taken a prompt without confirming it
 
 
 @dataclass(frozen=True, slots=True)
 class ToolServer:
-    """How an agent starts the daemon's tools as an MCP server on stdio."""
+    """Command and environment with which an agent starts the daemon's tools as an MCP server on stdio."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
 
 
 class ChannelIO(Protocol):
-    """What a control channel needs of the daemon."""
+    """The daemon's services for a control channel."""
 
     async def opening(self) -> Opening: ...
 
-    async def owe(self, ref: str, line: bytes) -> None:
-        """Commit a line to be written to this process, once for each ``ref``, whatever crashes."""
+    async def enqueue(self, ref: str, line: bytes) -> None:
+        """Commit a line that the daemon writes to this process once for each ``ref``, also after a crash."""
 
     async def ask(self, control_id: str, question: Question) -> None:
-        """Put a control request before a person, once."""
+        """Open a request to a person for a control request, once."""
 
     async def interrupting(self) -> None:
-        """Note that the running turn is being interrupted, whatever the agent calls its end."""
+        """Note that the running turn is being interrupted, however the agent reports its end."""
 
     async def write(self, line: bytes) -> None:
-        """Write a line to the agent now; it is not repeated after a crash."""
+        """Write a line to the agent now; the daemon does not repeat it after a crash."""
 
     async def answer(self, control_id: str, line: bytes) -> None:
-        """Store the answer to a control request; it reaches the agent exactly once, whatever crashes."""
+        """Store the answer to a control request; it reaches the agent exactly once, also after a crash."""
 
     async def decide(self, control_id: str) -> Decision:
-        """Wait for a person's answer, as long as it takes."""
+        """Wait for a person's answer, without a time limit."""
 
     async def guard(self, use: ToolUse) -> Judged:
-        """Judge a call before it is made."""
+        """Judge a call before it runs."""
 
     async def judge_result(self, use: ToolUse) -> str:
-        """Look at what a call has done; returns what the agent is to be told of it, or ""."""
+        """Check what a call has changed; return a message for the agent, or ""."""
 
     async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Answer a message to the daemon's MCP server; None where it wants no answer. The same request has the same effect once."""
+        """Answer a message to the daemon's MCP server; None for a notification. A repeated request takes effect once."""
 
     def failed(self, error: BaseException) -> None:
-        """Note a fault of the channel's own."""
+        """Log an internal error of the channel."""
 
     async def initialized(self, hook_table: str) -> None:
-        """Note what the agent has registered at its `initialize`."""
+        """Store the hooks that the agent registered at `initialize`."""
 
 
 class Channel(Protocol):
@@ -405,7 +405,7 @@ class Channel(Protocol):
         """Return when the agent is ready for prompts."""
 
     def feed(self, message: dict[str, Any]) -> None:
-        """Hand over a line of the agent that concerns the protocol, once it is stored."""
+        """Take a stored control message of the agent."""
 
     async def interrupt(self) -> None: ...
 
@@ -414,13 +414,13 @@ class Channel(Protocol):
     async def set_model(self, model: str) -> None: ...
 
     async def set_variables(self, variables: Mapping[str, str]) -> None:
-        """Add to the environment of what the agent starts from now on."""
+        """Add to the environment of processes that the agent starts from now on."""
 
     async def cost(self) -> float | None:
-        """Dollars that the process says to have cost up to now; None when it does not say."""
+        """Return the cost that the process reports so far, in dollars; None if it reports none."""
 
     async def close(self) -> None:
-        """Let go of the agent; it lives on."""
+        """Close the channel; the agent keeps running."""
 
 
 class AgentKind(Protocol):
@@ -428,23 +428,23 @@ class AgentKind(Protocol):
 
     name: str
     capabilities: Capabilities
-    modes: frozenset[Mode]  # in which a session of this kind can run
+    modes: frozenset[Mode]  # modes that a session of this kind can run in
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Environment variables that the configuration gives to each process of this kind."""
+        """Return the environment variables that the configuration sets for each process of this kind."""
 
     def defaults(self, config: Config) -> tuple[str, str]:
-        """Return model and effort of a new session that names none; "" is the agent's own default."""
+        """Return the default model and effort of a new session; "" is the agent's own default."""
 
     def own_places(self, environment: Mapping[str, str], home: Path) -> list[Path]:
-        """Return directories outside of worktrees where the program keeps files of its own that its tools write. Blocks."""
+        """Return directories outside of worktrees in which the program's tools write its own files. Blocks."""
 
     async def check(self) -> str:
-        """Return the program's version; `AgentUnavailableError` when it is missing or broken."""
+        """Return the program's version. Raise `AgentUnavailableError` if it is missing or broken."""
 
     async def prepare(self) -> None:
-        """Load what `launch` and `channel` need, without blocking; cheap when it is loaded."""
+        """Load the modules that `launch` and `channel` need, without blocking; cheap the second time."""
 
     def launch(
         self,
@@ -456,28 +456,28 @@ class AgentKind(Protocol):
         briefing: str,
         cut: ConversationCut | None = None,
     ) -> Launch:
-        """``briefing`` is what the agent is told of its place among others, beside its own instructions; "" for nothing. ``cut``: the conversation,
-        which has not begun, goes on from a part of another."""
+        """``briefing``: text to add to the agent's own instructions, or "". ``cut``: part of another conversation that this one,
+        which has not begun, continues."""
 
     def native(self, session: Session, start: NativeStart) -> Launch:
-        """How to start the agent's own user interface with the session's conversation. Raises `InvalidInputError` for an agent that has none."""
+        """Return how to start the agent's own user interface with the session's conversation. Raise `InvalidInputError` without one."""
 
     def outside(self, conversation_id: str, home: Path, after: float, results: int) -> Outside:
-        """Return the turns in a transcript after a time that no process of the daemon's made; blocks. ``results``: how many there were before."""
+        """Return the turns in a transcript after a time that the daemon's processes did not make; blocks. ``results``: number of earlier ones."""
 
     def users(self, conversation_id: str, home: Path) -> list[tuple[int, str]]:
-        """Return pid and start time of the processes that say to have a conversation open; some may have ended. Blocks."""
+        """Return pid and start time of the processes registered as having a conversation open; some may have ended. Blocks."""
 
-    rereads: bool  # its lines can be read only from the beginning of a turn
+    rereads: bool  # lines can only be read from the beginning of a turn
 
     def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame:
         """Read a line by itself."""
 
     def reader(self, agent: Agent) -> Callable[[int, int, bytes], Frame]:
-        """Return what reads the lines of a process in order; where the kind rereads, from the end of the last turn on."""
+        """Return a reader for the lines of a process in order; if the kind rereads, from the end of the last turn on."""
 
     def outgoing(self, agent: Agent, line: bytes) -> bytes:
-        """Complete a stored prompt with what only the running process knows."""
+        """Complete a stored prompt with values that only the running process knows."""
 
     def prompt_line(self, prompt: Prompt) -> bytes: ...
 
@@ -487,33 +487,33 @@ class AgentKind(Protocol):
         """Return the one line of ``stderr_tail`` that tells a person why the program ended, or ""."""
 
     def conversation_missing(self, stderr_tail: str) -> bool:
-        """Whether the program ended because it does not know the conversation it was to resume."""
+        """Return whether the program ended because it does not know the conversation to resume."""
 
     def login_command(self, environment: Mapping[str, str]) -> str:
         """Return the shell command with which a person logs this kind of agent in."""
 
     def credentials(self, environment: Mapping[str, str]) -> str:
-        """Return a digest that changes when a person has logged in, or has given other keys; blocks."""
+        """Return a digest that changes when a person logs in or sets other keys; blocks."""
 
     def task_output(self, session: Session, task_id: str, environment: Mapping[str, str]) -> str:
-        """Return the file that a task's output is written to while it runs, or ""."""
+        """Return the file with the output of a running task, or ""."""
 
     def conversation_home(self, environment: Mapping[str, str]) -> Path:
-        """Return the directory below which a process with this environment keeps conversations."""
+        """Return the directory below which a process with this environment stores conversations."""
 
     def has_conversation(self, conversation_id: str, root: Path) -> bool:
-        """Whether a conversation is below ``root``; blocks."""
+        """Return whether a conversation is below ``root``; blocks."""
 
     def copy_conversation(self, conversation_id: str, source: Path, target: Path, *, overwrite: bool) -> bool:
-        """Bring what is below ``target`` of a conversation up to what is below ``source``; blocks. False where ``source`` does not have it.
-        Only with ``overwrite`` it replaces a file that is no part of the source's."""
+        """Update a conversation's files below ``target`` from those below ``source``; blocks. Return False if ``source`` has none.
+        Replace a file that is no prefix of the source's only with ``overwrite``."""
 
     def conversation_exists(self, stderr_tail: str) -> bool:
-        """Whether the program ended because the conversation it was to begin exists."""
+        """Return whether the program ended because the conversation to begin exists already."""
 
 
 def require(kind: AgentKind, capability: str, *, hint: str = "") -> None:
-    """Raise `AgentUnableError` if a kind of agent lacks a capability; ``hint`` says what the person can do instead."""
+    """Raise `AgentUnableError` if a kind of agent lacks a capability; ``hint`` says what a person can do instead."""
     if not getattr(kind.capabilities, capability):
         raise AgentUnableError(f"{kind.name} cannot {UNABLE[capability]}", hint=hint)
 

@@ -1,7 +1,7 @@
 """The change that one tool call makes to a file, as a bounded diff.
 
-Two sources: the input of a call that has not run yet, applied to the file as it is (`planned`), and the hunks that the agent reports once it has
-(`reported`). Neither runs on the hot path of lines: the first reads a file and only where a person is asked, the second only counts lines that it has.
+It comes from the input of a call that has not run yet, applied to the present file (`planned`), or from the hunks that the
+agent reports afterwards (`reported`). `planned` reads a file, so it runs only for a call that a person is asked about.
 """
 
 import difflib
@@ -16,27 +16,27 @@ from ramet.v1 import common_pb2
 from rametd.platform.reading import read_regular
 
 EDITORS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
-"""Tools whose input says what becomes of a file."""
+"""Tools whose input determines the new content of a file."""
 PATCH_LINES = 400
 PATCH_BYTES = 32 * 1024
 LINE_CHARACTERS = 1000
-"""Characters of one line that a patch holds; generated files have lines of megabytes."""
+"""Most characters of one line in a patch; generated files have lines of megabytes."""
 FILE_BYTES = 2 << 20
-"""Of a larger file, only the replaced texts are compared."""
+"""Bytes; in a larger file, only the replaced texts are compared."""
 COMPARED_LINES = 4000
-"""Changed regions with more lines than this are shown as replaced as a whole: comparing them takes seconds."""
+"""A changed region with more lines is shown as replaced completely, as a comparison takes seconds."""
 CONTEXT = 3
 NOWHERE = "@@ -0,0 +0,0 @@"
-"""Header of a hunk whose place in the file is not known."""
+"""Header of a hunk whose position in the file is unknown."""
 NO_NEWLINE = "\\ No newline at end of file"
 _OPEN = "\0"
-"""Ends the last line of a text without a newline there: it differs from the same line with one."""
+"""Mark at the end of a last line without newline, so that it differs from the same line with one."""
 
 
 def planned(tool: str, call: Mapping[str, Any], worktree: Path) -> common_pb2.FileEdit | None:
-    """Compute what a call would change; None for other tools and for an input that is not theirs. Blocks.
+    """Compute the change of a call; None for other tools and for malformed input. Blocks.
 
-    Files outside ``worktree`` are not read, whatever a link says.
+    Never read a file outside ``worktree``, not even through a link.
     """
     if tool == "NotebookEdit":
         return _planned_cell(call, worktree)
@@ -56,12 +56,12 @@ def planned(tool: str, call: Mapping[str, Any], worktree: Path) -> common_pb2.Fi
     after = _replaced(before, edits) if before is not None else None
     if before is not None and after is not None:
         return build(path, _hunks(before, after), creates=not exists)
-    # The text to replace is not there, or the file cannot be read: the agent will say so. What it means to do is still to be seen.
+    # The text to replace is missing, or the file is unreadable. The agent will report that; show its intention anyway.
     return build(path, (line for old, new, _ in edits for line in _snippet(old, new)))
 
 
 def _planned_cell(call: Mapping[str, Any], worktree: Path) -> common_pb2.FileEdit | None:
-    """The change of a notebook's cell: its source before and after, not the JSON around it."""
+    """Return the change of a notebook's cell: its source before and after, without the JSON around it."""
     named, source = call.get("notebook_path"), call.get("new_source")
     if not isinstance(named, str) or not named or not isinstance(source, str):
         return None
@@ -73,7 +73,7 @@ def _planned_cell(call: Mapping[str, Any], worktree: Path) -> common_pb2.FileEdi
 
 
 def _cell_source(notebook: str, cell_id: object) -> str:
-    """The source of a cell by its id, or by "cell-N"; "" if there is none."""
+    """Return the source of a cell by its id, or by "cell-N"; "" if there is none."""
     try:
         cells = json.loads(notebook)["cells"]
         for number, cell in enumerate(cells):
@@ -81,12 +81,12 @@ def _cell_source(notebook: str, cell_id: object) -> str:
                 source = cell["source"]
                 return source if isinstance(source, str) else "".join(source)
     except (ValueError, KeyError, TypeError, AttributeError):
-        pass  # no notebook: the agent will say so
+        pass  # no notebook; the agent will report that
     return ""
 
 
 def reported(result: Mapping[str, Any]) -> common_pb2.FileEdit | None:
-    """Read the change from the structured result of an editing tool; None where it holds none."""
+    """Read the change from the structured result of an editing tool; None without one."""
     path, hunks = result.get("filePath"), result.get("structuredPatch")
     if not isinstance(path, str) or not isinstance(hunks, list):
         return None
@@ -96,7 +96,7 @@ def reported(result: Mapping[str, Any]) -> common_pb2.FileEdit | None:
 
 
 def changed(path: str, old: str | None, new: str) -> common_pb2.FileEdit:
-    """The change between two texts of a file; None is no file."""
+    """Return the change between two texts of a file; None stands for no file."""
     return build(path, _hunks(old or "", new), creates=old is None)
 
 
@@ -121,7 +121,7 @@ def build(path: str, lines: Iterable[str], *, creates: bool = False) -> common_p
 
 
 def _replacements(call: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
-    """(old text, new text, whether everywhere) of each edit; empty where one is malformed."""
+    """Return (old text, new text, whether everywhere) of each edit; empty if one is malformed."""
     listed = call.get("edits")
     found: list[tuple[str, str, bool]] = []
     for edit in listed if isinstance(listed, list) else [call] if "old_string" in call else []:
@@ -133,7 +133,7 @@ def _replacements(call: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
 
 
 def _text_of(worktree: Path, named: str) -> tuple[str | None, bool]:
-    """The text of a file in the worktree, and whether it exists: "" for none yet, None for one that is not to be read."""
+    """Return the text of a file in the worktree, and whether it exists: "" for a new file, None for an unreadable one."""
     try:
         real, top = os.path.realpath(worktree / named), os.path.realpath(worktree)
         if not real.startswith(top.rstrip("/") + "/"):
@@ -147,7 +147,7 @@ def _text_of(worktree: Path, named: str) -> tuple[str | None, bool]:
 
 
 def _replaced(text: str, edits: Sequence[tuple[str, str, bool]]) -> str | None:
-    """The text after all edits, None where one does not apply."""
+    """Return the text after all edits, None if one does not apply."""
     for old, new, everywhere in edits:
         if not old:
             if text:
@@ -161,7 +161,7 @@ def _replaced(text: str, edits: Sequence[tuple[str, str, bool]]) -> str | None:
 
 
 def _hunks(before: str, after: str) -> Iterator[str]:
-    """A unified diff without file headers. Only the region between the common beginning and end is compared."""
+    """Return a unified diff without file headers; compares only the region between the common beginning and end."""
     old, new = _lines(before), _lines(after)
     head = _common(old, new)
     tail = min(_common(old[::-1], new[::-1]), min(len(old), len(new)) - head)
@@ -213,7 +213,7 @@ def _equal(opcode: tuple[str, int, int, int, int]) -> range:
 
 
 def _common(old: Sequence[str], new: Sequence[str]) -> int:
-    """How many lines two lists begin with in common."""
+    """Return the number of lines in the common beginning of two lists."""
     for index, (first, second) in enumerate(zip(old, new, strict=False)):
         if first != second:
             return index
@@ -221,7 +221,7 @@ def _common(old: Sequence[str], new: Sequence[str]) -> int:
 
 
 def _snippet(old: str, new: str) -> Iterator[str]:
-    """The hunks of two texts whose place in the file is not known."""
+    """Return the hunks of two texts whose position in the file is unknown."""
     old, new = (text if not text or text.endswith("\n") else f"{text}\n" for text in (old, new))
     for line in _hunks(old, new):
         yield NOWHERE if line.startswith("@@ ") else line

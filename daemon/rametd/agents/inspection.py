@@ -1,4 +1,4 @@
-"""Looking at an agent's program: is it there, of which release, does it start, is somebody logged in."""
+"""Inspect an agent's program: whether it is installed, its release, whether it starts, and whether a person is logged in."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ TAIL = 4096
 ENDS = "it ends instead of answering"
 LINE_LIMIT = 1 << 24
 CANNOT_RUN = frozenset({-1, 126, 127})
-"""Exit codes of a program whose interpreter is missing, as Node.js for one from npm, and -1 of `run`."""
+"""Exit codes of a program without its interpreter, such as Node.js for one from npm, and -1 of `run`."""
 LOGIN_NEEDED = -32000
 """The protocol's error for a session without a login."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
@@ -31,13 +31,13 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)+")
 class Inspection:
     installed: bool
     path: str = ""
-    version: str = ""  # as the program writes it, or ""
+    version: str = ""  # as the program prints it, or ""
     logged_in: bool | None = None  # None: unknown
     problem: str = ""  # why it cannot be used
 
 
 async def inspect(preset: Preset, environment: Mapping[str, str], *, start: bool) -> Inspection:
-    """Look for a program, and with ``start`` run it until it has opened a conversation, which nothing is said in."""
+    """Find a program, and with ``start`` run it until it has opened an empty conversation."""
     path = shutil.which(preset.command[0], path=environment.get("PATH"))
     if path is None:
         return Inspection(installed=False, problem=f"there is no {preset.command[0]} on the PATH")
@@ -53,7 +53,7 @@ async def inspect(preset: Preset, environment: Mapping[str, str], *, start: bool
 
 
 def older(version: str, minimum: str) -> bool:
-    """Whether a release is older than another; False where either has no number."""
+    """Return whether a release is older than another; False if either has no number."""
     numbers = [
         [int(part) for part in match[0].split(".")] for text in (version, minimum) if (match := _NUMBER.search(text))
     ]
@@ -61,7 +61,7 @@ def older(version: str, minimum: str) -> bool:
 
 
 async def run(*argv: str, env: Mapping[str, str]) -> tuple[int, str]:
-    """Run a short command; return its exit code and what it printed, or -1 and why it could not be run."""
+    """Run a short command; return its exit code and output, or -1 and why it could not run."""
     try:
         async with _process(*argv, env=env, cwd=None) as process:
             out, errors = await asyncio.wait_for(process.communicate(), VERSION_S)
@@ -121,7 +121,7 @@ async def _opened(
 async def _process(
     *argv: str, env: Mapping[str, str], cwd: str | None, stderr: IO[bytes] | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that ends with the block, together with all that it has started. ``stderr`` is a pipe unless a file is given."""
+    """Run a process for the block, and end it with its descendants. ``stderr`` is a pipe unless a file is given."""
     process = await asyncio.create_subprocess_exec(
         *argv,
         env=env,
@@ -141,7 +141,7 @@ async def _process(
 
 
 async def _ask(process: asyncio.subprocess.Process, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Send a request and wait for its answer; requests of the agent are refused meanwhile."""
+    """Send a request and wait for its answer; refuse requests of the agent meanwhile."""
     assert process.stdin is not None
     assert process.stdout is not None
 
@@ -153,7 +153,7 @@ async def _ask(process: asyncio.subprocess.Process, method: str, params: Mapping
     await write({"id": method, "method": method, "params": params})
     while True:
         reading = asyncio.ensure_future(process.stdout.readline())
-        # Children of a process that has ended may hold its output open, for which `process.wait` waits, too.
+        # `process.wait` also waits for its output, which surviving children may hold open.
         while not (await asyncio.wait({reading}, timeout=LOOK_S))[0] and process.returncode is None:
             pass
         if not reading.done() or not (line := await reading):

@@ -30,7 +30,7 @@ def described(config: Config) -> tuple[Preset, ...]:
 
 
 def chosen(config: Config, names: Sequence[str]) -> tuple[Preset, ...]:
-    """The kinds of these names, or all. Raises `InvalidInputError` for a name that there is not."""
+    """Return the kinds with these names, or all. Raise `InvalidInputError` for an unknown name."""
     known = {each.name: each for each in described(config)}
     if strange := [name for name in names if name not in known]:
         raise InvalidInputError(f"there is no agent {strange[0]!r}", hint=f"use one of: {', '.join(known)}")
@@ -38,7 +38,7 @@ def chosen(config: Config, names: Sequence[str]) -> tuple[Preset, ...]:
 
 
 async def inspected(preset: Preset, claude: Claude, environment: Mapping[str, str], *, start: bool) -> Inspection:
-    """What is known of a kind's program; with ``start`` also whether it works and somebody is logged in."""
+    """Inspect the program of a kind; with ``start`` also whether it works and a person is logged in."""
     if preset is not CLAUDE:
         return await inspect(preset, environment, start=start)
     try:
@@ -47,14 +47,14 @@ async def inspected(preset: Preset, claude: Claude, environment: Mapping[str, st
         return Inspection(installed=False, problem=error.message)
     if not start:
         return found
-    _, told = await run(found.path, "auth", "status", env={**environment, **claude.variables})
+    _, output = await run(found.path, "auth", "status", env={**environment, **claude.variables})
     try:
-        return replace(found, logged_in=bool(json.loads(told)["loggedIn"]))
+        return replace(found, logged_in=bool(json.loads(output)["loggedIn"]))
     except (ValueError, KeyError, TypeError):
         return found
 
 
 def kinds_of(config: Config, environment: Mapping[str, str] | None = None) -> dict[str, AgentKind]:
-    """Claude Code, and one kind for each preset, whose programs are looked for on the PATH of ``environment``."""
+    """Return Claude Code and one kind for each preset; their programs are looked up on the PATH of ``environment``."""
     acp = (Acp(preset, environment or {}) for preset in presets_of(config.agents.others))
     return {"claude": Claude(config.agents.claude), **{kind.name: kind for kind in acp}}

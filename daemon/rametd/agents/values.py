@@ -1,4 +1,4 @@
-"""Values in the lines of agents. One that is missing, or of another type than expected, is read as absent."""
+"""Read values in agents' lines. A missing value or one of an unexpected type is read as absent."""
 
 import json
 import re
@@ -7,16 +7,16 @@ from typing import Any
 
 HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 LARGEST = 1 << 53
-"""Up to here JSON's numbers are whole, and protobuf and SQLite hold them."""
+"""Largest integer that JSON, protobuf and SQLite all represent exactly."""
 
 Message = dict[str, Any]
 
 
 def parse(line: bytes) -> Message | None:
-    """The message in a line, or None.
+    """Return the message in a line, or None.
 
-    A text that was cut in the middle of an emoji ends in half of a surrogate pair, which is JSON but no Unicode: neither protobuf nor SQLite
-    takes it. It becomes a question mark.
+    A text cut within an emoji ends in half of a surrogate pair. That is JSON but not Unicode, and protobuf and SQLite refuse
+    it; it becomes a question mark.
     """
     words = line.decode("utf-8", "replace")
     try:
@@ -41,7 +41,7 @@ def number(source: Mapping[str, Any], key: str) -> float:
 
 
 def count(source: Mapping[str, Any], key: str) -> int:
-    """A number that fits into 32 bits."""
+    """Return a number that fits into 32 bits."""
     return int(min(number(source, key), (1 << 32) - 1))
 
 

@@ -1,4 +1,4 @@
-"""An attachment to an agent on this machine: the keeper's connection while it lives, the keeper's directory after that."""
+"""An attachment to an agent on this machine: over the keeper's connection while it lives, then from the keeper's directory."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ CHUNK = 256 << 10
 
 
 class LocalAttachment:
-    """See `executor.Attachment`. ``settle`` waits for a keeper that is leaving and tells what became of the agent."""
+    """See `executor.Attachment`. ``settle`` waits for a keeper that is exiting, and returns the state of the agent."""
 
     def __init__(
         self, path: str, offset: int, connection: Connection | None, settle: Callable[[], Awaitable[Recovered]]
@@ -43,7 +43,7 @@ class LocalAttachment:
         return lines
 
     async def _ensure_over(self, connection: Connection) -> None:
-        """Raise what ended the connection, unless that was the agent's end or the keeper's, or we."""
+        """Raise the error that ended the connection, unless the agent, the keeper or this side ended it."""
         if self._closed or connection.exit is not None:
             return
         failure = connection.failure or ConnectionLostError("the connection to the keeper is closed")
@@ -56,7 +56,7 @@ class LocalAttachment:
 
     @property
     def buffered(self) -> int:
-        """Bytes of lines that came and were not taken yet; at most one and a half windows and a line."""
+        """Bytes of lines that arrived and were not consumed yet; at most one and a half windows and a line."""
         return 0 if self._connection is None else self._connection.ready_bytes
 
     def _live(self) -> Connection:
@@ -103,7 +103,7 @@ class LocalAttachment:
 
 
 class _DiskLines:
-    """Reads a journal that nobody writes to any more."""
+    """Reads a journal that no longer grows."""
 
     def __init__(self, path: str, name: str, offset: int) -> None:
         self._lines = framing.Lines(offset)
@@ -111,10 +111,10 @@ class _DiskLines:
         self._ended = False
 
     async def next_lines(self) -> list[JournalLine]:
-        """The lines that the next chunk completes, at least one; none at the end."""
+        """Return the lines that the next chunk completes, at least one; none at the end."""
         lines: list[JournalLine] = []
         while not lines and not self._ended:
-            # Nothing changes before the read is over: cancelled, it is read again.
+            # State changes only after the read, so that a cancelled read can be repeated.
             data = await asyncio.to_thread(self._reader.read, self._lines.end, CHUNK)
             self._ended = not data
             lines = [JournalLine(*line) for line in self._lines.feed(data)]
@@ -129,7 +129,7 @@ class _DiskLines:
 
 
 def _read_lines(path: str, name: str, offset: int) -> list[JournalLine]:
-    """All complete lines from ``offset`` on. Raises LookupError where they were released, before or while we read."""
+    """Return all complete lines from ``offset`` on. Raise LookupError if they were released, before or during the read."""
     reader = segments.Reader(path, name, segments.scan(path, name))
     lines = framing.Lines(offset)
     found: list[JournalLine] = []

@@ -1,6 +1,6 @@
-"""Starting the agent: fork, chdir, exec, and an exact word on which of them failed. Standard library only.
+"""Start the agent: fork, chdir, exec, and report exactly which of them failed. Standard library only.
 
-``subprocess`` would do it too, at a megabyte and a half of memory per keeper.
+``subprocess`` would cost each keeper a megabyte and a half of memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SOCKET, CGROUP, CWD, EXEC = "socket", "cgroup", "cwd", "exec"
 
 
 class StartError(Exception):
-    """Nothing runs. ``stage`` is one of the above, ``number`` the errno."""
+    """Raised when no agent runs. ``stage`` is one of `STAGES`, ``number`` the errno."""
 
     def __init__(self, stage: str, number: int) -> None:
         super().__init__(f"{stage}: {os.strerror(number)}")
@@ -26,7 +26,7 @@ class StartError(Exception):
 
 
 class Child:
-    """A started agent: its pid, and our ends of its pipes, all non-blocking."""
+    """A started agent: its pid, and the keeper's ends of its pipes, all non-blocking."""
 
     __slots__ = ("pid", "stderr", "stdin", "stdout")
 
@@ -37,7 +37,7 @@ class Child:
 
 
 def enter_cgroup(cgroup: str | None) -> str | None:
-    """Move this process into ``cgroup`` and make a group in it for the agent alone: ending that spares the keeper."""
+    """Move this process into ``cgroup`` and create a group in it for the agent, so that ending that group spares the keeper."""
     if cgroup is None:
         return None
     group = os.path.join(cgroup, "agent")
@@ -50,7 +50,7 @@ def enter_cgroup(cgroup: str | None) -> str | None:
 
 
 def leave_cgroup(group: str | None) -> None:
-    """Remove the agent's group; what was told to survive keeps it."""
+    """Remove the agent's group, unless a process in it survived."""
     if group is not None:
         with suppress(OSError):
             os.rmdir(group)
@@ -70,7 +70,7 @@ def start(argv: Sequence[str], cwd: str, environment: Mapping[bytes, bytes], cgr
         _become(argv, cwd, environment, cgroup, (stdin, stdout, stderr), our_failure)
     for descriptor in (stdin, stdout, stderr, our_failure):
         os.close(descriptor)
-    report = os.read(failure, 64)  # ends at exec, which closes the other end, or says what failed
+    report = os.read(failure, 64)  # EOF when exec closes the other end; otherwise the failure
     os.close(failure)
     if not report:
         return Child(pid, our_stdin, our_stdout, our_stderr)
@@ -99,11 +99,11 @@ def _become(
         stage = EXEC
         os.setsid()
         for target, descriptor in enumerate(stdio):
-            # A keeper always has 0, 1 and 2 open, so no pipe end sits where another one has to go.
+            # A keeper always has 0, 1 and 2 open, so no pipe end has one of these numbers.
             os.dup2(descriptor, target)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)  # an ignored signal would stay ignored in the agent
+            signal.signal(number, signal.SIG_DFL)  # exec would pass an ignored signal on to the agent
         os.execvpe(argv[0], list(argv), dict(environment))
     except OSError as error:
         os.write(failure, f"{stage} {error.errno}".encode())

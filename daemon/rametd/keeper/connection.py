@@ -1,8 +1,8 @@
 """The daemon's end of one connection to a keeper; see `framing` for the protocol.
 
-A protocol of the event loop, not a stream: the loop hands it each chunk that the socket has, and all frames in it are handled in that one
-call. An answer is never stuck behind data. The window bounds the data: the keeper sends no further than what the consumer took plus
-`framing.WINDOW`, and one line, however long, on top.
+It is a protocol of the event loop, not a stream: it handles all frames of a received chunk in one call, so that an answer never
+waits behind data. The window bounds the data: the keeper sends at most `framing.WINDOW` beyond what the consumer took, and one
+line of any length on top.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from rametd.keeper import framing
 from rametd.keeper.executor import ExitRecord, JournalLine
 
 TIMEOUT = 5.0
-"""Seconds in which a keeper greets and answers. It has no work that takes longer; a stopped one is an error."""
+"""Seconds in which a keeper must greet and answer. It has no longer work; a stopped keeper is an error."""
 BUFFER = memoryview(bytearray(128 << 10))
-"""Where the loop receives, for all connections: it hands over what it received before it receives more. A block of its own for each chunk would
-be mapped and given back each time, which takes longer than to receive a line."""
+"""Receive buffer of all connections; the loop passes each chunk on before it receives more. A new buffer for each chunk would be
+mapped and unmapped each time, which takes longer than receiving a line."""
 FENCED = {"OLD_EPOCH", "DISPLACED"}
 
 
 class ConnectionLostError(KeeperError):
-    """The connection ended without a word: the keeper left, or dropped us."""
+    """The connection ended without EXIT: the keeper exited, or dropped this side."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by `open`. Requests may run at the same time as one reader of lines."""
+    """Created by `open`. Requests may run concurrently with one reader of lines."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -41,21 +41,21 @@ class Connection(asyncio.BufferedProtocol):
         """Why the connection has ended."""
         self._transport: asyncio.Transport | None = None
         self._greeting: asyncio.Future[tuple[int, bytes]] = loop.create_future()
-        self._over: asyncio.Future[None] = loop.create_future()  # nothing more is read
-        self._closed: asyncio.Future[None] = loop.create_future()  # what was written has left
+        self._over: asyncio.Future[None] = loop.create_future()  # it reads nothing more
+        self._closed: asyncio.Future[None] = loop.create_future()  # all written data has been sent
         self._decoder = framing.Decoder()
         self._lines = framing.Lines(0)
         self._ready: list[JournalLine] = []
         self.ready_bytes = 0
         self._consumed = 0
-        self._reader: asyncio.Future[None] | None = None  # who waits for lines
+        self._reader: asyncio.Future[None] | None = None  # the reader that waits for lines
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._attached: asyncio.Future[None] | None = None
 
     @classmethod
     async def open(cls, path: Path) -> "Connection":
-        """Connect and read the greeting. Raises OSError when nobody listens, KeeperError for a keeper of another protocol."""
+        """Connect and read the greeting. Raise OSError if no keeper listens, KeeperError for another protocol version."""
         async with asyncio.timeout(TIMEOUT):
             _, self = await asyncio.get_running_loop().create_unix_connection(cls, str(path))
             with ExitStack() as undo:
@@ -74,7 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         return self
 
     async def attach(self, epoch: int, offset: int) -> None:
-        """Become the controller. Raises KeeperFencedError, or LookupError for an offset that the journal does not have."""
+        """Become the controller. Raise KeeperFencedError, or LookupError for an offset outside the journal."""
         self._lines = framing.Lines(offset)
         self._consumed = offset
         self._attached = asyncio.get_running_loop().create_future()
@@ -82,7 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         await self._answer(self._attached)
 
     async def next_lines(self) -> list[JournalLine]:
-        """All lines that are there, at least one; none when the connection has ended (`exit` or `failure` says why) and all are out."""
+        """Return the available lines, at least one; none after the last if the connection has ended (see `exit` and `failure`)."""
         while not self._ready and not self._over.done():
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
@@ -92,23 +92,23 @@ class Connection(asyncio.BufferedProtocol):
         return lines
 
     async def ended(self) -> None:
-        """Wait until the connection has ended, by whomever."""
+        """Wait until either side has ended the connection."""
         await asyncio.wait([self._over])
 
     async def write(self, line: bytes) -> int:
         """See `Attachment.write`."""
         if len(line) > framing.MAX_PAYLOAD - framing.U64.size:
-            raise PromptTooLargeError(f"{len(line)} bytes in one line", hint="at most 64 MiB: put the rest into a file")
+            raise PromptTooLargeError(f"{len(line)} bytes in one line", hint="at most 64 MiB; put the rest into a file")
         number, answer = self._request()
         self._send(framing.encode(framing.STDIN, framing.U64.pack(number) + line))
-        end: int = await self._answer(answer, timeout=None)  # as long as the disk is full
+        end: int = await self._answer(answer, timeout=None)  # waits while the disk is full
         return end
 
     async def signal(self, name: str, epoch: int | None) -> None:
         await self._ask(framing.SIGNAL, signal=name, epoch=epoch)
 
     async def end(self, grace: float, epoch: int | None) -> None:
-        """Begin the end of the agent; the connection ends with it."""
+        """Ask the keeper to end the agent; the connection ends with it."""
         await self._ask(framing.END, grace=grace, epoch=epoch)
 
     async def status(self) -> dict[str, Any]:
@@ -116,10 +116,10 @@ class Connection(asyncio.BufferedProtocol):
         return status
 
     def release(self, offset: int) -> None:
-        self._tell(framing.RELEASE, offset)
+        self._notify(framing.RELEASE, offset)
 
     def release_stdin(self, offset: int) -> None:
-        self._tell(framing.RELEASE_STDIN, offset)
+        self._notify(framing.RELEASE_STDIN, offset)
 
     async def close(self) -> None:
         self._finish()
@@ -153,8 +153,8 @@ class Connection(asyncio.BufferedProtocol):
             raise self._lost()
         self._transport.write(data)
 
-    def _tell(self, kind: int, offset: int) -> None:
-        """Needs no answer, and nobody to hear it: one that has left has no more use for it."""
+    def _notify(self, kind: int, offset: int) -> None:
+        """Send a message without answer; a keeper that has exited does not need it."""
         if not self._over.done() and self._transport is not None:
             self._transport.write(framing.encode(kind, framing.U64.pack(offset)))
 
@@ -198,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
             self._finish()
 
     def _finish(self) -> None:
-        """End the connection: whoever waits for an answer or for lines waits no longer."""
+        """End the connection and release all that wait for an answer or for lines."""
         if self._over.done():
             return
         self._over.set_result(None)
@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         for answer in (*self._answers.values(), self._greeting, *([self._attached] if self._attached else ())):
             if not answer.done():
                 answer.set_exception(lost)
-                answer.exception()  # whoever still waits gets it; nobody has to
+                answer.exception()  # marks it as retrieved, as there may be no waiter
         self._answers.clear()
         self._wake_reader()
 
@@ -257,13 +257,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _resolve(self, number: int, result: object) -> None:
         answer = self._answers.pop(number, None)
-        if answer is not None and not answer.done():  # done: whoever asked was cancelled
+        if answer is not None and not answer.done():  # done: the request was cancelled
             answer.set_result(result)
 
     def _make_room(self) -> None:
-        """Open the window anew, in steps of a quarter, unless what is ready fills half of it. A line that has not come whole
-        counts as taken, or one that is longer than the window would never come."""
+        """Advance the window in steps of a quarter, unless unread lines fill half of it. An incomplete line counts as consumed;
+        otherwise a line longer than the window would never arrive."""
         received = self._lines.end
         if self.ready_bytes < framing.WINDOW // 2 and received - self._consumed >= framing.WINDOW // 4:
-            self._tell(framing.CONSUMED, received)
+            self._notify(framing.CONSUMED, received)
             self._consumed = received

@@ -1,7 +1,7 @@
-"""Who talks to the keeper: connections, the fence between controllers, and answers. Standard library only; see `framing`.
+"""The keeper's connections, the fence between controllers, and answers. Standard library only; see `framing`.
 
-One controller at a time. Every daemon has an epoch, higher than that of the one before it: an equal or higher one displaces the
-controller that is there, a lower one is refused, so a daemon that was thought dead and comes back changes nothing.
+There is one controller at a time. Each daemon has a higher epoch than the one before it. A controller of an equal or higher
+epoch displaces the present one; a lower epoch is refused, so that a daemon that was thought dead changes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rametd.keeper.pipes import Pipes
 
     class Keeper(Protocol):
-        """The keeper, as far as `Control` uses it (`server.Keeper`)."""
+        """The part of `server.Keeper` that `Control` uses."""
 
         path: str
         spec: dict[str, Any]
@@ -62,30 +62,30 @@ class Control:
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def rebind(self) -> None:
-        """Listen anew at the socket's path, after the runtime directory was emptied (a logout does that)."""
+        """Listen again at the socket's path, after the runtime directory was emptied (by a logout)."""
         try:
             listener = bind(self._keeper.spec["socket"])
         except OSError:
-            return  # the directory is not there yet: whoever asked asks again
+            return  # the directory does not exist yet; the daemon will ask again
         self._selector.unregister(self._listener)
         self._listener.close()
         self._listen(listener)
 
     def serve_all(self) -> None:
-        """Answer what came and send what there is, to everybody."""
+        """Answer received frames and send waiting data, for all peers."""
         for peer in list(self.peers):
             self._serve(peer)
 
     @property
     def is_done(self) -> bool:
-        """Whether everybody has been told the end."""
+        """Return whether all peers have received EXIT."""
         return all(peer.is_done for peer in self.peers)
 
     def _accept(self, _: int) -> None:
         try:
             connection, _address = self._listener.accept()
         except OSError:
-            return  # it is gone again, or no descriptor is free: it may come back
+            return  # the peer has left, or no descriptor is free; it may try again
         askers = [peer for peer in self.peers if peer is not self.controller]
         for peer in askers[: max(0, len(self.peers) + 1 - MAX_PEERS)]:
             self._drop(peer)
@@ -98,24 +98,24 @@ class Control:
 
     def _serve(self, peer: Peer) -> None:
         try:
-            # While a line waits for room on the disk, the next ones stay with their sender.
+            # While a line waits for room on the disk, the next ones wait at their sender.
             while peer.frames and (peer.frames[0][0] != framing.STDIN or self._pipes.accepts_stdin):
                 self._answer(peer, *peer.frames.popleft())
-            self._tell(peer)
+            self._send_updates(peer)
             alive = peer.flush()
         except framing.FramingError as error:
             peer.send(framing.ERROR, reason="MALFORMED", message=str(error))
             peer.flush()
             alive = False
         except OSError:
-            alive = False  # a segment cannot be read: the daemon reads the directory, or comes again
+            alive = False  # a segment is unreadable: the daemon reads the directory, or connects again
         if not alive or peer.closing:
             self._drop(peer)
         else:
             self._watch(peer, peer.wanted_events)
 
-    def _tell(self, peer: Peer) -> None:
-        """DATA to the controller; EXIT to everybody, but to the controller after the last of DATA."""
+    def _send_updates(self, peer: Peer) -> None:
+        """Send DATA to the controller, and EXIT to all peers; to the controller after its last DATA."""
         if peer is self.controller:
             peer.feed()
             if peer.cursor < self._journal.line_end:
@@ -194,13 +194,13 @@ class Control:
             peer.send(framing.ERROR, sequence=sequence, reason="STDIN_CLOSED", message="the agent's stdin is closed")
             return
         journal = self._pipes.stdin_journal
-        # Later than now when the disk is full; to a peer that left by then it goes nowhere.
+        # Called later if the disk is full; a peer that has left by then gets nothing.
         self._pipes.write_stdin(
             data, lambda: peer.send_raw(framing.WRITTEN, framing.U64_PAIR.pack(sequence, journal.end))
         )
 
     def _command(self, peer: Peer, kind: int, request: dict[str, Any]) -> None:
-        """SIGNAL and END: from any connection, but not from a daemon that was superseded."""
+        """Handle SIGNAL and END, from any connection except a superseded daemon's."""
         number, epoch = request.get("id"), request.get("epoch")
         if isinstance(epoch, int) and epoch < self.epoch:
             peer.send(framing.ERROR, id=number, reason="OLD_EPOCH", message=f"epoch {epoch} is older than {self.epoch}")
@@ -219,7 +219,7 @@ class Control:
             if self._keeper.reaped:
                 peer.send(framing.ERROR, id=number, reason="ENDED", message="the agent has ended")
                 return
-            os.kill(self._keeper.agent.pid, signum)  # our child, not reaped: the pid is its own
+            os.kill(self._keeper.agent.pid, signum)  # an unreaped child of ours: the pid cannot be reused
         peer.send(framing.DONE, id=number)
 
     def _offsets(self) -> dict[str, int]:
@@ -249,7 +249,7 @@ class Control:
 
 
 def bind(path: str) -> socket.socket:
-    """Listen at ``path`` (0600), in place of a socket that is there: the caller holds the lock that makes it stale."""
+    """Listen at ``path`` (0600), replacing a socket there: it is stale, as the caller holds the lock."""
     with suppress(FileNotFoundError):
         os.unlink(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,13 +1,13 @@
-"""A keeper's directory: the names in it, its lock, and records that are whole or absent. Standard library only.
+"""A keeper's directory: its file names, its lock, and records that are written atomically. Standard library only.
 
-lock           held by flock for the keeper's life
+lock           locked by flock for the keeper's life
 spec.json      what to start: argv, cwd, names of the environment's variables, session, socket, limits
 environment    NAME=value, each ended by NUL; the only file with secrets
-run.json       who runs: pids with start times, boot id, protocol version; or {"error": …} when nothing could be started
-exit.json      how it ended; there before the keeper leaves
+run.json       the processes: pids with start times, boot id, protocol version; or {"error": …} if the start failed
+exit.json      how the agent ended; written before the keeper exits
 journal.N      the agent's stdout from offset N on (see `segments`)
-stdin.N        what was accepted for the agent's stdin from offset N on
-stderr(.old)   the end of the agent's stderr
+stdin.N        the accepted input for the agent's stdin from offset N on
+stderr(.old)   the last part of the agent's stderr
 keeper.log     empty, unless the keeper itself failed
 """
 
@@ -28,7 +28,7 @@ STDERR_LIMIT = 256 << 10
 
 
 def write_private(path: str, data: bytes) -> None:
-    """Create ``path`` (0600) with ``data`` on the disk; raises `FileExistsError` when it is there already."""
+    """Create ``path`` (0600) with ``data`` and sync it. Raise `FileExistsError` if it exists."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(descriptor, "wb", closefd=False) as file:
@@ -39,7 +39,7 @@ def write_private(path: str, data: bytes) -> None:
 
 
 def write_record(directory: str, name: str, record: dict[str, Any]) -> None:
-    """Replace ``directory/name`` by ``record``: after a crash at any instant it is the old one or the new one, never a part."""
+    """Replace ``directory/name`` by ``record``; after a crash at any instant it is the old or the new one, never a part."""
     fresh = os.path.join(directory, f".{name}.new")
     with suppress(FileNotFoundError):
         os.unlink(fresh)
@@ -57,7 +57,7 @@ def sync_directory(directory: str) -> None:
 
 
 def read_record(directory: str, name: str) -> dict[str, Any] | None:
-    """The record, or None when there is none; raises `ValueError` when the file is no record."""
+    """Return the record, None if the file is missing. Raise `ValueError` if it is no record."""
     try:
         with open(os.path.join(directory, name), "rb") as file:
             value = json.loads(file.read())
@@ -78,7 +78,7 @@ def decode_environment(data: bytes) -> dict[bytes, bytes]:
 
 
 def acquire_lock(directory: str) -> int | None:
-    """Take the lock and return the descriptor that holds it; None when another process has it."""
+    """Take the lock and return the descriptor that holds it; None if another process has it."""
     descriptor = os.open(os.path.join(directory, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,13 +89,13 @@ def acquire_lock(directory: str) -> int | None:
 
 
 def is_locked(directory: str) -> bool:
-    """Whether a keeper, or a launcher on its way to become one, holds the directory."""
+    """Return whether a keeper, or a launcher about to become one, has locked the directory."""
     try:
         descriptor = os.open(os.path.join(directory, LOCK), os.O_RDWR)
     except FileNotFoundError:
         return False
     try:
-        # Shared, so that two who look at once do not take each other for a keeper.
+        # Shared, so that two concurrent checks do not take each other for a keeper.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -105,7 +105,7 @@ def is_locked(directory: str) -> bool:
 
 
 def read_stderr_tail(directory: str, limit: int) -> bytes:
-    """The last ``limit`` bytes of the agent's stderr."""
+    """Return the last ``limit`` bytes of the agent's stderr."""
     tail = b""
     for name in (STDERR, STDERR_OLD):
         want = limit - len(tail)
@@ -120,7 +120,7 @@ def read_stderr_tail(directory: str, limit: int) -> bytes:
 
 
 class StderrRing:
-    """Keeps the last bytes, `STDERR_LIMIT` at most, in two files of half that size. Never fails: what finds no room is dropped."""
+    """Stores the last bytes, at most `STDERR_LIMIT`, in two files of half that size. Never fails: drops bytes on a full disk."""
 
     __slots__ = ("_descriptor", "_path", "_size", "dropped")
 
@@ -128,7 +128,7 @@ class StderrRing:
         self._path = os.path.join(directory, STDERR)
         self._size = 0
         self.dropped = 0
-        """Bytes that found no room on the disk."""
+        """Bytes dropped because the disk was full."""
         self._descriptor = self._create(self._path)
 
     @staticmethod
@@ -136,7 +136,7 @@ class StderrRing:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
 
     def append(self, data: bytes) -> None:
-        """Take up to half of `STDERR_LIMIT` at once."""
+        """Append up to half of `STDERR_LIMIT` at once."""
         written = 0
         try:
             if self._size and self._size + len(data) > STDERR_LIMIT // 2:

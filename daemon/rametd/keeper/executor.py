@@ -1,7 +1,7 @@
-"""Running agents somewhere, as the rest of the daemon sees it.
+"""The interface through which the rest of the daemon runs agents.
 
-An `Executor` starts agents and finds them again; an `Attachment` is one live conversation with one of them. Both are bytes, offsets
-and signals: what an agent says is for `agents` to understand. `LocalExecutor` runs them on this machine.
+An `Executor` starts agents and finds them again; an `Attachment` is a connection to one of them. Both know only bytes, offsets and
+signals; `agents` reads the content. `LocalExecutor` runs agents on this machine.
 """
 
 import enum
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NewType, Protocol
 
 Handle = NewType("Handle", str)
-"""Opaque and versioned; kept in the store. Only the executor that made it reads it."""
+"""Names a process; opaque and versioned, saved in the store. Only the executor that created it reads it."""
 
 SEGMENT_BYTES = 16 << 20
 SESSION_VARIABLE = "RAMET_SESSION"
@@ -21,12 +21,12 @@ KEEPER_VARIABLE = "RAMET_KEEPER"
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """One process of one session. ``generation`` counts the processes that the session has had.
+    """One process of one session. ``generation`` numbers the processes of the session.
 
-    ``environment`` is complete: nothing is inherited. RAMET_SESSION and RAMET_KEEPER (unique to this process) are set over it,
-    for they are how the agent's descendants are known. ``cgroup`` is a directory of the cgroup file system that this user may write to.
-    ``keep_bytes``: no more of the journal is kept than that and a segment; 0 keeps all that is not released. For a command, which is held
-    in the same way, ``session_id`` is the command's id, and RAMET_COMMAND holds it.
+    ``environment`` is complete: the process inherits nothing. The executor adds RAMET_SESSION and RAMET_KEEPER (unique to this
+    process), by which it finds the agent's descendants. ``cgroup`` is a directory of the cgroup file system that this user may
+    write to. ``keep_bytes`` limits the journal to that size and a segment; 0 retains all that is not released. For a command,
+    which has a keeper too, ``session_id`` is the command's id, and RAMET_COMMAND replaces RAMET_SESSION.
     """
 
     session_id: str
@@ -42,7 +42,7 @@ class LaunchSpec:
 
 @dataclass(frozen=True, slots=True)
 class EndRequest:
-    """Who asked for the end: ``by`` is ``controller`` or ``signal``, ``epoch`` that of the daemon attached then."""
+    """The source of an end: ``by`` is ``controller`` or ``signal``, ``epoch`` is that of the daemon attached then."""
 
     by: str
     at: float
@@ -51,10 +51,10 @@ class EndRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExitRecord:
-    """How an agent ended. One of ``code`` and ``signal`` is set; neither where the keeper could not learn it.
+    """How an agent ended. One of ``code`` and ``signal`` is set; neither if the keeper could not learn it.
 
-    Times are seconds since the epoch. ``swept``: how many descendants were found when it ended; ``left``: pids of those that even
-    SIGKILL did not end.
+    Times are seconds since the epoch. ``swept``: number of descendants found when it ended; ``left``: pids of those that survived
+    SIGKILL.
     """
 
     code: int | None
@@ -67,7 +67,7 @@ class ExitRecord:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "ExitRecord":
-        """Raises KeyError or TypeError for a record that lacks something."""
+        """Raise KeyError or TypeError for an incomplete record."""
         asked = record["asked"]
         return cls(
             code=record["code"],
@@ -81,7 +81,7 @@ class ExitRecord:
 
     @property
     def status(self) -> str:
-        """In words, as the contract has it: "code 0", "signal SIGKILL", or "" where nobody knows."""
+        """Return the status as the contract has it: "code 0", "signal SIGKILL", or "" if unknown."""
         if self.signal is not None:
             return f"signal {self.signal}"
         return f"code {self.code}" if self.code is not None else ""
@@ -89,18 +89,18 @@ class ExitRecord:
 
 class Liveness(enum.Enum):
     ALIVE = "alive"
-    """The keeper lives: attach."""
+    """The keeper runs: attach."""
     EXITED = "exited"
-    """All is over and on record."""
+    """The agent and its keeper have ended, and the record exists."""
     KEEPER_LOST = "keeper_lost"
-    """The keeper is gone and left no record: how the agent ended, or whether it will, nobody knows. Call ``end``."""
+    """The keeper is gone without a record, and the agent may still run: call ``end``."""
     UNKNOWN = "unknown"
-    """There is nothing where the handle points to, or nothing that can be read."""
+    """The handle's directory is missing or unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """``exit`` is set for EXITED; ``agent_alive`` tells more about KEEPER_LOST; ``stderr_tail`` is what the agent said last."""
+    """``exit`` is set for EXITED, ``agent_alive`` for KEEPER_LOST; ``stderr_tail`` is the end of the agent's stderr."""
 
     liveness: Liveness
     agent_alive: bool = False
@@ -117,57 +117,57 @@ class JournalLine(NamedTuple):
 
 
 class Attachment(Protocol):
-    """The journal from an offset on, and the agent's stdin. One reader; iterate all the time, or `wait_exit` never returns.
+    """The journal from an offset on, and the agent's stdin. One reader, which must keep iterating, or `wait_exit` never returns.
 
-    Iteration ends after the last complete line of an agent that ended; it raises KeeperFencedError when another controller took
-    over, KeeperError when the keeper lives but cannot be talked to any more.
+    Iteration ends after the last complete line of an ended agent. It raises KeeperFencedError after another controller took over,
+    and KeeperError if the keeper lives but the connection to it broke.
     """
 
     def __aiter__(self) -> AsyncIterator[Sequence[JournalLine]]: ...
 
     async def __anext__(self) -> Sequence[JournalLine]:
-        """Wait for the next lines: all that are there, at least one."""
+        """Wait for the next lines; return all available ones, at least one."""
         ...
 
     @property
     def tail(self) -> bytes:
-        """What the ended agent wrote after its last newline; known once the iteration has ended."""
+        """Output of the ended agent after its last newline; known once the iteration has ended."""
         ...
 
     async def write(self, line: bytes) -> int:
-        """Give the agent one line or several, newline included; returns the end of the stdin journal once they are in it.
+        """Send the agent whole lines, newline included; return the end of the stdin journal once they are in it.
 
-        Raises WrongStateError when the agent's stdin is closed, PromptTooLargeError over 64 MiB, and KeeperError when the
-        connection broke first: then only `written_since` tells whether it was written.
+        Raise WrongStateError if the agent's stdin is closed, PromptTooLargeError over 64 MiB, and KeeperError if the connection
+        broke first; then only `written_since` shows whether they were written.
         """
         ...
 
     async def signal(self, name: str) -> None:
-        """Send ``SIGINT``, …, to the agent alone. Raises WrongStateError when it has ended."""
+        """Send ``SIGINT``, …, to the agent only. Raise WrongStateError if it has ended."""
         ...
 
     def release(self, offset: int) -> None:
-        """The journal below ``offset`` is no longer needed. No effect once the agent has ended."""
+        """Let the keeper delete the journal below ``offset``. No effect once the agent has ended."""
         ...
 
     def release_stdin(self, offset: int) -> None:
-        """The stdin journal below ``offset`` is no longer needed; what the agent has not read yet is kept."""
+        """Let the keeper delete the stdin journal below ``offset``, except what the agent has not read yet."""
         ...
 
     async def status(self) -> Mapping[str, Any]:
-        """What the keeper tells of itself: pids, offsets, ``blocked`` (why the disk takes nothing), ``stderr_tail``, …"""
+        """Return the keeper's status: pids, offsets, ``blocked`` (why writing to the disk fails), ``stderr_tail``, …"""
         ...
 
     async def wait_exit(self) -> ExitRecord | None:
-        """Wait for the end; None when nobody recorded how it ended."""
+        """Wait for the end; return its record, None without one."""
         ...
 
     async def written_since(self, offset: int) -> list[JournalLine]:
-        """The lines of the stdin journal from ``offset`` on. Raises LookupError for an offset that was released."""
+        """Return the lines of the stdin journal from ``offset`` on. Raise LookupError for a released offset."""
         ...
 
     async def close(self) -> None:
-        """Detach. The agent goes on."""
+        """Detach; the agent keeps running."""
         ...
 
 
@@ -177,58 +177,58 @@ class Executor(Protocol):
     async def start(self, spec: LaunchSpec) -> Handle:
         """Start the agent and return when it runs.
 
-        Idempotent for one (session, generation): a process that was started for it, alive or ended by now, is returned as it is,
-        so an intent that was interrupted is simply repeated. On failure nothing is left. Raises WorkingDirectoryError,
-        AgentUnavailableError (the program is missing or cannot be executed), RuntimeDirectoryError (the socket's path), or
-        KeeperError. When the caller is cancelled the start goes on: repeat it to have its outcome.
+        Idempotent for one (session, generation): an existing process, running or ended, is returned as it is, so that recovery can
+        repeat an interrupted intent. A failure leaves nothing behind. Raise WorkingDirectoryError, AgentUnavailableError (the
+        program is missing or cannot be executed), RuntimeDirectoryError (the socket's path), or KeeperError. A cancelled caller
+        does not stop the start; repeat the call to get its outcome.
         """
         ...
 
     async def recover(self, handle: Handle) -> Recovered:
-        """What became of it, judged by the keeper's lock and by pid, start time and boot; never by a pid alone."""
+        """Return the state of the process, judged by the keeper's lock and by pid, start time and boot; never by a pid alone."""
         ...
 
     async def attach(self, handle: Handle, *, epoch: int, offset: int) -> Attachment:
-        """The journal from ``offset`` (a line's start) on. Works after the end too: then it is read from what is left.
+        """Attach, with the journal from ``offset`` (a line's start) on. After the end it is read from the directory.
 
-        Raises KeeperFencedError when a newer epoch is known to the keeper, NotFoundError when there is nothing at ``handle``,
-        LookupError for an offset that the journal does not have, and KeeperError.
+        Raise KeeperFencedError if the keeper knows a newer epoch, NotFoundError if ``handle`` names nothing, LookupError for an
+        offset outside the journal, and KeeperError.
         """
         ...
 
     async def wait(self, handle: Handle) -> ExitRecord | None:
-        """Wait for the end without taking the journal; None when nobody recorded how it ended, or there is nothing at ``handle``.
+        """Wait for the end without attaching; return its record, None without one or if ``handle`` names nothing.
 
-        When the keeper is gone what it held may live on: call ``end`` upon None.
+        Call ``end`` upon None: the process may have outlived its keeper.
         """
         ...
 
     async def written(self, handle: Handle) -> int:
-        """Bytes of the journal, those included that are not kept any more. Raises NotFoundError as ``read`` does."""
+        """Return the length of the journal in bytes, deleted ones included. Raise NotFoundError as ``read`` does."""
         ...
 
     async def read(self, handle: Handle, offset: int, size: int) -> JournalLine:
-        """Up to ``size`` bytes of the journal from ``offset`` on, or from the first byte that is kept; whole lines or not.
+        """Return up to ``size`` bytes of the journal from ``offset`` or its first byte on, regardless of line ends.
 
-        Empty at the end, which moves while the process lives. Raises NotFoundError when there is nothing at ``handle``.
+        Empty at the end, which moves while the process runs. Raise NotFoundError if ``handle`` names nothing.
         """
         ...
 
     async def signal(self, handle: Handle, signal_name: str, *, epoch: int | None = None) -> None:
-        """Send a signal to the agent alone. Raises WrongStateError when it has ended, KeeperFencedError for an old epoch."""
+        """Send a signal to the agent only. Raise WrongStateError if it has ended, KeeperFencedError for an old epoch."""
         ...
 
     async def end(self, handle: Handle, grace: float, *, epoch: int | None = None) -> ExitRecord | None:
-        """End the agent and everything it started: close stdin, SIGTERM, SIGKILL, ``grace`` seconds between; idempotent.
+        """End the agent and all its descendants: close stdin, SIGTERM, SIGKILL, ``grace`` seconds apart; idempotent.
 
-        Works without a keeper too, and then returns None, for how the agent ended is not known.
+        Works without a keeper too, but then returns None, as the exit status is unknown.
         """
         ...
 
     async def destroy(self, handle: Handle) -> None:
-        """Remove all traces. Raises WrongStateError while the keeper or the agent lives; idempotent."""
+        """Delete the process's directory. Raise WrongStateError while the keeper or the agent runs; idempotent."""
         ...
 
     def discover(self) -> list[Handle]:
-        """Everything that was started and not destroyed, in order of session and generation. Blocks: call it in a thread."""
+        """Return the handles of all processes not destroyed, in order of session and generation. Blocks: call it in a thread."""
         ...

@@ -3,7 +3,7 @@
 A frame is ``u32 big-endian payload length, u8 type, payload``. Offsets and sequences are ``u64`` big-endian. One stream each way:
 
     keeper → controller                                     controller → keeper
-    HELLO     JSON, at once: versions, identity, offsets     ATTACH         JSON: epoch, offset
+    HELLO     JSON, first: versions, identity, offsets       ATTACH         JSON: epoch, offset
     ATTACHED  JSON: the attach is accepted                   STDIN          u64 sequence, whole lines
     REFUSED   JSON: reason; the connection ends              SIGNAL         JSON: id, signal name, epoch?
     DATA      u64 offset, journal bytes                      END            JSON: id, grace in seconds per step, epoch?
@@ -13,8 +13,8 @@ A frame is ``u32 big-endian payload length, u8 type, payload``. Offsets and sequ
     EXIT      JSON: the exit record, after all DATA          QUERY          JSON: id
     ERROR     JSON: reason, message, id or sequence?
 
-DATA is split anywhere, but the keeper sends none of a line before all of it is journalled. It carries what CONSUMED allows and no
-more, so that a slow consumer holds up neither the keeper nor the answers to its own requests.
+DATA is split anywhere, but the keeper sends no part of a line before the whole line is in the journal. It sends only as much DATA
+as CONSUMED allows, so that a slow consumer delays neither the keeper nor the answers to its own requests.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 PROTOCOL_VERSION = 1
 MAX_PAYLOAD = 64 << 20
-"""Bytes of one frame; more is taken for a broken peer. Journal lines have no limit: they span frames."""
+"""Most bytes of one frame; a longer one means a broken peer. Journal lines have no limit, as they span frames."""
 WINDOW = 1 << 20
-"""Bytes of DATA that may be under way beyond what the controller has CONSUMED."""
+"""Bytes of DATA that the keeper may send beyond what the controller has CONSUMED."""
 
 HELLO, ATTACH, ATTACHED, REFUSED, DATA, STDIN, WRITTEN, SIGNAL, END = range(1, 10)
 CONSUMED, RELEASE, RELEASE_STDIN, QUERY, STATUS, DONE, EXIT, ERROR = range(10, 18)
@@ -42,7 +42,7 @@ U64_PAIR = struct.Struct(">QQ")
 
 
 class FramingError(ValueError):
-    """The peer sent something that is no frame of this protocol; its connection cannot go on."""
+    """Raised for bytes that are no frame of this protocol; the connection is unusable then."""
 
 
 def encode(kind: int, payload: bytes = b"") -> bytes:
@@ -54,7 +54,7 @@ def encode_json(kind: int, **fields: object) -> bytes:
 
 
 def decode_json(payload: bytes) -> dict[str, Any]:
-    """The JSON object in ``payload``; raises `FramingError` for anything else."""
+    """Return the JSON object in ``payload``. Raise `FramingError` for anything else."""
     try:
         value = json.loads(payload)
     except ValueError as error:
@@ -65,7 +65,7 @@ def decode_json(payload: bytes) -> dict[str, Any]:
 
 
 def decode_u64(payload: bytes) -> int:
-    """The number that ``payload`` begins with; raises `FramingError` when it is too short."""
+    """Return the number at the beginning of ``payload``. Raise `FramingError` if it is too short."""
     if len(payload) < U64.size:
         raise FramingError("no room for a number")
     return int.from_bytes(payload[: U64.size], "big")
@@ -80,7 +80,7 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield each ``(type, payload)`` that ``data`` completes; raises `FramingError` for an oversized one.
+        """Yield each ``(type, payload)`` that ``data`` completes. Raise `FramingError` for an oversized one.
 
         Consume all of them before the next call.
         """
@@ -112,9 +112,9 @@ class Lines:
 
     def __init__(self, offset: int) -> None:
         self.start = offset
-        """Where the first line that is not complete begins."""
+        """Offset at which the first incomplete line begins."""
         self.end = offset
-        """Where the stream stands."""
+        """Offset of the end of the received stream."""
         self._parts: list[bytes] = []
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
@@ -133,5 +133,5 @@ class Lines:
 
     @property
     def rest(self) -> bytes:
-        """The bytes after the last newline."""
+        """Return the bytes after the last newline."""
         return b"".join(self._parts)

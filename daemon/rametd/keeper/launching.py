@@ -1,4 +1,4 @@
-"""Making a keeper's directory, running the launcher, and undoing both when nothing could be started."""
+"""Create a keeper's directory, run the launcher, and undo both if the start fails."""
 
 import asyncio
 import errno
@@ -22,12 +22,12 @@ from rametd.keeper.place import Place, until
 from rametd.keeper.tree import SWEEP_GRACE, Tree
 
 TIMEOUT = 20.0
-"""Seconds for a launcher on a busy machine."""
+"""Seconds that a launcher may take on a busy machine."""
 PROGRAM = Path(program.__file__).absolute()
 
 
 def check(spec: LaunchSpec) -> None:
-    """Raise InvalidInputError for what no process can be started with."""
+    """Raise InvalidInputError for arguments or an environment that no process can have."""
     texts = (*spec.argv, os.fspath(spec.cwd), *spec.environment, *spec.environment.values())
     if (
         not spec.argv
@@ -38,7 +38,7 @@ def check(spec: LaunchSpec) -> None:
 
 
 def prepare(place: Place, spec: LaunchSpec, socket: Path) -> None:
-    """Make the keeper's directory, whole or not at all. Blocks."""
+    """Create the keeper's directory atomically. Blocks."""
     environment = {**spec.environment, **place.tags}
     fresh = place.root / f".{place.name}.new"
     place.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,18 +66,20 @@ def prepare(place: Place, spec: LaunchSpec, socket: Path) -> None:
         )
         fresh.rename(place.path)
         directory.sync_directory(os.fspath(place.root))
-    finally:  # once it is whole it has another name
+    finally:  # renamed when complete
         shutil.rmtree(fresh, ignore_errors=True)
 
 
 async def launch(place: Place, spec: LaunchSpec, python: str, environment: Mapping[str, str]) -> None:
-    """Run the launcher for a prepared ``place``. Raises as `Executor.start`; nothing runs then, and the directory is gone."""
+    """Run the launcher for a prepared ``place``. Raise as `Executor.start`; then nothing runs, and the directory is deleted."""
     try:
         failure = await _run_launcher(place, spec, python, environment)
     except OSError as error:
-        failure = KeeperError(f"the keeper cannot be started with {python}: {error}", hint="is the installation whole?")
+        failure = KeeperError(
+            f"the keeper cannot be started with {python}: {error}", hint="is the installation complete?"
+        )
     if failure is not None:
-        # A keeper that hangs (its agent's directory is on a dead network mount) keeps its directory: it may go on yet.
+        # A hanging keeper (its agent's directory is on a dead network mount) keeps its directory, as it may continue later.
         if await until(lambda: not place.is_locked(), within=lost.PATIENCE):
             await undo(place)
         raise failure
@@ -93,7 +95,7 @@ async def _run_launcher(
         stderr=asyncio.subprocess.PIPE,
         env=environment,
         cwd="/",
-        start_new_session=True,  # a Ctrl-C in the daemon's terminal is not for it
+        start_new_session=True,  # a Ctrl-C in the daemon's terminal must not reach it
     )
     try:
         async with asyncio.timeout(TIMEOUT):
@@ -105,7 +107,7 @@ async def _run_launcher(
             f"the keeper of {place.name} did not start within {TIMEOUT:.0f} s", hint="is the machine stuck?"
         )
     if launcher.returncode == program.LOCKED:
-        # The launcher of a daemon that was killed is at it, with the same directory: its keeper is as good as ours.
+        # The launcher of a killed daemon is starting a keeper in the same directory; use that keeper.
         await until(lambda: not place.is_starting())
     elif launcher.returncode != 0:
         log = await asyncio.to_thread(_log, place)
@@ -113,12 +115,12 @@ async def _run_launcher(
         return KeeperError(f"the keeper of {place.name} failed: {reason or f'status {launcher.returncode}'}")
     record = await asyncio.to_thread(directory.read_record, place.path, directory.RUN)
     if record is None:
-        return KeeperError(f"the keeper of {place.name} left without a word")
+        return KeeperError(f"the keeper of {place.name} ended without reporting a result")
     return _explain(record["error"], spec) if "error" in record else None
 
 
 async def undo(place: Place) -> None:
-    """Remove what an unfinished start left, an agent too that a keeper may have forked before it was killed."""
+    """Remove the remains of an unfinished start, including an agent that the keeper forked before it was killed."""
     await lost.sweep(Tree(None, place.tags, None), SWEEP_GRACE)
     await asyncio.to_thread(shutil.rmtree, place.path, ignore_errors=True)
 
@@ -128,7 +130,7 @@ def _explain(error: Mapping[str, Any], spec: LaunchSpec) -> RametError:
     if error["stage"] == "cwd":
         return WorkingDirectoryError(
             f"the working directory {spec.cwd} cannot be entered: {message}",
-            hint="`rametctl doctor` says what can be done",
+            hint="`rametctl doctor` says what to do",
         )
     if error["stage"] == "cgroup":
         return KeeperError(f"the control group {spec.cgroup} cannot be entered: {message}")

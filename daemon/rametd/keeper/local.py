@@ -1,6 +1,6 @@
-"""`LocalExecutor`: agents on this machine, each under a keeper of its own with a directory of its own.
+"""`LocalExecutor`: agents on this machine, each under its own keeper with its own directory.
 
-One class: every call of the protocol meets a keeper that starts, leaves or hangs, and goes through the same few steps around that.
+One class, since each call of the protocol may meet a keeper that is starting, exiting or hanging, and handles that in the same way.
 """
 
 import asyncio
@@ -43,14 +43,14 @@ from rametd.platform import processes
 
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
 SETTLE = LINGER + 3.0
-"""Seconds in which a keeper that is starting or leaving is done with that."""
+"""Seconds that a keeper may take to start or exit."""
 
 
 class LocalExecutor:
     """See `executor.Executor`. ``root`` holds the keepers' directories, ``sockets`` their sockets (0700, checked by the caller).
 
-    ``environment`` is the keepers' own, empty unless Python needs something to start (LD_LIBRARY_PATH); agents get none of it.
-    ``variable`` tells what holds the ids: agents' sessions, or commands.
+    ``environment`` is the keepers' own, empty unless Python needs a variable to start (LD_LIBRARY_PATH); agents do not get it.
+    ``variable`` names the environment variable with the id of the session or command.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class LocalExecutor:
         self._going: set[str] = set()
 
     async def start(self, spec: LaunchSpec) -> Handle:
-        # A start is undone or done, never left in between: when the caller is cancelled it goes on.
+        # A start continues when its caller is cancelled, so that it is never left half done.
         task = asyncio.create_task(self._start(spec), name=f"start {spec.session_id}-{spec.generation}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -89,7 +89,7 @@ class LocalExecutor:
                 f"{socket} is longer than the {MAX_SOCKET_PATH} bytes that a socket's path may have",
                 hint="set RAMET_RUNTIME_DIR to a shorter directory",
             )
-        # Two starts of one process at once: the second would take the first one's directory for a leftover.
+        # Serialised: a concurrent second start would take the first one's directory for a leftover.
         async with self._lock(place):
             if await asyncio.to_thread(place.exists):
                 await self._settle_start(place)
@@ -98,7 +98,9 @@ class LocalExecutor:
                 if recovered.liveness is not Liveness.UNKNOWN and started:
                     return place.handle
                 if await asyncio.to_thread(place.is_locked):
-                    raise KeeperError(f"a keeper of {place.name} hangs in its start", hint="is a network mount dead?")
+                    raise KeeperError(
+                        f"a keeper of {place.name} hangs while it starts", hint="is a network mount dead?"
+                    )
                 await launching.undo(place)
             await asyncio.to_thread(launching.prepare, place, spec, socket)
             await launching.launch(place, spec, self._python, self._environment)
@@ -129,7 +131,7 @@ class LocalExecutor:
         return LocalAttachment(place.path, offset, connection, lambda: self._settle(place))
 
     async def _controlling(self, place: Place, epoch: int, offset: int) -> Connection | None:
-        """A connection that controls the keeper; None where that has left while we knocked: the directory has all that it would have told then."""
+        """Return a controlling connection; None if the keeper exited meanwhile, as its directory then has everything."""
         async with AsyncExitStack() as undo:
             try:
                 connection = await self._connect(place)
@@ -153,7 +155,7 @@ class LocalExecutor:
                     if connection.exit is not None:
                         return connection.exit
             except (KeeperError, WrongStateError):
-                pass  # it was leaving, or hangs: look again
+                pass  # it is exiting or hangs: look again
             await asyncio.sleep(PAUSE)
         return recovered.exit
 
@@ -178,7 +180,7 @@ class LocalExecutor:
                     await connection.signal(signal_name, epoch)
                 return
             except KeeperError:
-                # The agent ended between our look and our connection, and its keeper is leaving.
+                # The agent ended between the check and the connection, and its keeper is exiting.
                 recovered = await self._settle(place)
                 if recovered.liveness is Liveness.ALIVE:
                     raise
@@ -206,8 +208,8 @@ class LocalExecutor:
         return recovered.exit
 
     async def _ensure_ending(self, place: Place) -> None:
-        """After an END that was not seen through: the keeper was leaving, or is gone, or hangs and is killed. Raises
-        ReadOnlyError for one that only waits for room on the disk: killed, it would lose what it still holds."""
+        """Finish an END that got no EXIT: the keeper was exiting, is gone, or hangs and is killed. Raise ReadOnlyError for a keeper
+        that waits for room on the disk; killing it would lose unwritten output."""
         if (await self._settle(place)).liveness is not Liveness.ALIVE:
             return
         try:
@@ -218,21 +220,21 @@ class LocalExecutor:
             return
         if status["blocked"]:
             raise ReadOnlyError(f"the end of {place.name} cannot be recorded: {status['blocked']}", hint="make room")
-        raise KeeperError(f"the keeper of {place.name} has not come to an end yet", hint="try again")
+        raise KeeperError(f"the keeper of {place.name} has not ended yet", hint="try again")
 
     async def destroy(self, handle: Handle) -> None:
         place = Place.from_handle(handle)
-        # Two removals of one directory would take its parts away under each other.
+        # Serialised: two removals of one directory would disturb each other.
         async with self._lock(place):
             recovered = await self._settle(place)
-            if recovered.liveness is Liveness.EXITED:  # the keeper may linger for a controller that reads the end
+            if recovered.liveness is Liveness.EXITED:  # the keeper may wait for a controller to read the end
                 await until(lambda: not place.is_locked(), within=SETTLE)
             if recovered.agent_alive or await asyncio.to_thread(place.is_locked):
-                raise WrongStateError(f"the agent or the keeper of {place.name} lives", hint="end it first")
+                raise WrongStateError(f"the agent or the keeper of {place.name} still runs", hint="end it first")
             await asyncio.to_thread(self._remove, place)
 
     def _remove(self, place: Place) -> None:
-        """The directory goes under another name first: a half of it is never found again and taken for an agent."""
+        """Rename the directory before deleting it, so that `discover` never finds a partial one."""
         if not place.exists():
             return
         spec = directory.read_record(place.path, directory.SPEC)
@@ -250,7 +252,7 @@ class LocalExecutor:
         if not self._root.is_dir():
             return []
         for gone in self._root.glob(".*.gone"):
-            if gone.name not in self._going:  # a removal that was interrupted
+            if gone.name not in self._going:  # an interrupted removal
                 shutil.rmtree(gone, ignore_errors=True)
         names = [entry.name for entry in self._root.iterdir() if entry.is_dir()]
         places = (Place.from_name(self._root, name, self._variable) for name in names)
@@ -266,7 +268,7 @@ class LocalExecutor:
         await until(lambda: not place.is_starting(), within=SETTLE)
 
     async def _settle(self, place: Place) -> Recovered:
-        """What became of the agent, after a keeper that is about to leave has left. A healthy one answers at once: it stays."""
+        """Return the state of the agent, after waiting for a keeper that is exiting; a healthy keeper answers at once."""
         deadline = time.monotonic() + SETTLE
         while True:
             recovered = await self.recover(place.handle)
@@ -287,7 +289,7 @@ class LocalExecutor:
             await connection.close()
 
     async def _connect(self, place: Place) -> Connection:
-        """Connect to the keeper that run.json names, and to no other. Raises KeeperError."""
+        """Connect to the keeper that run.json names, and to no other. Raise KeeperError."""
         run = await asyncio.to_thread(place.run)
         if run is None:
             raise KeeperError(f"{place.path} names no keeper")
@@ -318,7 +320,7 @@ def _read(path: str, offset: int, size: int) -> JournalLine:
             data = reader.read(start, size)
         except FileNotFoundError:
             if segments.scan(path, directory.JOURNAL) != starts:
-                continue  # its keeper dropped the segment between our two looks
+                continue  # its keeper deleted the segment between the two reads
             data = b""  # nothing was ever written
         finally:
             reader.close()

@@ -1,4 +1,4 @@
-"""Ending an agent whose keeper is gone: by identity, from the outside."""
+"""End an agent whose keeper is gone, by its process identity."""
 
 import asyncio
 import signal
@@ -10,14 +10,14 @@ from rametd.keeper.tree import SWEEP_GRACE, Tree
 from rametd.platform import processes
 
 PATIENCE = 5.0
-"""Seconds for the kernel to end a killed keeper."""
+"""Seconds that the kernel may take to end a killed keeper."""
 
 
 async def end_agent(place: Place, grace: float) -> None:
-    """SIGTERM, ``grace`` seconds, SIGKILL to the agent; then to whatever it started. Its stdin ended with the keeper.
+    """Send SIGTERM, after ``grace`` seconds SIGKILL, to the agent, then to its descendants. Its stdin closed with the keeper.
 
-    Only the very process of run.json is signalled, and those below it or with its tags. What the agent starts while it ends is
-    found by its tags: nobody is the orphans' parent any more.
+    Signal only the exact process of run.json, its descendants, and processes with its tags. Only tags find what the agent starts
+    while it ends, as these orphans have no known parent.
     """
     agent = await asyncio.to_thread(_agent, place)
     tree = Tree(agent, place.tags, await asyncio.to_thread(_cgroup, place))
@@ -31,7 +31,7 @@ async def end_agent(place: Place, grace: float) -> None:
 
 
 async def sweep(tree: Tree, grace: float) -> None:
-    """End what ``tree`` finds, with less patience than for the agent."""
+    """End the processes that ``tree`` finds, with less grace than the agent."""
     looks = tree.end(min(grace, SWEEP_GRACE))
     while True:
         pause = await asyncio.to_thread(next, looks, None)
@@ -41,7 +41,7 @@ async def sweep(tree: Tree, grace: float) -> None:
 
 
 async def kill_keeper(place: Place) -> None:
-    """Kill a keeper that does not answer, if it is that very process. One that hangs in the kernel stays until it returns."""
+    """Kill a keeper that does not answer, if it is that exact process. One that hangs in the kernel ends when it returns."""
 
     def kill() -> None:
         with suppress(ValueError):
@@ -57,7 +57,7 @@ def _agent(place: Place) -> processes.Process | None:
     try:
         return place.agent()
     except (ValueError, KeyError):
-        return None  # a damaged run.json names nobody: the tags remain
+        return None  # a damaged run.json names no process; use the tags
 
 
 def _is_gone(process: processes.Process) -> bool:

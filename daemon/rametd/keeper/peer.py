@@ -1,4 +1,4 @@
-"""One connection at the keeper's end: frames in, frames out, and how much of the journal it may have. Standard library only."""
+"""The keeper's end of one connection: frames in, frames out, and the window of the journal. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rametd.keeper import directory, framing, segments
 
 CHUNK = 64 << 10
 OUTPUT_LIMIT = 256 << 10
-"""Bytes that wait for a slow peer before nothing more is made for it."""
+"""Bytes buffered for a slow peer before the keeper stops encoding more."""
 
 
 class Peer:
-    """A controller, or somebody who only asks.
+    """A controller, or a connection that only queries.
 
-    ``cursor``: the journal offset up to which DATA was made for it; ``consumed``: up to which it took that; ``watched``: the
-    events that its connection is registered for, 0 for none.
+    ``cursor``: journal offset up to which DATA was encoded for it; ``consumed``: offset that it has consumed; ``watched``: events
+    that its connection is registered for, 0 for none.
     """
 
     __slots__ = (
@@ -47,7 +47,7 @@ class Peer:
         self._reader = segments.Reader(path, directory.JOURNAL, journal.starts)
 
     def receive(self) -> bool:
-        """Take what is there; False when the peer is gone."""
+        """Read the available bytes; return False if the peer is gone."""
         try:
             data = self.connection.recv(CHUNK)
         except BlockingIOError:
@@ -68,12 +68,12 @@ class Peer:
         self._output += framing.encode(kind, payload)
 
     def refuse(self, reason: str, message: str, **fields: object) -> None:
-        """Say why, and end the connection."""
+        """Send the reason, and end the connection."""
         self.send(framing.REFUSED, reason=reason, message=message, **fields)
         self.closing = True
 
     def feed(self) -> None:
-        """Make DATA of complete lines while the peer has room for it."""
+        """Encode complete lines as DATA while the peer has room."""
         limit = min(self._journal.line_end, self.consumed + framing.WINDOW)
         while self.cursor < limit and len(self._output) < OUTPUT_LIMIT:
             data = self._reader.read(self.cursor, min(CHUNK, limit - self.cursor))
@@ -83,7 +83,7 @@ class Peer:
             self.cursor += len(data)
 
     def flush(self) -> bool:
-        """Send what the socket takes; False when the peer is gone."""
+        """Send as much as the socket takes; return False if the peer is gone."""
         try:
             while self._output:
                 sent = self.connection.send(memoryview(self._output)[:CHUNK])
@@ -96,7 +96,7 @@ class Peer:
 
     @property
     def wanted_events(self) -> int:
-        """Read while what was read is answered and the answers are taken; write while something waits to go."""
+        """Return the events to wait for: reading while its answers are being taken, writing while data waits."""
         events = selectors.EVENT_WRITE if self._output else 0
         if not self.frames and len(self._output) < OUTPUT_LIMIT:
             events |= selectors.EVENT_READ
@@ -104,7 +104,7 @@ class Peer:
 
     @property
     def is_done(self) -> bool:
-        """Whether it has been told all, the end included."""
+        """Return whether it has received everything, including EXIT."""
         return self.told_exit and not self._output
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The agent's three pipes and the journals behind them. Standard library only.
 
-stdout goes to the disk as it comes; when the disk is full the pipe is not read until there is room, so the agent waits and nothing is
-lost. What is meant for stdin goes through a journal too and is fed from there: no queue in memory, however slowly the agent reads.
+The keeper writes stdout to the disk at once. When the disk is full it does not read the pipe until there is room, so the agent waits
+and nothing is lost. Input for stdin passes through a journal too, so that a slow agent causes no queue in memory.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 CHUNK = 64 << 10
 PIPE_CHUNKS = (1 << 20) // CHUNK
-"""What the largest pipe holds (an unprivileged process may ask for 1 MiB)."""
+"""Bytes of the largest pipe (an unprivileged process may request 1 MiB)."""
 RETRY = 0.25
-"""Seconds between two tries to write to a full disk."""
+"""Seconds between attempts to write to a full disk."""
 
 
 class Pipes:
@@ -42,11 +42,11 @@ class Pipes:
         self.stdin_journal = segments.Writer(path, directory.STDIN, segment_bytes)
         self.stderr = directory.StderrRing(path)
         self.fed = 0
-        """The offset in the stdin journal up to which the agent's pipe took it."""
+        """Offset in the stdin journal up to which the agent's pipe has taken it."""
         self.stdin_open = self.stdout_open = self.stderr_open = True
         self.closing_stdin = False
         self.blocked: str | None = None
-        """The errno's name while the disk takes nothing."""
+        """Name of the errno while writing to the disk fails."""
         self.retry_at: float | None = None
         self._agent = agent
         self._selector = selector
@@ -59,7 +59,7 @@ class Pipes:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether something was read from stdout that is not in the journal yet."""
+        """Whether bytes read from stdout are not in the journal yet."""
         return bool(self._unwritten)
 
     @property
@@ -100,7 +100,7 @@ class Pipes:
             when_journalled()
 
     def retry(self) -> None:
-        """Try again what the disk did not take; to be called at `retry_at`."""
+        """Repeat the failed write; call it at `retry_at`."""
         self.retry_at = self.blocked = None
         if self._unwritten:
             self._unwritten = self._append(self.journal, self._unwritten)
@@ -113,7 +113,7 @@ class Pipes:
                 self._when_journalled = None
 
     def feed_stdin(self, _: int = 0) -> None:
-        """Give the agent what its journal has; with `closing_stdin` close the pipe when it has all."""
+        """Write the stdin journal to the agent; with `closing_stdin` close the pipe after the last byte."""
         if not self.stdin_open:
             return
         pipe = self._agent.stdin
@@ -143,7 +143,7 @@ class Pipes:
         self.stdin_journal.sync()
 
     def _append(self, journal: segments.Writer, data: bytes) -> bytes:
-        """Journal ``data``; what the disk did not take is returned, to be tried again at `retry_at`."""
+        """Journal ``data``; return the part that the disk did not take, which is retried at `retry_at`."""
         try:
             while data:
                 data = data[journal.append(data) :]

@@ -1,4 +1,4 @@
-"""Where one agent process lives on this machine, and what can be told from there without talking to its keeper."""
+"""The directory of one agent process, and what can be read there without its keeper."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ _NAME = re.compile(r"([a-z0-9][a-z0-9-]{0,47})-([0-9]{1,9})")
 
 
 async def until(condition: Callable[[], bool], *, within: float = math.inf) -> bool:
-    """Wait for another process's doing, which nothing announces; False when it has not come ``within`` seconds."""
+    """Poll for a condition that another process fulfils; return False after ``within`` seconds."""
     deadline = time.monotonic() + within
     while not await asyncio.to_thread(condition):
         if time.monotonic() > deadline:
@@ -43,7 +43,7 @@ async def until(condition: Callable[[], bool], *, within: float = math.inf) -> b
 class Place:
     """The keeper's directory ``root/<session>-<generation>``. All methods block for milliseconds: call them in a thread.
 
-    Commands are held in a ``root`` of their own, under their own ids; ``variable`` is the variable that holds the id.
+    Commands have their own ``root`` and ids; ``variable`` is the environment variable with the id.
     """
 
     root: Path
@@ -62,7 +62,7 @@ class Place:
 
     @classmethod
     def from_handle(cls, handle: Handle) -> Self:
-        """Raises NotFoundError for a handle that is not one of ours."""
+        """Raise NotFoundError for a handle of another executor."""
         try:
             value = json.loads(handle)
             if value["executor"] == "local" and value["version"] == HANDLE_VERSION:
@@ -89,8 +89,8 @@ class Place:
 
     @property
     def tags(self) -> dict[str, str]:
-        """What all descendants carry in their environment. The directory too: those of a successor, or of a session that has
-        the same id under another daemon, are not to be touched."""
+        """Variables in the environment of all descendants. They include the directory, so that descendants of a later process, or
+        of a session with the same id under another daemon, are left alone."""
         return {self.variable: self.session, KEEPER_VARIABLE: self.path}
 
     def exists(self) -> bool:
@@ -100,16 +100,16 @@ class Place:
         return directory.is_locked(self.path)
 
     def run(self) -> dict[str, Any] | None:
-        """Who was started here; None where nothing was. Raises ValueError for a damaged record."""
+        """Return the record of the started processes, or None. Raise ValueError for a damaged one."""
         record = directory.read_record(self.path, directory.RUN)
         return None if record is None or "error" in record else record
 
     def is_starting(self) -> bool:
-        """Whether a launcher is at work that has not told its success or failure yet."""
+        """Return whether a launcher runs that has not reported success or failure yet."""
         return self.is_locked() and directory.read_record(self.path, directory.RUN) is None
 
     def agent(self) -> processes.Process | None:
-        """The agent's process, if that very process lives."""
+        """Return the agent's process if exactly that process lives."""
         run = self.run()
         if run is None or run["boot_id"] != processes.boot_id():
             return None
@@ -117,14 +117,14 @@ class Place:
         return process if process is not None and process.start == run["agent_start"] and not process.zombie else None
 
     def inspect(self) -> Recovered:
-        """What became of the agent, and what it said last on stderr."""
+        """Return the state of the agent and the end of its stderr."""
         if not self.exists():
             return Recovered(Liveness.UNKNOWN)
         try:
             record = directory.read_record(self.path, directory.EXIT)
             if record is None and self.is_locked():
                 return Recovered(Liveness.ALIVE, agent_alive=self.agent() is not None)
-            # The keeper may have written it and left between the two looks.
+            # The keeper may have written it and exited between the two reads.
             record = record or directory.read_record(self.path, directory.EXIT)
             stderr_tail = directory.read_stderr_tail(self.path, STDERR_TAIL).decode(errors="replace")
             if record is None:
@@ -132,5 +132,5 @@ class Place:
                 return Recovered(Liveness.KEEPER_LOST, agent_alive=alive, stderr_tail=stderr_tail)
             return Recovered(Liveness.EXITED, exit=ExitRecord.from_record(record), stderr_tail=stderr_tail)
         except (ValueError, KeyError, TypeError, OSError):
-            # A record that cannot be read tells nothing, and nothing is made up in its place.
+            # An unreadable record counts as unknown.
             return Recovered(Liveness.UNKNOWN)

@@ -1,9 +1,9 @@
-"""The keeper program: ``python -I -S program.py launch DIRECTORY``. Standard library only, and little of that: it lives in each agent's
-memory bill.
+"""The keeper program: ``python -I -S program.py launch DIRECTORY``. Standard library only, and little of that, as each agent costs
+the memory of a keeper.
 
-``launch`` leaves a keeper behind that is nobody's child, in a session of its own, and returns when that keeper has started its agent
-(run.json says whom) or could not (run.json says why). Exit status: 0 for both, 3 when another keeper has the directory, else
-the keeper failed and keeper.log says how. ``serve`` is what the keeper runs; only ``launch`` calls it.
+``launch`` starts a keeper as an orphan in a session of its own, and returns when the keeper has started its agent or failed to;
+run.json has the processes or the error. Exit status: 0 for both, 3 if another keeper has the directory; otherwise the keeper failed,
+and keeper.log says how. ``serve`` runs the keeper; only ``launch`` calls it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from contextlib import ExitStack, suppress
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-if not __package__:  # run as a file, with -I -S: nothing but the standard library is in the path
+if not __package__:  # run as a file, with -I -S: only the standard library is in the path
     sys.path.append(ROOT)
 
 from rametd.keeper import directory  # noqa: E402 -- after the path is set
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
 LOCKED = 3
 PR_SET_CHILD_SUBREAPER = 36
 SERVE = "import sys; sys.path.append(sys.argv.pop(1)); from rametd.keeper.program import main; sys.exit(main())"
-"""Imported rather than run as a file, it comes from the byte code cache: compiling costs memory that never comes back."""
+"""Imports the module instead of running the file, to use the byte code cache: compiling costs memory that is never released."""
 
 
 def launch(path: str) -> int:
-    """Leave a keeper for ``path`` behind; returns the exit status above."""
+    """Start a keeper for ``path``; return the exit status above."""
     lock = directory.acquire_lock(path)
     if lock is None:
         return LOCKED
     ready, tell = os.pipe()
     if os.fork() == 0:
-        # Two forks: this one leads the new session and ends, so the keeper leads none and can never get a terminal.
+        # Two forks: this one leads the new session and ends, so that the keeper leads none and can never get a terminal.
         os.setsid()
         if os.fork() == 0:
             _become_server(path, lock, tell)
         os._exit(0)
     os.close(tell)
     os.wait()
-    return 0 if os.read(ready, 1) else 1  # nothing but the end of the pipe: the keeper died
+    return 0 if os.read(ready, 1) else 1  # only EOF: the keeper died
 
 
 def _become_server(path: str, lock: int, tell: int) -> NoReturn:
-    """Exec, because the subreaper attribute survives it and the memory that ctypes takes does not."""
+    """Exec, which preserves the subreaper attribute and releases the memory of ctypes."""
     null = os.open(os.devnull, os.O_RDWR)
     log = os.open(os.path.join(path, directory.LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for target, descriptor in enumerate((null, null, log)):
@@ -58,7 +58,7 @@ def _become_server(path: str, lock: int, tell: int) -> NoReturn:
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # The lock goes along: at no instant is the directory without a holder.
+    # The lock is inherited, so that the directory is locked at every instant.
     for descriptor in (lock, tell):
         os.set_inheritable(descriptor, True)
     os.chdir("/")
@@ -67,7 +67,7 @@ def _become_server(path: str, lock: int, tell: int) -> NoReturn:
 
 
 def serve(path: str, lock: int, tell: int) -> int:
-    """Start the agent, tell the launcher, and keep the agent until its end."""
+    """Start the agent, report to the launcher, and serve until the agent's end."""
     from rametd.keeper import child
 
     for descriptor in (lock, tell):
@@ -77,7 +77,7 @@ def serve(path: str, lock: int, tell: int) -> int:
         raise FileNotFoundError(os.path.join(path, directory.SPEC))
     with open(os.path.join(path, directory.ENVIRONMENT), "rb") as file:
         environment = directory.decode_environment(file.read())
-    group, spec["cgroup"] = spec["cgroup"], None  # from here on the agent's own one, once it is made
+    group, spec["cgroup"] = spec["cgroup"], None  # from here on the agent's own one, once it exists
     try:
         listener = _listen(spec["socket"])
         spec["cgroup"] = child.enter_cgroup(group)
@@ -112,11 +112,11 @@ def _keep(path: str, spec: dict[str, Any], agent: child.Child, listener: socket.
     def start_time(pid: int) -> str:
         process = processes.find(pid)
         if process is None:
-            raise ProcessLookupError(pid)  # not we, and not our child before it is reaped
+            raise ProcessLookupError(pid)  # impossible for this process and for an unreaped child
         return process.start
 
     with ExitStack() as undo:
-        undo.callback(os.kill, agent.pid, signal.SIGKILL)  # an agent that is recorded nowhere must not run
+        undo.callback(os.kill, agent.pid, signal.SIGKILL)  # no agent may run without a record
         identity = {
             "version": spec["version"],
             "session": spec["session"],
@@ -138,7 +138,7 @@ def _keep(path: str, spec: dict[str, Any], agent: child.Child, listener: socket.
 
 
 def main() -> int:
-    """Exit status; anything but the two commands is refused."""
+    """Run one of the two commands; return the exit status."""
     match sys.argv[1:]:
         case ["launch", path]:
             return launch(os.path.abspath(path))

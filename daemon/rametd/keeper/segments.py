@@ -1,7 +1,7 @@
-"""A byte journal in files named by the offset that each begins at. Standard library only.
+"""A byte journal in segment files, each named by its start offset. Standard library only.
 
-``journal.00000000000000000000`` holds the first bytes; a file that has reached its size is followed by another one at the next line
-end, so a line is never cut in two. Offsets count from 0 over all files and never change; files that nobody needs any more go.
+``journal.00000000000000000000`` has the first bytes. A segment that has reached its size ends at the next line end, so that no line
+is split. Offsets count from 0 over all segments and never change; released segments are deleted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def segment_path(directory: str, name: str, start: int) -> str:
 
 
 def scan(directory: str, name: str) -> list[int]:
-    """The start offsets of the segments on the disk, ascending."""
+    """Return the start offsets of the segments on the disk, ascending."""
     prefix = name + "."
     return sorted(
         int(entry[len(prefix) :])
@@ -30,15 +30,15 @@ def scan(directory: str, name: str) -> list[int]:
 
 
 def end(directory: str, name: str) -> int:
-    """The offset up to which the segments on the disk go; 0 when there are none. The newest one is never released."""
+    """Return the end offset of the segments on the disk, 0 without any. The newest one is never released."""
     starts = scan(directory, name)
     return starts[-1] + os.stat(segment_path(directory, name, starts[-1])).st_size if starts else 0
 
 
 class Writer:
-    """The only writer of a new journal in ``directory``; a segment is closed at ``limit`` bytes or at the line end after that.
+    """The only writer of a new journal in ``directory``; it closes a segment at the first line end from ``limit`` bytes on.
 
-    With ``keep`` it holds no more than the last ``keep`` bytes and a segment, whoever still wants the rest; lines may be cut then.
+    With ``keep`` it retains only the last ``keep`` bytes and a segment, released or not, and may cut lines.
     """
 
     __slots__ = ("_descriptor", "_directory", "_keep", "_limit", "_name", "end", "line_end", "starts")
@@ -55,11 +55,11 @@ class Writer:
 
     @property
     def first(self) -> int:
-        """The lowest offset that can still be read."""
+        """Lowest readable offset."""
         return self.starts[0]
 
     def append(self, data: bytes) -> int:
-        """Write a first part of ``data`` and return its length, at least 1. Raises `OSError`; nothing is written then."""
+        """Write a first part of ``data`` and return its length, at least 1. Raise `OSError` if nothing was written."""
         if self.end - self.starts[-1] >= self._limit and (self._keep or self.end == self.line_end):
             self._rotate()
             if self._keep:
@@ -81,14 +81,14 @@ class Writer:
         self.starts.append(self.end)
 
     def release(self, offset: int) -> None:
-        """Delete the segments that end at or below ``offset``; the one being written stays."""
+        """Delete the segments that end at or below ``offset``, except the one being written."""
         while len(self.starts) > 1 and self.starts[1] <= offset:
             with suppress(FileNotFoundError):
                 os.unlink(segment_path(self._directory, self._name, self.starts[0]))
             del self.starts[0]
 
     def sync(self) -> None:
-        """Have all of it on the disk. Only at the end: while the agent runs, a power cut ends it and its journal's use together."""
+        """Sync the journal. Needed only at the end: a power cut while the agent runs ends the agent too."""
         for start in self.starts:
             descriptor = os.open(segment_path(self._directory, self._name, start), os.O_RDONLY)
             os.fsync(descriptor)
@@ -96,7 +96,7 @@ class Writer:
 
 
 class Reader:
-    """Reads at offsets; keeps the segment it read last open. ``starts`` may be a writer's own list."""
+    """Reads at offsets; leaves the last segment open. ``starts`` may be a writer's own list."""
 
     __slots__ = ("_descriptor", "_directory", "_name", "_start", "_starts")
 
@@ -105,7 +105,7 @@ class Reader:
         self._start = self._descriptor = -1
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to ``size`` bytes at ``offset``, all of one segment; empty at the end. Raises `LookupError` for what is released."""
+        """Return up to ``size`` bytes at ``offset`` from one segment; empty at the end. Raise `LookupError` for a released offset."""
         index = bisect.bisect_right(self._starts, offset) - 1
         if index < 0:
             raise LookupError(offset)

@@ -1,7 +1,7 @@
-"""The keeper: one agent, from its start until nothing of it is left. Standard library only.
+"""The keeper of one agent, from the agent's start until its last descendant has ended. Standard library only.
 
-One loop; nothing in it blocks, nothing queues without a bound. No policy either: it knows bytes, offsets and signals, and what the
-agent says means nothing to it.
+One loop; nothing in it blocks, and no queue is unbounded. It has no policy: it knows bytes, offsets and signals, and does not read the
+agent's output.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from rametd.keeper.child import Child
 
 DRAIN = 0.5
-"""Seconds that an ended agent's stdout may stay open, held by what it started, before that is ended too."""
+"""Seconds that descendants may hold an ended agent's stdout open before the keeper ends them."""
 LINGER = 2.0
-"""Seconds that a controller gets to read the end; the directory has it anyway."""
+"""Seconds that a controller gets to read the end, which the directory has too."""
 GRACE = 5.0
 
 
 class Keeper:
-    """Serves the directory ``path``. ``identity`` is what HELLO tells and run.json holds."""
+    """Serves the directory ``path``. ``identity`` is the content of HELLO and run.json."""
 
     def __init__(
         self, path: str, spec: dict[str, Any], agent: Child, identity: dict[str, Any], listener: socket.socket
@@ -55,13 +55,13 @@ class Keeper:
         self._catch_signals()
 
     def run(self) -> None:
-        """The loop; returns when the keeper may leave."""
+        """Run the loop until the keeper may exit."""
         self._reap()  # the agent may have ended before SIGCHLD was caught
         for wake_at in self._life():
             moments = [moment for moment in (wake_at, self.pipes.retry_at) if moment is not None]
             timeout = max(0.0, min(moments) - time.monotonic()) if moments else None
             for key, events in self.selector.select(timeout):
-                # A handler before it may have closed it, and something new may have its number.
+                # An earlier handler may have closed it, and a new descriptor may have its number.
                 if self.selector.get_map().get(key.fd) is key:
                     key.data(events)
             if self.pipes.retry_at is not None and time.monotonic() >= self.pipes.retry_at:
@@ -70,14 +70,14 @@ class Keeper:
             self.pipes.feed_stdin()
 
     def ask_end(self, grace: float, by: str) -> None:
-        """Close stdin, SIGTERM, SIGKILL, with ``grace`` seconds between. Asked again, the less patient counts."""
+        """Begin to end the agent: close stdin, SIGTERM, SIGKILL, ``grace`` seconds apart. Of two calls the shorter grace counts."""
         self._grace = grace if self.end_asked is None else min(grace, self._grace)
         if self.end_asked is None and not self.reaped:
             self.end_asked = {"by": by, "at": time.time(), "epoch": self._control.epoch}
             self.pipes.closing_stdin = True
 
     def _life(self) -> Iterator[float | None]:
-        """What happens, in its order. Each yield waits for the next event, or until the moment given."""
+        """The stages of the agent's life. Each yield waits for the next event, or until the given time."""
         while not self.reaped and self.end_asked is None:
             yield None
         for signum in (signal.SIGTERM, signal.SIGKILL):
@@ -85,7 +85,7 @@ class Keeper:
             while not self.reaped and time.monotonic() < began + self._grace:
                 yield began + self._grace
             if not self.reaped:
-                os.kill(self.agent.pid, signum)  # our child, not reaped: the pid is its own
+                os.kill(self.agent.pid, signum)  # an unreaped child of ours: the pid cannot be reused
         while not self.reaped:
             yield None
         ended_at = time.time()
@@ -98,13 +98,13 @@ class Keeper:
         yield from self._read_rest()
         while not self._record_exit(ended_at):
             yield time.monotonic() + RETRY
-        yield time.monotonic()  # a round in which everybody is told
+        yield time.monotonic()  # one round that tells all peers
         deadline = time.monotonic() + LINGER
         while not self._control.is_done and time.monotonic() < deadline:
             yield deadline
 
     def _read_rest(self) -> Iterator[float | None]:
-        """Read what is in the pipes. They are closed by now unless a survivor holds them: so no more than a pipe can hold."""
+        """Read what the pipes still contain. A surviving descendant may hold them open, so read no more than a pipe's capacity."""
         for _ in range(PIPE_CHUNKS + 1):
             while self.pipes.has_unwritten:
                 yield None
@@ -165,12 +165,12 @@ class Keeper:
             self._control.rebind()
 
     def _reap(self) -> None:
-        """Collect the agent, and the orphans that came to us as their subreaper."""
+        """Reap the agent, and the orphans of which this process is the subreaper."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                # Without children the agent is gone. Should its status not have come to us, it stays unknown and is said to be.
+                # Without children the agent is gone. If its status did not arrive, the record says that it is unknown.
                 self.reaped = True
                 return
             if pid == 0:

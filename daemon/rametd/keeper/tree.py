@@ -1,7 +1,7 @@
-"""Ending what an agent started: descendants, and whatever carries its tag, wherever it went. Standard library only.
+"""End the processes that an agent started: its descendants, and all that carry its tags. Standard library only.
 
-The keeper walks down from itself, for orphans come to it (on Linux it is their subreaper). Where the keeper is gone, the daemon
-walks down from the agent. Bash tools of an agent run in sessions of their own, so process groups are of no use here.
+The keeper searches below itself, as orphans become its children (on Linux it is their subreaper). If the keeper is gone, the daemon
+searches below the agent. An agent's shell commands run in sessions of their own, so process groups do not help.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 PAUSE = 0.02
 SWEEP_GRACE = 1.0
-"""Seconds that leftovers get between SIGTERM and SIGKILL, at most."""
+"""Most seconds between SIGTERM and SIGKILL for descendants."""
 GIVE_UP = 30.0
-"""Seconds after which a process that cannot be killed (it hangs in the kernel) is named instead of waited for."""
+"""Seconds to wait for a process that SIGKILL does not end (it hangs in the kernel) before it is reported as left."""
 
 
 if sys.platform == "darwin":
 
     def _has_children() -> bool:
-        """Without subreapers children say nothing about orphans."""
+        """Return False: without subreapers, children say nothing about orphans."""
         return False
 
 else:
 
     def _has_children() -> bool:
-        """Whether this process has a child, a zombie included; it stays to be waited for."""
+        """Return whether this process has a child, a zombie included, without reaping it."""
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
@@ -49,29 +49,29 @@ class Tree:
         self.root, self.tags, self.cgroup = root, tags, cgroup
         self._is_keeper = root is not None and root.pid == os.getpid()
         self.known: dict[processes.Process, None] = {}
-        """Everything that was seen; a process that was ours once stays so, whoever its parent is by now."""
+        """All processes found so far; one that was a descendant stays one, whatever its parent is now."""
         self.left: list[int] = []
-        """Pids that outlived everything."""
+        """Pids that survived SIGKILL."""
 
     def look(self) -> list[processes.Process]:
-        """All that lives now. Blocks for some milliseconds."""
+        """Return all that live now. Blocks for some milliseconds."""
         everything = processes.snapshot()
         found = processes.tagged(self.tags)
-        # A root that ended has no descendants: its pid may be somebody else's.
+        # An ended root has no descendants; its pid may have been reused.
         if self.root is not None and everything.get(self.root.pid) == self.root:
             found += processes.descendants([self.root.pid], everything)
         self.known.update((process, None) for process in found if process != self.root and process.pid != os.getpid())
-        # Equal means the same pid and start time: read again, for it may have become a zombie.
+        # Equal means the same pid and start time; update it, as it may have become a zombie.
         now = ((process, everything.get(process.pid)) for process in self.known)
         return [process for process, seen in now if seen is not None and seen == process and not seen.zombie]
 
     def end(self, grace: float) -> Iterator[float]:
-        """SIGTERM each, ``grace`` seconds, then SIGKILL until none is left. Yields how many seconds to wait until the next look."""
+        """Send each SIGTERM, after ``grace`` seconds SIGKILL until none is left. Yield the seconds to wait before the next step."""
         began = time.monotonic()
         asked: set[processes.Process] = set()
         empty = 0
-        # A look misses a process whose parent was listed, forked, and had gone when its turn came. So nothing found means nothing
-        # there only twice in a row, and not while the keeper has a child: every orphan becomes one.
+        # A search misses a process if its parent was listed, then forked, and ended before its children were listed. So only two
+        # empty searches in a row count, and none while the keeper has a child, which every orphan becomes.
         while empty < 2:
             found = self.look()
             empty = 0 if found or (self._is_keeper and _has_children()) else empty + 1
@@ -91,11 +91,11 @@ class Tree:
 
     @staticmethod
     def _signal(process: processes.Process, signum: int) -> None:
-        with suppress(PermissionError):  # it changed its user (sudo): it is named in `left` in the end
+        with suppress(PermissionError):  # it changed its user (sudo); `left` will name it
             processes.send_signal(process.pid, process.start, signum)
 
     @staticmethod
     def _kill_cgroup(cgroup: str) -> None:
         path = os.path.join(cgroup, "cgroup.kill")
-        with suppress(OSError), open(path, "w", encoding="ascii") as file:  # before Linux 5.14 the signals alone do it
+        with suppress(OSError), open(path, "w", encoding="ascii") as file:  # before Linux 5.14 there are only signals
             file.write("1")

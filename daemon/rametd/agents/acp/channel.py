@@ -35,12 +35,12 @@ class AcpChannel:
             capabilities: dict[str, Any] = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
             client = {"name": "ramet", "version": "1"}
             hello = {"protocolVersion": v1.VERSION, "clientCapabilities": capabilities, "clientInfo": client}
-            await self._io.owe(v1.INITIALIZE, v1.request(v1.INITIALIZE, "initialize", **hello))
+            await self._io.enqueue(v1.INITIALIZE, v1.request(v1.INITIALIZE, "initialize", **hello))
             self._take(await answer)
         if not self._state.session:
             identity, line = self._opening_line(opening)
             answer = self._expect(identity)
-            await self._io.owe(v1.SESSION, line)
+            await self._io.enqueue(v1.SESSION, line)
             self._take(await answer)
         if not self._in_turn:  # else it was set before the turn began
             await self._set_mode(opening.session.mode)

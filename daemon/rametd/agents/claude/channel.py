@@ -1,7 +1,7 @@
-"""The control protocol of one running Claude Code: the SDK speaks it, but for what the SDK does not know or cannot take up again.
+"""The control protocol of one running Claude Code. The SDK speaks most of it.
 
-Calls of the daemon's own tools and elicitations are answered here. The tools' server keeps no state, so that nothing needs to be told to a new one;
-elicitations are refused by the SDK.
+This module answers calls of the daemon's own tools, as that server has no state which a reattached SDK would need, and
+elicitations, which the SDK refuses.
 """
 
 import asyncio
@@ -37,19 +37,19 @@ from rametd.domain.errors import AgentRefusedError
 from rametd.domain.models import Agent, Mode
 
 HOOK_TIMEOUT_S = 86_400
-"""A hook outlives any outage of the daemon; without this the program gives up after ten minutes."""
+"""Seconds; a hook must outlive an outage of the daemon, and the program's default is ten minutes."""
 
 UNNAMED_WRITES = "Bash|mcp__.*"
-"""Tools that may write files which they do not name. The daemon's own are among them, as there are no exceptions in a matcher."""
+"""Tools that may write files that they do not name. They include the daemon's own, as a matcher has no exceptions."""
 
-REFUSAL = "This session has a worktree of its own already. Work in it, and let subagents work in it too."
+REFUSAL = "This session already has a worktree of its own. Work in it, and let subagents work in it too."
 COST = re.compile(r"Estimated cost:\s*\$([0-9][0-9,]*\.?[0-9]*)")
 
 
 async def refuse_worktree(hook_input: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-    """Refuse a worktree that is asked for in any other way than by a call, as by the definition of a subagent.
+    """Refuse a worktree that is requested without a call, such as by the definition of a subagent.
 
-    The program keeps these words from the model; that is why the guard refuses calls first.
+    The program does not show these words to the model; therefore the guard refuses calls first.
     """
     raise PermissionError(REFUSAL)
 
@@ -65,15 +65,15 @@ def verdict(decision: str, reason: str) -> HookJSONOutput:
 
 
 class ClaudeChannel:
-    """One SDK client. It lives in a task of its own, as the SDK wants connect and disconnect in the same one."""
+    """One SDK client. It has its own task, as the SDK requires connect and disconnect in the same one."""
 
     def __init__(self, agent: Agent, io: ChannelIO) -> None:
         self._io = io
         self._transport = KeeperTransport(agent, io)
         self._questions: dict[str, str] = {}  # tool use → control request
-        self._answering: dict[str, asyncio.Task[None]] = {}  # by control request; what the SDK does not see
-        # The table of hooks is small and never changes its order: ids are given by order, and a running agent knows the old ones.
-        # The SDK passes every event on, though its type lists only ten of them.
+        self._answering: dict[str, asyncio.Task[None]] = {}  # by control request that the SDK does not see
+        # The order of hooks must not change: the SDK numbers them, and a running agent knows the old numbers.
+        # The SDK passes on every event, though its type lists only ten.
         worktree_create = cast("Any", "WorktreeCreate")
         hooks = {
             worktree_create: [HookMatcher(hooks=[refuse_worktree], timeout=HOOK_TIMEOUT_S, on_failure="block")],
@@ -97,10 +97,10 @@ class ClaudeChannel:
             await self._client.connect()
             self._ready.set_result(None)
             await self._closing.wait()
-        except BaseException as error:  # its cancellation too: whoever awaits `open` would wait for ever
+        except BaseException as error:  # also a cancellation, or the caller of `open` would wait forever
             if not self._ready.done():
                 self._ready.set_exception(error)
-                self._ready.exception()  # seen: whoever waits gets it too
+                self._ready.exception()  # marks it as retrieved; waiters get it too
             raise
         finally:
             await self._client.disconnect()
@@ -169,9 +169,9 @@ class ClaudeChannel:
             await query._send_control_request({"subtype": "apply_flag_settings", "settings": settings})
 
     async def cost(self) -> float | None:
-        """What the process says to have cost up to now, in dollars, which is more than its last result told; None when it does not say.
+        """Return the cost that the process reports so far, in dollars, including the running turn; None if it reports none.
 
-        The program tells it in words; a release with other words is measured by its results alone.
+        The program reports it as text; a release with another text is measured by its results only.
         """
         query = self._client._query
         if query is None:
@@ -195,10 +195,10 @@ class ClaudeChannel:
             self._task.cancel()
         await asyncio.wait([self._task])
         if not self._task.cancelled():
-            self._task.exception()  # told by `open`
+            self._task.exception()  # `open` raised it
 
     async def _guard(self, hook_input: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        """See every call before it is made, subagents' included; "" has no opinion."""
+        """Judge every call before it runs, those of subagents included; "" is no opinion."""
         call = cast("PreToolUseHookInput", hook_input)
         if call["tool_name"] in {"Agent", "Task"} and call["tool_input"].get("isolation") == "worktree":
             return verdict("deny", REFUSAL)
@@ -206,7 +206,7 @@ class ClaudeChannel:
         return verdict(judged.effect, judged.reason) if judged.effect else {}
 
     async def _look(self, hook_input: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        """See what a call has done that names no path, and tell the agent of it beside its result."""
+        """Check what a call without a path has changed, and add a message to its result."""
         call = cast("PostToolUseHookInput | PostToolUseFailureHookInput", hook_input)
         use = ToolUse(call["tool_name"], call["tool_input"], call["cwd"], tool_use_id or "")
         words = await self._io.judge_result(use)
@@ -236,7 +236,7 @@ class ClaudeChannel:
 
 @contextmanager
 def _asking(what: str) -> Iterator[None]:
-    """Raises `AgentRefusedError` where the program refuses, or does not answer in time: the SDK has a bare exception for both."""
+    """Raise `AgentRefusedError` if the program refuses or does not answer in time; the SDK raises a bare exception for both."""
     try:
         yield
     except Exception as error:
@@ -244,5 +244,5 @@ def _asking(what: str) -> Iterator[None]:
             raise
         raise AgentRefusedError(
             f"the agent does not {what}: {error}",
-            hint="what was set is stored, and counts from the next start of its program",
+            hint="the setting is stored, and takes effect at the next start of its program",
         ) from error

@@ -1,4 +1,4 @@
-"""How Claude Code is started: arguments as the SDK makes them, and the variables that it needs beside those of the person."""
+"""The command line of Claude Code, as the SDK builds it, and the variables that it needs besides the person's."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from rametd.agents.claude import outside
 from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.models import Session
 
-# Worktrees, schedules and messages between sessions belong to the daemon.
+# The daemon owns worktrees, schedules and messages between sessions.
 DISALLOWED_TOOLS = [
     "EnterWorktree",
     "ExitWorktree",
@@ -29,7 +29,7 @@ DISALLOWED_TOOLS = [
 ]
 
 SETTINGS = {"cleanupPeriodDays": 3650}
-"""Claude Code deletes transcripts after thirty days unless told otherwise; without its transcript a conversation cannot be resumed."""
+"""Days; by default Claude Code deletes transcripts after thirty, and it cannot resume a conversation without its transcript."""
 
 
 def launch(
@@ -44,9 +44,9 @@ def launch(
 ) -> Launch:
     """Build arguments and environment for one process of the session's agent.
 
-    A repository's own settings, hooks and MCP servers load only when it is ``trusted``. ``briefing`` follows on Claude Code's own
-    system prompt; a conversation that is resumed keeps the one it began with until it is compacted. ``cut`` makes a conversation that has not begun a copy
-    of another up to one of its messages.
+    A repository's own settings, hooks and MCP servers load only if it is ``trusted``. ``briefing`` is appended to Claude Code's
+    system prompt; a resumed conversation keeps its first one until it is compacted. ``cut`` makes a conversation that has not
+    begun a copy of another up to one of its messages.
     """
     options = ClaudeAgentOptions(
         cli_path=path,
@@ -107,7 +107,7 @@ def native(path: Path, session: Session, start: NativeStart) -> Launch:
     variables = {
         **start.environment,
         "CLAUDE_CODE_ENTRYPOINT": outside.ENTRYPOINT,
-        "CLAUDE_CODE_SANDBOXED": "1",  # no question whether to trust the worktree: Ramet has made it
+        "CLAUDE_CODE_SANDBOXED": "1",  # skips the question whether to trust the worktree, which Ramet created
         "DISABLE_AUTOUPDATER": "1",
         "GIT_OPTIONAL_LOCKS": "0",
         "PWD": str(session.worktree),

@@ -1,4 +1,4 @@
-"""Lines of Claude Code's control protocol: what it asks, what it has answered, what it asks no more."""
+"""Lines of Claude Code's control protocol: requests, responses, cancellations."""
 
 import json
 from collections.abc import Mapping
@@ -55,9 +55,9 @@ def read_control_response(message: Message, event: event_pb2.Event) -> tuple[Fac
 
 
 def flags_of(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of an answer to `initialize` that the SDK reads.
+    """Return the part of an answer to `initialize` that the SDK reads.
 
-    The daemon holds it for as long as the agent lives; the lists (commands, agents, models) are nearly all of its size.
+    The daemon holds it as long as the agent lives; the dropped lists (commands, agents, models) are nearly all of its size.
     """
     return {name: value for name, value in reply.items() if not isinstance(value, list | dict)}
 

@@ -1,7 +1,7 @@
-"""What the lines of Claude Code mean: each becomes one typed event and the facts that the daemon acts on.
+"""Read Claude Code's lines: each becomes one typed event and the facts that the daemon acts on.
 
-The set of lines is open. A field that is missing or of another type than expected is read as absent, and an unknown type is kept as an
-`AgentNotice`: no line can end a session. Source: the schema of stream-json as of Claude Code 2.1.332.
+The set of lines is open, and no line can end a session. A missing field or one of an unexpected type is read as absent, and
+an unknown line becomes an `AgentNotice`. Source: the schema of stream-json as of Claude Code 2.1.332.
 """
 
 import json
@@ -21,7 +21,7 @@ from rametd.agents.base import (
     Doing,
     Fact,
     Frame,
-    LimitTold,
+    LimitReported,
     PromptReturned,
     PromptSeen,
     Said,
@@ -36,11 +36,11 @@ from rametd.domain.models import LedgerEntry, Tokens
 from rametd.domain.text import first_line
 
 TEXT_LIMIT = 16 << 20
-"""Characters of an agent's message in its event: an event must fit into one message of the contract. The frame has all of it."""
+"""Most characters of an agent's message in its event, which must fit into one gRPC message. The frame has the whole text."""
 RESULT_TEXT_LIMIT = 64 * 1024
 NOISE_LIMIT = 4096
 DEFERRING_TASKS = frozenset({"local_agent", "local_workflow"})
-"""Background tasks that end by themselves and start a turn when they do. A background shell may run for ever, so it does not count."""
+"""Background tasks that start a turn when they end. A background shell may run forever, so it is not among them."""
 UNKNOWN_CONVERSATION = re.compile(r"No conversation found", re.IGNORECASE)
 TROUBLES = {
     "server_error": Trouble.OVERLOAD,
@@ -48,14 +48,14 @@ TROUBLES = {
     "rate_limit": Trouble.OVERLOAD,
     "authentication_failed": Trouble.LOGIN,
 }
-"""Words of an assistant's message that stands for an answer that did not come."""
+"""Texts of an assistant message that the program writes in place of a failed answer."""
 CONTROL_TYPES = frozenset({"control_request", "control_response", "control_cancel_request"})
 
 Reader = Callable[[Message, event_pb2.Event], tuple[Fact, ...]]
 
 
 def read_frame(session_id: str, generation: int, start: int, end: int, line: bytes) -> Frame:
-    """Map one line, newline included; never raises for what a line holds."""
+    """Map one line, newline included. Never raises for the content of a line."""
     event = event_pb2.Event(session_id=session_id, generation=generation, offset=start)
     try:
         message = parse(line)
@@ -63,7 +63,7 @@ def read_frame(session_id: str, generation: int, start: int, end: int, line: byt
             kind = text(message, "type")
             facts = READERS.get(kind, read_notice)(message, event)
             return Frame(start, end, line, event, facts, message if kind in CONTROL_TYPES else None)
-    except RecursionError:  # nested deeper than anybody means it: noise
+    except RecursionError:  # nested too deeply to be meant: noise
         pass
     event.agent_noise.text = line[:NOISE_LIMIT].decode("utf-8", "replace").rstrip("\n")
     return Frame(start, end, line, event, (), None)
@@ -98,7 +98,7 @@ def read_assistant(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]
 
 
 def doing(blocks: list[Any]) -> str:
-    """What the last block of a message that is a call or words says, in one line."""
+    """Describe the last call or text block of a message in one line."""
     for block in reversed(blocks):
         if isinstance(block, dict):
             match text(block, "type"):
@@ -125,7 +125,7 @@ def add_block(said: event_pb2.AssistantMessage, block: Message) -> None:
 
 
 def bounded(words: str) -> str:
-    """``words``, with a note in place of what is beyond the limit."""
+    """Cut ``words`` at the limit, with a note about the rest."""
     left = len(words) - TEXT_LIMIT
     return words if left <= 0 else f"{words[:TEXT_LIMIT]}\n… {left:,} more characters"
 
@@ -157,7 +157,7 @@ def read_user(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
 
 
 def flatten(content: object) -> str:
-    """The text of a tool's answer: a string, or blocks of which those that are not text are named."""
+    """Return the text of a tool's answer: a string, or blocks, where a block without text is named."""
     if isinstance(content, str):
         return content
     parts = []
@@ -174,7 +174,7 @@ def read_result(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     is_error = message.get("is_error") is True or subtype not in {"", "success"}
     errors = [str(error) for error in rows(message, "errors")]
     if any(UNKNOWN_CONVERSATION.match(error) for error in errors):
-        read_notice(message, event)  # the program says so and exits: no turn has run
+        read_notice(message, event)  # the program reports this and exits; no turn has run
         return (ConversationMissing(),)
     if not is_error and text(table(message, "origin"), "kind") == "task-notification" and message.get("num_turns") == 0:
         read_notice(message, event)
@@ -282,7 +282,7 @@ def read_rate_limit(message: Message, event: event_pb2.Event) -> tuple[Fact, ...
     reset = number(info, "resetsAt")
     if 0 < reset < 253402300800:  # up to the year 9999, where timestamps end
         limit.reset_time.FromSeconds(int(reset))
-    return (LimitTold(limit.status, reset),)
+    return (LimitReported(limit.status, reset),)
 
 
 def read_stream_event(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
@@ -301,9 +301,7 @@ def read_lifecycle(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]
     state = event.agent_notice.subtype = text(message, "state")
     prompt_id = text(message, "command_uuid")
     match state:
-        case (
-            "queued"
-        ):  # no receipt: the agent has it in memory only, and forgets it when it is killed before its turn comes
+        case "queued":  # no receipt: the agent has it in memory only, and loses it when it is killed before that turn
             return ()
         case "cancelled":
             return (PromptReturned(prompt_id),)

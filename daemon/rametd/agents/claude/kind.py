@@ -1,6 +1,6 @@
 """Claude Code as a kind of agent.
 
-The SDK is imported by `Claude.prepare`, in a thread: that takes half a second, which a starting daemon has better use for.
+`Claude.prepare` imports the SDK in a thread, as the import takes half a second and a starting daemon does not need it.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.models import OWNER, Agent, Mode, Prompt, Session
 
 KEYS = ("ANTHROPIC_", "AWS_", "CLAUDE_CODE_OAUTH_TOKEN", "GOOGLE_")
-"""How the names of variables begin that say who asks the model."""
+"""Prefixes of the environment variables that carry credentials for the model."""
 CONVERSATION_IN_USE = re.compile(r"Session ID .* is already in use", re.IGNORECASE)
 
 
@@ -35,7 +35,7 @@ def load() -> None:
 
 
 class Claude:
-    """Claude Code, by default the one that the pinned SDK brings."""
+    """Claude Code, by default the program bundled with the pinned SDK."""
 
     name = "claude"
     capabilities = Capabilities(
@@ -76,18 +76,18 @@ class Claude:
         return [each.resolve() for each in (temporary, config / "plans", config / "projects")]
 
     async def check(self) -> str:
-        """As the protocol says; the program is run again only when its file has changed."""
+        """See `AgentKind.check`; runs the program only if its file has changed."""
         try:
             status = await asyncio.to_thread(self.path.stat)
         except OSError:
-            return await program.check(self.path)  # which says what is wrong
+            return await program.check(self.path)  # raises what is wrong
         identity = (status.st_ctime_ns, status.st_ino)  # ctime: a change of the mode counts too
         if self._checked is None or self._checked[0] != identity:
             self._checked = (identity, await program.check(self.path))
         return self._checked[1]
 
     async def prepare(self) -> None:
-        # One thread for all who wait: a hundred agents that are taken up at once would fill the pool with waiters for the import lock.
+        # One thread for all callers: reattaching to a hundred agents would fill the pool with waiters for the import lock.
         if self._prepared is None or (self._prepared.done() and self._prepared.exception() is not None):
             self._prepared = asyncio.create_task(asyncio.to_thread(load))
         await asyncio.shield(self._prepared)
@@ -138,7 +138,7 @@ class Claude:
             "message": {"role": "user", "content": prompt.text},
         }
         if prompt.source != OWNER:
-            message["client_composed"] = True  # no slash commands and no @files in what a person did not write
+            message["client_composed"] = True  # no slash commands and no @files in a text that a person did not write
         return json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
     def channel(self, agent: Agent, io: ChannelIO) -> Channel:

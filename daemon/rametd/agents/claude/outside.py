@@ -1,8 +1,9 @@
-"""What people did in a conversation with Claude Code's own interface, read from its transcript. Every call blocks.
+"""Turns that people made in Claude Code's own interface, read from the transcript. Every call blocks.
 
-Each line of a transcript names the program's entry point; those of the daemon's processes begin with "sdk". The others are turns that the daemon did not
-see: they are written anew as lines of stream-json, so that they are read, stored and paid for like all turns. After each turn the program writes a
-``cost-state`` line with the conversation's total; what a turn has cost is the difference to the one before.
+Each line of a transcript names the program's entry point; for the daemon's processes it begins with "sdk". All others are turns
+that the daemon did not see. This module writes them as lines of stream-json, so that the daemon reads, stores and charges them
+like other turns. After each turn the program writes a ``cost-state`` line with the conversation's total; the cost of a turn is
+the difference between two totals.
 """
 
 import json
@@ -17,11 +18,11 @@ from rametd.agents.values import Message, count, number, parse, rows, table, tex
 ENTRYPOINT = "cli"
 OURS = "sdk"
 OUR_LINE = b'"entrypoint":"sdk'
-"""Most lines are ours, and need no parsing. In a text of a message the quotes would be escaped."""
+"""Most lines are the daemon's, and need no parsing. Within a message's text the quotes would be escaped."""
 COUNTED = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens", "costUSD")
 INTERRUPTED = "[Request interrupted by user"
 NO_PROMPT = ("<command-name>", "<command-message>", "<local-command-", "<bash-", INTERRUPTED)
-"""How texts begin that the interface writes in the name of the person, and that start no turn of the model."""
+"""Prefixes of texts that the interface writes in the person's name and that start no turn."""
 
 
 @dataclass
@@ -41,9 +42,9 @@ class _Turn:
 
 
 def read(transcript: Path, conversation_id: str, after: float, results: int) -> Outside:
-    """The turns after a time. ``results`` numbers their results on."""
+    """Return the turns after a time. Numbering of their results continues from ``results``."""
     turns: list[_Turn] = []
-    paying: _Turn | None = None  # the next total is this turn's
+    paying: _Turn | None = None  # the next total belongs to this turn
     newest, before = after, dict[str, Message]()
     try:
         data = transcript.read_bytes()
@@ -76,7 +77,7 @@ def read(transcript: Path, conversation_id: str, after: float, results: int) -> 
 
 
 def users(home: Path, conversation_id: str) -> list[tuple[int, str]]:
-    """Pids and start times in the program's own register of its processes; a killed one stays in it."""
+    """Return pids and start times from the program's register of its processes, which retains killed ones."""
     found = []
     for file in (home / "sessions").glob("*.json"):
         try:
@@ -109,7 +110,7 @@ def _add(turns: list[_Turn], message: Message, when: float) -> None:
 
 
 def _prompt(message: Message) -> str:
-    """The person's words, "" for what is none: an answer of a tool, or a command of the interface."""
+    """Return the person's prompt, "" for a tool's answer or a command of the interface."""
     if message.get("isMeta") is True:
         return ""
     words = _words(message)
@@ -128,7 +129,7 @@ def _words(message: Message) -> str:
 
 
 def _charge(turn: _Turn, before: dict[str, Message], total: dict[str, Message]) -> None:
-    """Add to a turn what the totals have grown by."""
+    """Charge the growth of the totals to a turn."""
     for model, use in total.items():
         known, has = before.get(model, {}), turn.costs.setdefault(model, {})
         for key in COUNTED:
@@ -136,7 +137,7 @@ def _charge(turn: _Turn, before: dict[str, Message], total: dict[str, Message]) 
 
 
 def _written(turn: _Turn, conversation_id: str, index: int) -> Iterator[bytes]:
-    """The turn as lines of stream-json."""
+    """Return the turn as lines of stream-json."""
     yield _line({"type": "system", "subtype": "init", "cwd": turn.cwd, "model": turn.model, "permissionMode": turn.mode,
                  "claude_code_version": turn.version, "session_id": conversation_id})  # fmt: skip
     for message in turn.lines:

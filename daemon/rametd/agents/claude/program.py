@@ -1,4 +1,4 @@
-"""Where Claude Code's program is, and whether it works. Nothing here imports the SDK, which takes half a second."""
+"""Find and check Claude Code's program, without importing the SDK, which takes half a second."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from rametd.domain.errors import AgentUnavailableError
 
 
 def bundled() -> Path:
-    """The program that the pinned SDK brings; raises `AgentUnavailableError` when the SDK is not installed."""
+    """Return the program bundled with the pinned SDK. Raise `AgentUnavailableError` if the SDK is not installed."""
     spec = find_spec("claude_agent_sdk")
     if spec is None or spec.origin is None:
         raise AgentUnavailableError("claude-agent-sdk is not installed", hint='pip install "ramet[daemon]" brings it')
@@ -17,7 +17,7 @@ def bundled() -> Path:
 
 
 async def check(path: Path) -> str:
-    """Return what ``path --version`` says; `AgentUnavailableError` names what to set when it cannot be run."""
+    """Return the output of ``path --version``. Raise `AgentUnavailableError`, which names the setting, if it cannot run."""
     hint = "set agents.claude.path in config.toml to a working claude, or install Ramet again to get its own"
     if not await asyncio.to_thread(path.is_file):
         raise AgentUnavailableError(f"there is no Claude Code at {path}", hint=hint)

@@ -1,7 +1,7 @@
-"""Claude Code's transcripts: where they lie, and how a copy of one is brought up to date. Every call blocks.
+"""Find and copy Claude Code's transcripts. Every call blocks.
 
-A conversation is ``projects/PROJECT/ID.jsonl`` below the configuration directory, with a directory ``projects/PROJECT/ID`` for subagents and long tool results.
-PROJECT names the directory that the conversation began in; the program finds an id in any of them.
+A conversation is ``projects/PROJECT/ID.jsonl`` below the configuration directory, with a directory ``projects/PROJECT/ID`` for
+subagents and long tool results. PROJECT names the directory that the conversation began in; the program looks in all of them.
 """
 
 import os
@@ -14,18 +14,18 @@ from pathlib import Path
 TASK_ID = re.compile(r"[A-Za-z0-9_-]+")
 NOT_IN_PROJECT = re.compile(r"[^A-Za-z0-9]")
 COMPARED = 64 * 1024
-"""Bytes before the end of the shorter file that tell whether the longer one continues it: transcripts are only ever appended to."""
+"""Bytes compared before the end of the shorter file, to decide whether the longer one continues it; transcripts only grow."""
 
 
 def configuration_directory(environment: Mapping[str, str]) -> Path:
-    """Where an agent with this environment reads and writes its transcripts."""
+    """Return the configuration directory of an agent with this environment."""
     if configured := environment.get("CLAUDE_CONFIG_DIR"):
         return Path(configured)
     return Path(environment.get("HOME") or Path.home()) / ".claude"
 
 
 def task_output(worktree: Path, conversation_id: str, task_id: str, environment: Mapping[str, str]) -> str:
-    """Return the file that the output of a running shell command goes to; "" for an id that is no file name."""
+    """Return the file with the output of a running shell command; "" for an id that is no file name."""
     if not TASK_ID.fullmatch(task_id):
         return ""
     temporary = environment.get("CLAUDE_CODE_TMPDIR") or "/tmp"  # noqa: S108 - the program's own default
@@ -34,9 +34,9 @@ def task_output(worktree: Path, conversation_id: str, task_id: str, environment:
 
 
 def find(root: Path, conversation_id: str) -> Path | None:
-    """The transcript of a conversation below ``root``, None where there is none."""
+    """Return the transcript of a conversation below ``root``, or None."""
     with suppress(OSError), os.scandir(root / "projects") as projects:
-        # Strings, not paths: every turn's end looks for one file among the projects of all sessions.
+        # Strings instead of paths, for speed: the end of each turn searches the projects of all sessions.
         for project in projects:
             transcript = f"{project.path}/{conversation_id}.jsonl"
             if os.path.exists(transcript):  # noqa: PTH110
@@ -45,16 +45,17 @@ def find(root: Path, conversation_id: str) -> Path | None:
 
 
 def copy(conversation_id: str, source: Path, target: Path, *, overwrite: bool) -> bool:
-    """Bring what ``target`` has of a conversation up to what ``source`` has; False where ``source`` does not have it.
+    """Update a conversation below ``target`` from ``source``; return False if ``source`` does not have it.
 
-    A file that continues the target's is appended; one that is a part of it changes nothing. A file that differs replaces the target's only with ``overwrite``.
+    Append to a file that the source continues; leave one that is longer than the source's. Replace a file that differs only
+    with ``overwrite``.
     """
     transcript = find(source, conversation_id)
     if transcript is None:
         return False
     there = find(target, conversation_id)
     project = there.parent if there is not None else target / transcript.parent.relative_to(source)
-    # The transcript comes last: whoever finds it finds what it refers to.
+    # The transcript last, so that everything it refers to exists when it appears.
     for file in (*_files(transcript.with_suffix("")), transcript):
         _update(file, project / file.relative_to(transcript.parent), overwrite=overwrite)
     return True

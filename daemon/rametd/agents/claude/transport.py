@@ -1,11 +1,11 @@
-"""The SDK's way to a Claude Code that a keeper holds: only the control protocol passes here, and closing means letting go.
+"""The SDK's transport to a Claude Code under a keeper. It carries only the control protocol; closing it detaches.
 
-The SDK calls its `Transport` internal, so the SDK is pinned and tests/e2e checks this class against the real program. What it does beyond carrying
-lines:
+The SDK calls its `Transport` internal, so the SDK is pinned and tests/e2e checks this class against the real program. Beyond
+carrying lines:
 
-- Lines reach the SDK after they are stored (`feed`), so that an answer is never given to a question that a crash could forget.
-- A running program has had its `initialize`. Where it registered the same hooks, the recorded answer is given again and nothing is sent;
-  where the daemon's hooks have changed, it is sent on, and the program drops what the old hooks were asked.
+- The SDK gets a line after it is stored (`feed`), so that the daemon never answers a question that a crash could forget.
+- A running program has already had its `initialize`. If it registered the same hooks, the transport repeats the recorded answer
+  and sends nothing. If the daemon's hooks have changed, it sends `initialize`, and the program drops the old hooks' calls.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ class KeeperTransport(Transport):
         self._open = True
 
     async def connect(self) -> None:
-        """Nothing to do: the keeper is attached already."""
+        """Do nothing: the keeper is attached already."""
 
     def feed(self, message: dict[str, Any]) -> None:
-        """Hand a stored line to the SDK, which holds the answer to `initialize` for good."""
+        """Pass a stored line to the SDK, which keeps the answer to `initialize`."""
         response = table(message, "response")
         if "commands" in (reply := table(response, "response")):
             message = {**message, "response": {**response, "response": flags_of(reply)}}
@@ -74,7 +74,7 @@ class KeeperTransport(Transport):
             await self._io.write(line)
 
     async def close(self) -> None:
-        """Let go; the agent's standard input stays open."""
+        """Detach; the agent's standard input stays open."""
         self._open = False
         self._lines.put_nowait(None)
 
@@ -82,4 +82,4 @@ class KeeperTransport(Transport):
         return self._open
 
     async def end_input(self) -> None:
-        """Do nothing: an agent whose input ends would leave."""
+        """Do nothing: an agent exits when its input ends."""

@@ -32,7 +32,7 @@ OPEN_PATIENCE_S = 55.0
 
 
 class Conversation:
-    """The `ChannelIO` of one process. It calls ``owed`` when it has committed a line for the agent."""
+    """The `ChannelIO` of one process. It calls ``wake`` when it has committed a line for the agent."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Conversation:
         session: Session,
         agent: Agent,
         attachment: Attachment,
-        owed: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
         self._core = core
         self._hooks = hooks
@@ -52,7 +52,7 @@ class Conversation:
         # A resumed process adds to the earlier cost of its conversation, which the ledger already has.
         self._counts_on = bool(session.turns or session.forked_from) and not agent.activity
         self._attachment = attachment
-        self._owed = owed
+        self._wake = wake
         self._watch = Watch(core)
         self._channel: Channel | None = None
         self._unfed: list[dict[str, Any]] = []  # stored, for the channel once it exists
@@ -132,7 +132,7 @@ class Conversation:
             return True
 
         if await write_for_sure(self._core.store, work):
-            self._owed()
+            self._wake()
 
     async def opening(self) -> Opening:
         session_id, generation, core = self._session_id, self._generation, self._core
@@ -152,7 +152,7 @@ class Conversation:
         }
         return Opening(session, ToolServer((sys.executable, "-m", "rametctl", "mcp"), environment), doubtful)
 
-    async def owe(self, ref: str, line: bytes) -> None:
+    async def enqueue(self, ref: str, line: bytes) -> None:
         session_id, generation = self._session_id, self._generation
 
         def work(unit: Unit) -> None:
@@ -160,7 +160,7 @@ class Conversation:
                 unit.outbox.add(session_id, generation, OutgoingKind.CONTROL, ref, line)
 
         await write_for_sure(self._core.store, work)
-        self._owed()
+        self._wake()
 
     async def ask(self, control_id: str, question: Question) -> None:
         session_id, generation = self._session_id, self._generation

@@ -57,12 +57,12 @@ def record_end(
         background_commands=(),
     )
     unit.prompts.requeue_unreceived(session_id, generation)
-    owed = unit.outbox.pending(session_id, generation)
+    unsent = unit.outbox.pending(session_id, generation)
     unit.outbox.drop(session_id, generation)
     # An answer that cannot have reached the agent still counts when the agent asks again. One that may have reached it does
     # not: the approved call may have run already, so the person decides anew.
     unanswered = {request.id for request in unit.control.open(session_id, generation)}
-    unwritten = {line.ref for line in owed if line.kind == OutgoingKind.ANSWER}
+    unwritten = {line.ref for line in unsent if line.kind == OutgoingKind.ANSWER}
     unit.requests.detach_answered(session_id, generation, unanswered | unwritten)
     unit.control.prune(session_id, generation)
     if (

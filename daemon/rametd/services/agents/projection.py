@@ -26,7 +26,7 @@ from rametd.agents.base import (
     Frame,
     HistoryRead,
     Initialized,
-    LimitTold,
+    LimitReported,
     PromptReturned,
     PromptSeen,
     Question,
@@ -190,10 +190,10 @@ class Projection:
                 self.agent = replace(self.agent, api_error=trouble)
             case Answered():
                 self._answered(fact, frame)
-            case LimitTold(status="rejected", reset_time=reset_time):
+            case LimitReported(status="rejected", reset_time=reset_time):
                 until = max(reset_time or self.unit.now + UNKNOWN_RESET_S, self.unit.now + LEAST_REST_S)
                 self.agent = replace(self.agent, limit_until=until)
-            case LimitTold():
+            case LimitReported():
                 self.agent = replace(self.agent, limit_until=0.0)
 
     def _run_in_background(self, fact: Background) -> None:

@@ -155,7 +155,7 @@ class WarmProcess:
     async def opening(self) -> Opening:
         raise AgentRefusedError("there is no session yet")
 
-    async def owe(self, ref: str, line: bytes) -> None:
+    async def enqueue(self, ref: str, line: bytes) -> None:
         await self.write(line)
 
     async def ask(self, control_id: str, question: Question) -> None:

@@ -374,12 +374,12 @@ class Checkpointer:
     async def settle(self, session_id: str) -> None:
         """Return once the checkpoint of the last turn exists or was skipped, and no other is being created."""
 
-        def owed(reader: Reader) -> bool:
+        def unfinished(reader: Reader) -> bool:
             session = reader.sessions.find(session_id)
             return session is not None and session.state != State.ARCHIVED and session.checkpoint_due
 
         # Loop: a checkpoint that was being created when the turn ended may be of the turn before.
-        while await self._core.store.read(owed):
+        while await self._core.store.read(unfinished):
             self.catch_up(session_id)
             await asyncio.shield(self._tasks[session_id])
         async with self._lock(session_id):
@@ -398,10 +398,10 @@ class Checkpointer:
             await store.write(lambda unit: unit.checkpoints.note_recalled())
         due = [each.id for each in await store.read(lambda reader: reader.sessions.checkpoint_due())]
         if due := [session_id for session_id in due if session_id not in but]:
-            self._tasks[""] = task = asyncio.create_task(self._make_owed(due), name="checkpoints-owed")
+            self._tasks[""] = task = asyncio.create_task(self._make_due(due), name="checkpoints-due")
             task.add_done_callback(lambda _: self._tasks.pop("", None))
 
-    async def _make_owed(self, session_ids: Sequence[str]) -> None:
+    async def _make_due(self, session_ids: Sequence[str]) -> None:
         """Create due checkpoints one after another, so that a thousand of them do not delay the start."""
         await self._core.recovered.wait()
         for session_id in session_ids:
