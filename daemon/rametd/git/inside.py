@@ -1,4 +1,4 @@
-"""Repositories inside a worktree: where they are, and what nothing but their git directories has."""
+"""Repositories inside a worktree: find them, and describe the content that only their git directories have."""
 
 import os
 import re
@@ -20,10 +20,10 @@ _NAMES: Final = {"HEAD": "commits that were never pushed", "refs/heads/": "branc
 
 
 async def places(git: GitContext, worktree: Path, git_dir: Path, *, untracked: bool = True) -> dict[str, str | None]:
-    """Where submodules are, each with the commit that the index has of it, and repositories that somebody made (None).
+    """Return the paths of submodules with their commits in the index, and of other nested repositories (None).
 
-    Also those that were made where the repository around them has files itself: it goes on to look after these, and never mentions the ``.git``
-    beside them. Without ``untracked`` those are left out that git tells of as untracked.
+    Include repositories in directories with tracked files of the outer repository, of which git never reports the ``.git``. Leave
+    out untracked ones without ``untracked``.
     """
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     others: list[bytes] = []
@@ -45,7 +45,7 @@ async def places(git: GitContext, worktree: Path, git_dir: Path, *, untracked: b
 
 
 async def new_links(git: GitContext, worktree: Path, there: tuple[str, str]) -> list[str]:
-    """Repositories inside that the next commit of everything would point at for the first time, though they are no submodules."""
+    """Return nested repositories, not submodules, that committing everything would record as new gitlinks."""
     listing = ("ls-files", "--others", "--exclude-standard", "-z")
     others = os.fsdecode(await git.process.read(worktree, *there, *listing)).split("\0")
     staged = await additions(git, worktree, there, "diff-index", "--cached", "HEAD")
@@ -67,25 +67,25 @@ def _among_files(worktree: Path, files: Iterable[bytes]) -> list[str]:
             folder = folder.rpartition(b"/")[0]
     top = worktree.resolve()
     found = [top / place for place in sorted(map(os.fsdecode, folders)) if os.path.lexists(f"{top}/{place}/.git")]
-    # A link that came in the place of a directory leads elsewhere.
+    # A symbolic link that replaced a directory leads elsewhere.
     return [str(each.relative_to(top)) for each in found if each.resolve() == each]
 
 
 def git_dir_at(directory: Path) -> Path | None:
-    """The git directory of a repository that can be worked with; None where none fills the directory. Blocks."""
+    """Return the git directory of a usable repository whose top is the directory, or None. Blocks."""
     git_dir = existing_git_dir(directory)
     return git_dir if git_dir is not None and (git_dir / "HEAD").is_file() else None
 
 
 def modules(git_dir: Path) -> dict[str, Path]:
-    """The git directories of submodules that lie in another one's, by their path below its ``modules``; blocks."""
+    """Return the git directories of submodules inside another git directory, by path below its ``modules``; blocks."""
 
     def find(folder: Path) -> Iterator[Path]:
         for each in sorted(folder.iterdir()) if folder.is_dir() else ():
             if (each / "HEAD").is_file():
                 yield each
                 yield from find(each / "modules")
-            elif each.is_dir():  # a submodule's name may have slashes in it
+            elif each.is_dir():  # a submodule's name may contain slashes
                 yield from find(each)
 
     top = git_dir / "modules"
@@ -93,8 +93,8 @@ def modules(git_dir: Path) -> dict[str, Path]:
 
 
 async def only_here(git: GitContext, directory: Path | None, inner: Path, elsewhere: Path | None) -> list[str]:
-    """In words, what a git directory has beside the files in ``directory`` and no remote of its own has, nor the one ``elsewhere``; none where that is
-    nothing. What cannot be told counts as something."""
+    """Describe the content that only this git directory has: not the files in ``directory``, nor its remotes, nor the git directory
+    ``elsewhere``. What cannot be checked counts as such content."""
     try:
         found = await _commits(git, inner, elsewhere)
         found += await staged_alone(git, directory, inner) if directory is not None else []
@@ -104,12 +104,12 @@ async def only_here(git: GitContext, directory: Path | None, inner: Path, elsewh
 
 
 def under_way(git_dir: Path) -> list[str]:
-    """In words; blocks."""
+    """Describe an unfinished merge, rebase or the like; blocks."""
     return [f"a {what} that is under way" for what in begun(git_dir)]
 
 
 async def _commits(git: GitContext, inner: Path, elsewhere: Path | None) -> list[str]:
-    # A work tree is named, for the one that is configured may be gone.
+    # Name a work tree, as the configured one may be gone.
     there = (f"--git-dir={inner}", f"--work-tree={inner}")
     head = await git.process.run(inner, *there, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     starts = (*(["HEAD"] if head.returncode == 0 else []), "--exclude=refs/remotes/*", "--all")
@@ -133,8 +133,8 @@ async def _commits(git: GitContext, inner: Path, elsewhere: Path | None) -> list
 
 
 def of_remotes(git_dir: Path) -> tuple[str, ...]:
-    """What git is to be told, after ``--not``, for all that came from a remote: what was fetched by its hash, as for a shallow submodule, is on no remote
-    branch. Blocks."""
+    """Return arguments for git after ``--not`` that name all commits from remotes. A commit fetched by its hash, as for a shallow
+    submodule, is on no remote branch. Blocks."""
     try:
         lines = (git_dir / "FETCH_HEAD").read_text(errors="replace").splitlines()
     except OSError:  # nothing was fetched
@@ -144,7 +144,7 @@ def of_remotes(git_dir: Path) -> tuple[str, ...]:
 
 
 async def staged_alone(git: GitContext, directory: Path, inner: Path) -> list[str]:
-    """In words, what is staged and is not what the files are."""
+    """Describe staged content that differs from the files."""
     there = (f"--git-dir={inner}", f"--work-tree={directory}")
     listing = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
     status = await git.process.read(directory, *there, *listing)
@@ -154,7 +154,7 @@ async def staged_alone(git: GitContext, directory: Path, inner: Path) -> list[st
 
 
 async def left_over(git: GitContext, common: Path, git_dir: Path, known: Collection[Path]) -> dict[str, list[str]]:
-    """By path below ``modules``, the submodules that are not there any more and what only they have, in words."""
+    """Describe the content that only git directories of removed submodules have, by path below ``modules``."""
     found = await git.compute(modules, git_dir)
     words = {
         module: await only_here(git, None, inner, common / "modules" / module)

@@ -1,6 +1,6 @@
-"""Compare the work of many sessions with each other; results for one pair are cached for the next.
+"""Compare the work of many sessions with each other, with caches that all pairs share.
 
-A pair is compared from where its two histories part, so that sessions which started from one commit share everything but their own changes.
+A pair is compared from the merge base of its histories, so that for sessions with one starting commit only their own changes count.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,7 +18,7 @@ from rametd.git.repository import head_of, open_repository
 from rametd.git.tree import ignores_case
 
 KEPT: Final = 512
-"""Sets of changes that are kept; each of the touched files alone."""
+"""Most cached sets of changed files."""
 
 Pair = tuple[str, str]
 Key = TypeVar("Key")
@@ -27,10 +27,10 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A piece of work: its files, and the commit that they are built on.
+    """A session's work: its tree, and the commit that it is based on.
 
-    ``base`` is the commit that it is to land on, "" where that is not known. What it has from there is not its own: two pieces of work meet
-    only in files that both have changed, though one of them may have been begun later than the other.
+    ``base`` is the commit that it will land on, "" if unknown. Changes that the work has from there are not its own: two sessions
+    conflict only in files that both have changed, even if one began later.
     """
 
     tree: str
@@ -39,17 +39,17 @@ class Work:
 
 
 class Matrix:
-    """Of one repository. Its methods block in threads of the git layer, one comparison at a time."""
+    """Comparisons within one repository. They run in threads of the git layer, one at a time."""
 
     def __init__(self, git: GitContext, common_dir: Path) -> None:
         self._git = git
         self._common_dir = common_dir
-        self._bases: dict[frozenset[str], str] = {}  # of two commits, the tree where they part
+        self._bases: dict[frozenset[str], str] = {}  # two commits → the tree of their merge base
         self._changes: dict[tuple[str, str], Changes] = {}  # from tree to tree
         self._ignore_case: bool | None = None
 
     async def compare(self, works: Mapping[str, Work], pairs: Collection[Pair]) -> dict[Pair, tuple[FileConflict, ...]]:
-        """What both of each pair change. ``pairs`` are of the keys of ``works``. Raises GitFailedError."""
+        """Return the paths that both sides of each pair change. ``pairs`` are keys of ``works``. Raise GitFailedError."""
         return await self._git.compute(self._compare, works, pairs)
 
     def _compare(self, works: Mapping[str, Work], pairs: Collection[Pair]) -> dict[Pair, tuple[FileConflict, ...]]:
@@ -68,7 +68,7 @@ class Matrix:
         return found
 
     def _own(self, repository: pygit2.Repository, work: Work) -> frozenset[str] | None:
-        """The paths that a piece of work has changed since it parted from its base; None where that is not known."""
+        """Return the paths that the work has changed since its base, or None if the base is unknown."""
         if not work.base:
             return None
         return self._from(repository, self._base(repository, work.head, work.base), work.tree).paths
@@ -91,17 +91,17 @@ class Matrix:
 
 
 def _make_room(kept: dict[Key, Value]) -> None:
-    """Drop the older half of the cache: a dictionary remembers its order."""
+    """Drop the older half of the cache, by the dictionary's order."""
     if len(kept) >= KEPT:
         for key in list(kept)[: KEPT // 2]:
             del kept[key]
 
 
 def head_commit(worktree: Path) -> str | None:
-    """The commit that a worktree has checked out, None before the first one."""
+    """Return the commit that a worktree has checked out, None before the first one."""
     return head_of(open_repository(worktree)).commit
 
 
 def tree_of(common_dir: Path, commit: str) -> str:
-    """The tree of a commit that exists."""
+    """Return the tree of an existing commit."""
     return str(open_repository(common_dir)[commit].peel(pygit2.Tree).id)

@@ -1,4 +1,4 @@
-"""Running the git binary: no hooks, no prompts, no inherited `GIT_*` variables, and lock files waited for."""
+"""Run the git binary: without hooks, prompts and inherited `GIT_*` variables, and wait for lock files."""
 
 import asyncio
 import contextlib
@@ -24,10 +24,10 @@ ALWAYS: Final = (
 )
 
 ONE_BY_ONE: Final = ("-c", "checkout.workers=1")
-"""Options of background work: one writer for checkouts, even if the person has configured more."""
+"""Options for background work: one checkout writer, even if the person has configured more."""
 
-# What a person may set for git on purpose. Everything else named GIT_* (GIT_DIR, GIT_INDEX_FILE, GIT_WORK_TREE, ...) would make
-# git work on another repository than the one we name: a daemon started from a hook inherits exactly those.
+# Variables that a person sets for git on purpose. Any other GIT_* variable (GIT_DIR, GIT_INDEX_FILE, GIT_WORK_TREE, ...) would
+# direct git to another repository than the one we name: a daemon started from a hook inherits exactly those.
 _KEPT: Final = frozenset(
     {
         "GIT_ASKPASS",
@@ -51,7 +51,7 @@ _FILTER: Final = re.compile(r"(external|smudge|clean|process) filter|filter-proc
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A git process that has ended: its exit status and what it wrote, as bytes."""
+    """An ended git process: its exit status and its output, as bytes."""
 
     returncode: int
     stdout: bytes
@@ -59,18 +59,18 @@ class Completed:
 
     @property
     def words(self) -> str:
-        """What git said, in one line without its prefixes: for the message of an error."""
+        """Return git's error output as one line without its prefixes, for an error's message."""
         lines = [line.strip() for line in self.stderr.decode(errors="replace").splitlines()]
         told = [line for line in lines if line and not line.startswith(("hint:", "Preparing worktree"))]
         fatal = [line for line in told if line.startswith(("fatal:", "error:"))]
-        # Git's own lines only say that a filter failed: why is in those that the filter printed.
+        # Git's own lines only say that a filter failed; the filter's lines say why.
         shown = told if any(_FILTER.search(line) for line in fatal) else fatal or told
         words = "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in shown)
-        return words[:600] or f"git left with status {self.returncode}"
+        return words[:600] or f"git exited with status {self.returncode}"
 
     @property
     def lock_file(self) -> str | None:
-        """The lock file of another git, if git failed because of it."""
+        """Return the lock file because of which git failed, if any."""
         if self.returncode == 0:
             return None
         text = self.stderr.decode(errors="replace")
@@ -79,25 +79,25 @@ class Completed:
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Base environment of all git processes."""
+    """Return the base environment of all git processes."""
     kept = {name: value for name, value in environment.items() if not name.startswith("GIT_") or name in _KEPT}
     return kept | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
 
 class GitProcess:
-    """Runs git. ``lock_timeout`` (seconds) is how long a lock file held by somebody else is waited for."""
+    """Runs git. ``lock_timeout`` (seconds): how long to wait for a lock file of another process."""
 
     def __init__(
         self, environment: Mapping[str, str], lock_timeout: float = 10.0, trusted: Collection[Path] = frozenset()
     ) -> None:
-        self._trusted = trusted  # repositories that people registered: what their configuration names may run
+        self._trusted = trusted  # registered repositories, whose configured programs may run
         self._environment = clean_environment(environment)
         self._lock_timeout = lock_timeout
         self._prefix: tuple[str, ...] = ()
         self._always: tuple[str, ...] = ALWAYS
 
     def in_background(self) -> "GitProcess":
-        """The same at the lowest priority: for what nobody waits for."""
+        """Return a runner with the lowest priority, for background work."""
         quiet = copy.copy(self)
         quiet._prefix = LOWEST
         quiet._always = (*ALWAYS, *ONE_BY_ONE)
@@ -105,13 +105,13 @@ class GitProcess:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What every git process starts from."""
+        """Environment of every git process."""
         return self._environment
 
     async def read(
         self, where: Path, *arguments: str, stdin: bytes | None = None, environment: Mapping[str, str] | None = None
     ) -> bytes:
-        """The output of a git command that changes nothing; takes no locks. Raises GitFailedError."""
+        """Run a git command that changes nothing, without locks; return its output. Raise GitFailedError."""
         extra = {"GIT_OPTIONAL_LOCKS": "0"} | dict(environment or {})
         done = await self.run(where, *arguments, stdin=stdin, environment=extra)
         if done.returncode != 0:
@@ -119,10 +119,10 @@ class GitProcess:
         return done.stdout
 
     async def read_up_to(self, limit: int, where: Path, *arguments: str) -> tuple[bytes, bool]:
-        """The first ``limit`` bytes of a reading command's output, and whether there was more; git is ended there."""
+        """Return the first ``limit`` bytes of a reading command's output, and whether there was more; end git there."""
         process = await self._start(where, arguments, {"GIT_OPTIONAL_LOCKS": "0"})
         try:
-            # Together: git must not stand still over a full stderr while its output is waited for.
+            # Concurrently: otherwise git would block on a full stderr while we wait for its output.
             output, words = await asyncio.gather(_head(process, limit), _rest(process.stderr))
         finally:
             await _end(process)
@@ -140,7 +140,7 @@ class GitProcess:
         environment: Mapping[str, str] | None = None,
         lock: int | None = None,
     ) -> bytes:
-        """The output of a git command that changes something. Raises GitBusyError, GitFailedError."""
+        """Run a git command that changes something; return its output. Raise GitBusyError, GitFailedError."""
         done = await self.run(where, *arguments, stdin=stdin, environment=environment, lock=lock)
         if done.returncode != 0:
             raise failed(done, arguments)
@@ -154,10 +154,10 @@ class GitProcess:
         environment: Mapping[str, str] | None = None,
         lock: int | None = None,
     ) -> Completed:
-        """Run to the end and judge nothing but lock files: GitBusyError when one stays held for ``lock_timeout``.
+        """Run to the end, with any exit status. Raise GitBusyError if a lock file stays held for ``lock_timeout``.
 
-        ``lock`` is the descriptor of the repository's lock, which the process inherits: a daemon that is killed while its git is
-        still writing would otherwise free the lock for its successor, whose clean-up would interleave with that git.
+        The process inherits ``lock``, the descriptor of the repository's lock. Otherwise, if the daemon is killed while its git
+        still writes, the lock would be free for the next daemon, whose clean-up would interleave with that git.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._lock_timeout
@@ -188,7 +188,7 @@ class GitProcess:
         return Completed(process.returncode, stdout, stderr)
 
     async def _foreign(self, arguments: Sequence[str]) -> tuple[str, ...] | None:
-        """The overrides for a git directory that an agent may have made; None for any other."""
+        """Return the configuration overrides for a git directory that an agent may have created; None for any other."""
         named = next((word.partition("=")[2] for word in arguments if word.startswith("--git-dir=")), None)
         if named is None:
             return None
@@ -222,7 +222,7 @@ class GitProcess:
                 stdin=asyncio.subprocess.PIPE if piped else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                # The caller's own list of protocols counts: a submodule is fetched from a path that we name.
+                # The caller's list of protocols takes precedence: it fetches a submodule from a path that it names.
                 env=self._environment | (ENVIRONMENT if foreign is not None else {}) | dict(environment or {}),
                 cwd="/",
                 start_new_session=True,
@@ -239,7 +239,7 @@ async def _rest(stream: asyncio.StreamReader | None) -> bytes:
 
 
 async def _head(process: asyncio.subprocess.Process, limit: int) -> bytes:
-    """Output until it is longer than ``limit`` (git is ended then) or complete."""
+    """Return the complete output, or the first ``limit`` bytes after ending git."""
     output = bytearray()
     while process.stdout is not None and len(output) <= limit and (piece := await process.stdout.read(1 << 16)):
         output += piece
@@ -250,7 +250,7 @@ async def _head(process: asyncio.subprocess.Process, limit: int) -> bytes:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End git with its filters and helpers: SIGTERM, upon which it removes its lock files, and SIGKILL if that is ignored."""
+    """End git with its filters and helpers: SIGTERM, on which it removes its lock files, then SIGKILL."""
     if process.returncode is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -265,17 +265,17 @@ def _busy(where: Path, lock_file: str) -> GitBusyError:
     file = os.path.normpath(where / lock_file)  # git may name it relative to where it ran
     return GitBusyError(
         f"git is blocked by {file}",
-        hint="another git command is at work there; if none is, remove that file",
+        hint="another git command is running there; if none is, remove that file",
         file=file,
     )
 
 
 def failed(done: Completed, arguments: Sequence[str]) -> GitFailedError:
-    """The error for a failed git command."""
+    """Return the error for a failed git command."""
     verb = verb_of(arguments)
     return GitFailedError(f"git {verb}: {done.words}", command=verb)
 
 
 def verb_of(arguments: Sequence[str]) -> str:
-    """The command of git among its arguments."""
+    """Return git's subcommand among its arguments."""
     return next((word for word in arguments if not word.startswith("-") and "=" not in word), "git")

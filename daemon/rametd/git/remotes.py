@@ -1,6 +1,6 @@
-"""Remotes: where they lead, what their branches are at, pushing and deleting by compare-and-set. The git binary talks, as the person.
+"""Remotes: addresses, tips of branches, push and delete with compare-and-set. The git binary connects as the person.
 
-``environment`` is the person's (keys, agents, credential helpers); it is filtered like the one git always gets.
+``environment`` is the person's (keys, agents, credential helpers); it is filtered like git's usual environment.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from rametd.git.upstream import RemoteBranch, fetch_base, find_remote_branch, tr
 
 DEADLINE_S: Final = 180.0
 HOOK_DEADLINE_S: Final = 1800.0
-"""For a push whose hook may run tests."""
+"""Seconds for a push, whose hook may run tests."""
 _UNREACHABLE: Final = re.compile(
     r"Could not resolve host|Connection (?:refused|timed out|reset)|Could not read from remote repository|Failed to connect"
     r"|unable to access|Operation timed out|Network is unreachable|early EOF|The requested URL returned error: 5"
@@ -31,17 +31,17 @@ _ADDRESS: Final = re.compile(r"^remote:\s+(https?://\S+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A remote; ``address`` as it is written in the configuration."""
+    """A remote; ``address`` as in the configuration."""
 
     name: str
     address: str
     is_base: bool
-    """`gh repo set-default` chose it as the one that pull requests go to."""
+    """`gh repo set-default` chose it as the target of pull requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """A branch on a remote. ``address``: where the server said that a pull request is opened, or "". ``skipped`` names hooks that did not run."""
+    """A pushed branch. ``address``: the server's link to open a pull request, or "". ``skipped`` names hooks that did not run."""
 
     remote: str
     branch: str
@@ -53,31 +53,31 @@ class Pushed:
 
 
 class Remotes:
-    """The repository's remotes; made once by `Git`. Every method may raise what `Git` says of all."""
+    """The repository's remotes; `Git` creates it once. Every method may raise the errors of `Git`."""
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
 
     async def list(self, repo: RepositoryInfo) -> tuple[Remote, ...]:
-        """All, in the order of the configuration."""
+        """Return all remotes, in the order of the configuration."""
         return await self._git.compute(_remotes, repo)
 
     async def of_branch(self, repo: RepositoryInfo, branch: str) -> str:
-        """The remote that a local branch follows, "" where it follows none."""
+        """Return the remote that a local branch follows, or ""."""
         return await self._git.compute(_remote_of_branch, repo, branch)
 
     async def default_branch(self, repo: RepositoryInfo, remote: str) -> str:
-        """What the remote's HEAD was when it was cloned, "" where that is not known."""
+        """Return the branch of the remote's HEAD at the time of the clone, or "" if unknown."""
         return await self._git.compute(_default_branch, repo, remote)
 
     async def push_address(self, repo: RepositoryInfo, remote: str, environment: Mapping[str, str]) -> str:
-        """Where a push goes, once ``url.….insteadOf`` and its like are applied."""
+        """Return the address of a push, after ``url.….insteadOf`` and the like."""
         arguments = ("remote", "get-url", "--push", "--", remote)
         output = await self._git.process.read(repo.common_dir, *arguments, environment=clean_environment(environment))
         return output.decode(errors="replace").strip()
 
     async def tip(self, repo: RepositoryInfo, remote: str, branch: str, environment: Mapping[str, str]) -> str:
-        """The commit of a branch of the remote, asked of it now; "" where there is none. Raises ForgeUnavailableError."""
+        """Ask the remote for the commit of a branch; return "" without one. Raise ForgeUnavailableError."""
         arguments = ("ls-remote", "--", remote, f"refs/heads/{branch}")
         done = await self._talk(repo.common_dir, arguments, environment)
         if done.returncode != 0:
@@ -97,14 +97,13 @@ class Remotes:
         worktree: Path,
         trusted: bool,
     ) -> Pushed:
-        """Bring ``branch`` on the remote to ``commit``. What is there is replaced only where it is one of ``ours``, which we pushed before.
+        """Push ``commit`` to ``branch`` on the remote. Replace other commits only if they are among ``ours``, pushed before.
 
-        The pre-push hook of a ``trusted`` repository runs, in ``worktree`` where that exists. What the commit needs goes first: contents
-        in LFS, and submodule commits that differ from those of ``base``, which the remotes of the submodules must have.
+        The pre-push hook of a ``trusted`` repository runs, in ``worktree`` if that exists. Push LFS contents first, and require
+        that the submodules' remotes have the submodule commits that differ from those of ``base``.
 
-        Between our look and the push somebody else may push there: a push that only adds is then refused by the server, and one
-        that replaces carries the commit that we saw as its lease, so that it is refused too. Raises PushRefusedError,
-        ForgeUnavailableError.
+        Another person may push between our check and our push. The server then refuses a push that only adds, and also one that
+        replaces, as its lease is the commit that we saw. Raise PushRefusedError, ForgeUnavailableError.
         """
         there = await self.tip(repo, remote, branch, environment)
         if there == commit:
@@ -113,7 +112,7 @@ class Remotes:
         if there and not await self._git.compute(_is_ancestor, repo, there, commit):
             if there not in ours:
                 raise PushRefusedError(
-                    f"{branch} on {remote} is at {there[:12]}, which the session's branch does not hold and we did not push",
+                    f"{branch} on {remote} is at {there[:12]}, which the session's branch does not contain and Ramet did not push",
                     hint=f"look at it with `git fetch {remote} {branch}`; merge it, or delete it there, and try again",
                     remote=remote,
                     commit=there,
@@ -131,7 +130,7 @@ class Remotes:
             if options and not _reached_remote(done) and (said := words_of_hooks(done)):
                 raise _unreachable(done, remote) or PushRefusedError(
                     f"the pre-push hook refused {branch}: {said}",
-                    hint="mend what it says and try again; to pass over it, push by hand with --no-verify",
+                    hint="fix what it reports and try again; to skip the hook, push by hand with --no-verify",
                     remote=remote,
                 )
             raise _unreachable(done, remote) or _refused(done, remote, branch)
@@ -146,7 +145,7 @@ class Remotes:
     async def delete_branch(
         self, repo: RepositoryInfo, remote: str, branch: str, commit: str, environment: Mapping[str, str]
     ) -> str | None:
-        """Delete a branch of the remote where it still is at ``commit``. Returns why it was kept, None when it is gone."""
+        """Delete a branch of the remote if it is still at ``commit``. Return why it was not deleted, or None."""
         there = await self.tip(repo, remote, branch, environment)
         if not there:
             return None
@@ -162,7 +161,7 @@ class Remotes:
     async def _push_large_files(
         self, repo: RepositoryInfo, remote: str, commit: str, environment: Mapping[str, str]
     ) -> None:
-        """Push what LFS holds, as its pre-push hook would: that one runs only in a trusted repository where it is installed."""
+        """Push LFS contents as LFS's pre-push hook would, which runs only in a trusted repository that has it installed."""
         if not await asyncio.to_thread((repo.common_dir / "lfs").is_dir):
             return
         done = await self._talk(repo.common_dir, ("lfs", "push", remote, commit), environment)
@@ -176,7 +175,7 @@ class Remotes:
     async def _push_submodules(
         self, repo: RepositoryInfo, worktree: Path, remote: str, base: str, commit: str, environment: Mapping[str, str]
     ) -> None:
-        """Refuse submodule commits that nobody could fetch; with `push.recurseSubmodules=on-demand` push them first, as git would."""
+        """Refuse unpublished submodule commits; with `push.recurseSubmodules=on-demand` push them first, as git would."""
         lone = await unpublished(self._git, repo, worktree, base, commit)
         if lone and await push_mode(self._git, repo) == "on-demand":
             lone = tuple(
@@ -188,7 +187,7 @@ class Remotes:
     async def _talk(
         self, where: Path, arguments: tuple[str, ...], environment: Mapping[str, str], deadline: float = DEADLINE_S
     ) -> Completed:
-        """Run git against a remote, for a limited time."""
+        """Run git against a remote, with a time limit."""
         try:
             async with asyncio.timeout(deadline):
                 return await self._git.process.run(where, *arguments, environment=clean_environment(environment))
@@ -198,19 +197,20 @@ class Remotes:
             ) from None
 
     async def find_branch(self, repo: RepositoryInfo, name: str) -> RemoteBranch | None:
-        """The remote branch that ``name`` means, as for git's own checkout. Raises AmbiguousError, BranchTakenError."""
+        """Return the remote branch that ``name`` means, as `git checkout` resolves it. Raise AmbiguousError, BranchTakenError."""
         return await self._git.compute(find_remote_branch, repo, name)
 
     async def follow(self, repo: RepositoryInfo, branch: str, followed: RemoteBranch) -> None:
-        """Have a local branch follow a remote one."""
+        """Set a remote branch as a local branch's upstream."""
         await track(self._git, repo, branch, followed)
 
     async def fetch_base(
         self, repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None, environment: Mapping[str, str]
     ) -> Base | None:
-        """Fetch the remote branch that ``ref`` is or follows. Returns where it stands when it goes on from a local branch, else None.
+        """Fetch the remote branch that ``ref`` is or follows. Return its commit if a local branch ``ref`` is behind it, else None.
 
-        ``environment`` is the person's, for keys and credential helpers. Raises RefNotFoundError when there is none, RemoteFailedError when the remote fails or is silent for a minute.
+        ``environment`` is the person's, for keys and credential helpers. Raise RefNotFoundError if there is no such branch,
+        RemoteFailedError if the remote fails or is silent for a minute.
         """
         return await fetch_base(self._git, repo, ref, caller_cwd, environment)
 
@@ -243,13 +243,13 @@ def _default_branch(repo: RepositoryInfo, remote: str) -> str:
 
 
 def _is_ancestor(repo: RepositoryInfo, old: str, new: str) -> bool:
-    """Whether ``new`` holds ``old``; a commit that is not here is in nothing."""
+    """Return whether ``new`` contains ``old``; False for a commit that this repository does not have."""
     repository = open_repository(repo.common_dir)
     return old in repository and repository.descendant_of(new, old)
 
 
 def _where_hooks_run(repo: RepositoryInfo, worktree: Path) -> Path:
-    """The session's worktree, as hooks read the files around them; the person's checkout where that is gone."""
+    """Return the session's worktree, as hooks read the files around them, or the person's checkout if it is gone."""
     try:
         verify_worktree(worktree, None)
     except WorktreeChangedError:
@@ -258,7 +258,7 @@ def _where_hooks_run(repo: RepositoryInfo, worktree: Path) -> Path:
 
 
 def _reached_remote(done: Completed) -> bool:
-    """Whether a push got as far as to an answer of the remote about the branch."""
+    """Return whether the remote answered about the branch."""
     return any(line.startswith(b"!") for line in done.stdout.splitlines())
 
 
@@ -271,11 +271,11 @@ def _unreachable(done: Completed, remote: str) -> ForgeUnavailableError | None:
 
 
 def _refused(done: Completed, remote: str, branch: str) -> GitFailedError | PushRefusedError:
-    """With the reason that the server gave: porcelain tells it on standard output, in brackets, the server's hooks on the other."""
+    """Build the error with the server's reason: porcelain prints it in brackets on stdout, the server's hooks print on stderr."""
     lines = done.stdout.decode(errors="replace").splitlines()
     why = next((line.rpartition("\t")[2] for line in lines if line.startswith("!")), "")
     said = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("remote:")]
     words = " ".join([why or done.words, *(line.removeprefix("remote:").strip() for line in said)]).strip()
     return PushRefusedError(
-        f"{remote} refused {branch}: {words[:600]}", hint="see what the remote allows, or push by hand", remote=remote
+        f"{remote} refused {branch}: {words[:600]}", hint="check what the remote allows, or push by hand", remote=remote
     )

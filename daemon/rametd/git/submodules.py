@@ -1,6 +1,6 @@
-"""Submodules: their files follow the commit that a worktree records, and a commit that nobody can fetch is found before it is published.
+"""Submodules: check out the commits that a worktree records, and find unpublished ones before a push.
 
-Files come from what the person's checkout has; the network is never asked.
+Commits come from the person's checkout, never from the network.
 """
 
 import os
@@ -23,7 +23,7 @@ _PATH_KEY: Final = r"^submodule\..*\.path$"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A submodule's recorded commit before and after a change; None where that side has no submodule at ``place``."""
+    """A submodule's recorded commit before and after a change; None if that side has no submodule at ``place``."""
 
     place: str
     old: str | None
@@ -32,7 +32,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Unpublished:
-    """A recorded submodule commit that no remote of the submodule is known to have. ``directory``: a checkout that has it, if any."""
+    """A recorded submodule commit that no known remote branch of the submodule has. ``directory``: a checkout that has it, if any."""
 
     place: str
     commit: str
@@ -40,7 +40,7 @@ class Unpublished:
 
     @property
     def words(self) -> str:
-        return f"submodule {self.place} is at {self.commit[:12]}, which no remote of it is known to have: nobody could check it out"
+        return f"submodule {self.place} is at {self.commit[:12]}, which none of its known remote branches has: others could not check it out"
 
     @property
     def hint(self) -> str:
@@ -54,11 +54,11 @@ class Unpublished:
 
 
 async def populate_submodules(git: GitContext, source: Path | None, worktree: Path) -> tuple[str, ...]:
-    """Check out in ``worktree`` each submodule that is populated in ``source``; returns a line for each that failed.
+    """Check out in ``worktree`` each submodule that is populated in ``source``; return a line for each that failed.
 
-    A linked worktree has submodule repositories of its own, so git would clone each from its URL. One command's configuration
-    replaces the URL by the git directory next door (git hard-links its objects); afterwards the clone's origin is set right. The
-    repository's configuration, which all worktrees share, is not written.
+    A linked worktree has submodule repositories of its own, so git would clone each from its URL. Configuration for one command
+    replaces the URL by the source's git directory, whose objects git hard-links; afterwards the clone gets its real origin. The
+    repository's configuration, which all worktrees share, stays unchanged.
     """
     if source is None or not await git.compute((worktree / ".gitmodules").is_file):
         return ()
@@ -71,9 +71,9 @@ async def populate_submodules(git: GitContext, source: Path | None, worktree: Pa
 async def follow_submodules(
     git: GitContext, source: Path | None, worktree: Path, old: str, new: str
 ) -> tuple[str, ...]:
-    """Bring submodules of ``worktree`` from the commits that ``old`` records to those of ``new``; returns a line for each that stays behind.
+    """Update submodules of ``worktree`` from the commits in ``old`` to those in ``new``; return a line for each left behind.
 
-    Only a submodule that stands at its old commit moves, and git refuses where uncommitted changes are in the way.
+    Update only a submodule that is at its old commit; git refuses if uncommitted changes are in the way.
     """
     there = await _there(git, worktree)
     if there is None:
@@ -102,7 +102,7 @@ async def follow_submodules(
 
 
 async def links_that_go_back(git: GitContext, worktree: Path, there: tuple[str, str]) -> tuple[str, ...]:
-    """Paths of submodules whose checked-out commit does not contain the recorded one: a commit of everything would drop what that has."""
+    """Return submodules whose checked-out commit does not contain the recorded one: committing everything would move them back."""
     output = await git.process.read(
         worktree, *there, "diff-files", "--raw", "-z", "--no-abbrev", "--ignore-submodules=dirty"
     )
@@ -118,7 +118,7 @@ async def links_that_go_back(git: GitContext, worktree: Path, there: tuple[str, 
 
 
 async def changed_links(git: GitContext, where: Path, there: Iterable[str], old: str, new: str) -> list[Link]:
-    """The submodules whose recorded commit differs between two commits."""
+    """Return the submodules whose recorded commit differs between two commits."""
     output = os.fsdecode(
         await git.process.read(where, *there, "diff-tree", "--raw", "-r", "-z", "--no-abbrev", "--no-renames", old, new)
     )
@@ -134,10 +134,10 @@ async def changed_links(git: GitContext, where: Path, there: Iterable[str], old:
 async def unpublished(
     git: GitContext, repo: RepositoryInfo, tree: Path | None, old: str, new: str
 ) -> tuple[Unpublished, ...]:
-    """Submodule commits that ``new`` records, ``old`` does not, and no remote of the submodule is known to have.
+    """Return submodule commits that ``new`` adds and no known remote branch of the submodule has.
 
-    Asked are the person's checkout, the repository's own ``modules`` and the session's ``tree``, by their remote-tracking refs, and
-    the submodule's URL where that is a local path. `push.recurseSubmodules=no` turns the question off, as it does for git.
+    Look at the remote-tracking refs of the person's checkout, of the repository's own ``modules`` and of the session's ``tree``,
+    and at the submodule's URL if that is a local path. `push.recurseSubmodules=no` turns the check off, as in git.
     """
     links = [link for link in await changed_links(git, repo.common_dir, (), old, new) if link.new is not None]
     if not links or await push_mode(git, repo) == "no":
@@ -158,7 +158,7 @@ async def unpublished(
 
 
 async def push_submodule(git: GitContext, lone: Unpublished, environment: Mapping[str, str]) -> bool:
-    """Push the branch that a submodule has checked out to its origin; returns whether that published the commit."""
+    """Push a submodule's checked-out branch to its origin; return whether that published the commit."""
     inner = await _there(git, lone.directory) if lone.directory is not None else None
     if inner is None or lone.directory is None:
         return False
@@ -172,15 +172,16 @@ async def push_submodule(git: GitContext, lone: Unpublished, environment: Mappin
 
 
 async def push_mode(git: GitContext, repo: RepositoryInfo) -> str:
-    """`push.recurseSubmodules` as the person has set it; "" where unset."""
+    """Return the person's `push.recurseSubmodules`, "" if unset."""
     done = await git.process.run(repo.standpoint, "config", "--get", "push.recurseSubmodules")
     return done.stdout.decode(errors="replace").strip()
 
 
 async def _lone(git: GitContext, link: Link, own: Mapping[Path, Path | None], tree: Path | None) -> Unpublished | None:
-    """Why a link's new commit counts as unpublished, None where it does not. ``own``: git directories of the person's, by where they are.
+    """Return why a link's new commit counts as unpublished, or None. ``own``: the person's git directories, by path.
 
-    The person's repository decides where it has the commit: the session's was cloned from it, so its `origin/*` were the person's branches.
+    If the person's repository has the commit, its refs decide: the session's repository was cloned from it, so that the session's
+    `origin/*` are the person's branches.
     """
     commit = link.new or ""
     theirs = await git.compute(existing_git_dir, tree / link.place) if tree is not None else None
@@ -189,7 +190,7 @@ async def _lone(git: GitContext, link: Link, own: Mapping[Path, Path | None], tr
         if module is not None and await _has(git, module, commit):
             return None if await _on_remote(git, module, commit) else Unpublished(link.place, commit, directory)
     if tree is not None and theirs is None and await git.compute(tree.is_dir):
-        return None  # the session never had the submodule's files: the commit came from elsewhere
+        return None  # the session never had the submodule's files, so it did not create the commit
     return Unpublished(link.place, commit, None)
 
 
@@ -212,7 +213,7 @@ async def _on_remote(git: GitContext, module: Path, commit: str) -> bool:
 
 
 def _local_path(url: str) -> Path | None:
-    """The directory that a URL names on this machine; None for any other."""
+    """Return the local directory that a URL names, or None."""
     if url.startswith("file://"):
         return Path(unquote(urlsplit(url).path))
     return Path(url) if url.startswith("/") else None
@@ -245,24 +246,24 @@ async def _populate(git: GitContext, source: Path, worktree: Path, name: str, pl
 async def _bring(
     git: GitContext, source: Path | None, directory: Path, inner: tuple[str, str], old: str | None, new: str
 ) -> str:
-    """Check out ``new`` in a populated submodule; returns why not, "" when it stands there."""
+    """Check out ``new`` in a populated submodule; return why that failed, or ""."""
     head = os.fsdecode(
         (await git.process.run(directory, *inner, "rev-parse", "--verify", "--quiet", "HEAD")).stdout
     ).strip()
     if head == new:
         return ""
     if head != old:
-        return f"it is at {head[:12]}, which its worktree chose itself"
+        return f"it is at {head[:12]}, which was checked out in its worktree"
     local = await git.compute(existing_git_dir, source) if source is not None else None
     if not await _obtain(git, local, directory, inner, new):
-        return "your own checkout does not have that commit either"
+        return "your checkout does not have that commit either"
     words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", new)
     done = await git.process.run(directory, *inner, *words)
     return "" if done.returncode == 0 else done.words
 
 
 async def _obtain(git: GitContext, local: Path | None, directory: Path, inner: tuple[str, str], commit: str) -> bool:
-    """Whether a submodule has a commit, which is fetched from the git directory ``local`` if need be."""
+    """Return whether a submodule has a commit, after fetching it from the git directory ``local`` if necessary."""
     has = (*inner, "cat-file", "-e", f"{commit}^{{commit}}")
     if (await git.process.run(directory, *has)).returncode == 0:
         return True
@@ -274,13 +275,13 @@ async def _obtain(git: GitContext, local: Path | None, directory: Path, inner: t
 
 
 async def _there(git: GitContext, directory: Path) -> tuple[str, str] | None:
-    """Both ends of a repository, for git; None where there is none at ``directory``."""
+    """Return a repository's directory and git directory for git; None if ``directory`` has none."""
     git_dir = await git.compute(existing_git_dir, directory)
     return None if git_dir is None else (f"--git-dir={git_dir}", f"--work-tree={directory}")
 
 
 def _moved(output: bytes) -> Iterator[tuple[str, str]]:
-    """Places and recorded commits of the submodules in the raw output of `git diff-files -z`."""
+    """Return paths and recorded commits of the submodules in the raw output of `git diff-files -z`."""
     fields = os.fsdecode(output).split("\0")
     for record, place in zip(fields[0::2], fields[1::2], strict=False):
         before, after, recorded, _, _ = record.removeprefix(":").split(" ")
@@ -289,12 +290,12 @@ def _moved(output: bytes) -> Iterator[tuple[str, str]]:
 
 
 async def _declared(git: GitContext, worktree: Path) -> dict[str, str]:
-    """Places of submodules by name, as ``.gitmodules`` says."""
+    """Return the paths of submodules by name, from ``.gitmodules``."""
     return await _modules(git, worktree, "--file", str(worktree / ".gitmodules"))
 
 
 async def _declared_at(git: GitContext, repo: RepositoryInfo, commit: str) -> dict[str, str]:
-    """Names of submodules by place, as ``.gitmodules`` of a commit says."""
+    """Return the names of submodules by path, from a commit's ``.gitmodules``."""
     places = await _modules(git, repo.common_dir, "--blob", f"{commit}:.gitmodules")
     return {place: name for name, place in places.items()}
 

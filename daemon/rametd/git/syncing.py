@@ -1,12 +1,12 @@
-"""Bringing a base's commits into the branch of a worktree: by merge or rebase, or, where that conflicts, not at all.
+"""Bring a base's commits into the branch of a worktree by merge or rebase; after a conflict change nothing.
 
-What comes of it is made beside the worktree: a merge among objects, a rebase in a checkout without files. Only then does git go from the one commit
-to the other in the worktree, as it does for a person: it refuses where anything is in the way. So nothing has to be taken back, neither after a conflict
-nor after a kill, which leaves one of these:
+The result is first created outside the worktree: a merge in the object database, a rebase in a checkout without files. Then git
+switches the worktree from the old commit to the new one, and refuses if files are in the way. So a conflict leaves nothing to undo,
+and a kill leaves one of these states:
 
-- nothing was written, or all;
-- the files are there, HEAD is detached at the new commit, and the branch waits for it: `settle` ends that;
-- git itself was killed, between its first file and its last: that stays as it is, and is told.
+- nothing or everything is written;
+- the files are written, HEAD is detached at the new commit, and the branch is at the old one: `settle` finishes this;
+- git itself was killed between its first and its last file: this stays as it is and is reported.
 """
 
 import os
@@ -31,15 +31,15 @@ from rametd.git.underway import busy_with, ending_words
 
 _REFLOG: Final = "ramet: sync"
 _REBASE: Final = (
-    *("-c", "rebase.backend=merge"),  # the other one applies patches to files
-    # What moves with it by configuration would be other branches, the person's and those of other sessions.
+    *("-c", "rebase.backend=merge"),  # the other backend applies patches to files
+    # rebase.updateRefs would also move other branches, the person's and other sessions'.
     *("-c", "rebase.updateRefs=false", "-c", "rebase.autoSquash=false"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """``commits`` were brought in. With ``conflicts`` (paths) everything is as it was before; ``warnings`` name submodules that stay behind."""
+    """``commits`` were brought in. After ``conflicts`` (paths) nothing has changed; ``warnings`` name submodules left behind."""
 
     old: str
     new: str
@@ -49,14 +49,14 @@ class Synced:
 
 
 class CutOff(StrEnum):
-    """What a sync that was cut off has left."""
+    """State of the worktree after an interrupted sync."""
 
     NOTHING = "nothing"
     DONE = "done"
     HALF = "half"
-    """Some files are those of the new commit, and the branch is where it was."""
+    """Some files are those of the new commit; the branch is unchanged."""
     DETACHED = "detached"
-    """The branch is not checked out, and somebody has gone on from there."""
+    """The branch is not checked out, and new commits exist."""
 
 
 async def sync(
@@ -74,7 +74,7 @@ async def sync(
     """See `Git.syncing.sync`."""
     git_dir = await git.verified(worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
-    if busy := await git.compute(busy_with, git_dir):  # first, for a rebase has no branch checked out
+    if busy := await git.compute(busy_with, git_dir):  # first, as during a rebase no branch is checked out
         raise WorktreeChangedError(
             f"{worktree} is in the middle of {busy}",
             hint=f"end it by {ending_words(worktree, busy)}, then sync again",
@@ -93,7 +93,7 @@ async def sync(
     if not isinstance(new, str):
         return Synced(old, old, 0, new)
     coming = await additions(git, worktree, there, "diff-tree", old, new)
-    # Git will look again: this is for the words, and so that nothing is kept for what will be refused.
+    # Git checks again; this one gives a better message, and avoids a checkpoint before a refusal.
     await _refuse_overwriting(git, worktree, there, coming)
     if before_changing is not None:
         await before_changing(Synced(old, new, missing))
@@ -109,11 +109,11 @@ async def sync(
 
 
 async def _take_along(git: GitContext, worktree: Path, there: tuple[str, ...], branch: str, old: str, new: str) -> None:
-    """The branch, to where its files and a detached HEAD are by now."""
+    """Move the branch to the commit of its files and the detached HEAD, and check it out."""
     ref = f"refs/heads/{branch}"
     done = await git.process.run(worktree, *there, "update-ref", "-m", _REFLOG, ref, new, old)
     if done.returncode != 0:
-        # Somebody committed to it in this moment. Git takes back what it has just written, and refuses where that was changed since.
+        # Another process committed to the branch meanwhile. Git undoes its own change, and refuses if files were changed since.
         await git.process.write(worktree, *there, "checkout", "--quiet", "--no-overwrite-ignore", branch, "--")
         raise WorktreeChangedError(
             f"{branch} was moved in the same moment ({done.words})", hint="sync again", worktree=str(worktree)
@@ -142,7 +142,7 @@ async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str,
         has = head.commit is not None and (head.commit == new or repository.descendant_of(head.commit, new))
         return head.branch, has, head.commit
 
-    async with _alone(git, git_dir):  # a git that has outlived its daemon may be at it
+    async with _alone(git, git_dir):  # a git process that outlived its daemon may still be writing
         on, has, head = await git.compute(where)
         if branch is not None and on is None and head == new:
             tip = await git.compute(peel, open_repository(git_dir), f"refs/heads/{branch}")
@@ -161,7 +161,7 @@ async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str,
 
 @asynccontextmanager
 async def _alone(git: GitContext, git_dir: Path) -> AsyncIterator[int]:
-    """The worktree's lock, which git inherits: whoever comes after a daemon that was killed waits for the git that it has left behind, however long."""
+    """Hold the worktree's lock, which git inherits, so that the next daemon waits for the git of a killed one."""
     async with AsyncExitStack() as stack:
         while True:
             try:
@@ -181,7 +181,7 @@ async def _merged(
     message: str,
     environment: Mapping[str, str],
 ) -> str | tuple[str, ...]:
-    """The merge of a commit, made among objects, or the paths in conflict; where nothing was done since, the commit itself."""
+    """Merge a commit in the object database; return the result or the paths in conflict. A fast-forward returns the commit itself."""
     if await _is_set(git, worktree, there, "merge.verifySignatures"):
         await git.process.read(worktree, *there, "verify-commit", commit)
     forward = await git.process.run(worktree, *there, "config", "--get", "merge.ff")
@@ -209,7 +209,7 @@ async def _merged(
 async def _rebased(
     git: GitContext, worktree: Path, git_dir: Path, old: str, commit: str, environment: Mapping[str, str]
 ) -> str | tuple[str, ...]:
-    """The last of the commits since ``commit``, made again on top of it, or the paths in conflict."""
+    """Rebase onto ``commit``; return the last new commit or the paths in conflict."""
     async with without_files(git, git_dir, old) as scratch:
         folder = scratch.folder / "files"
         who = by(None, await identity(git, worktree, environment))
@@ -242,13 +242,13 @@ async def _refuse_overwriting(git: GitContext, worktree: Path, there: tuple[str,
     if found := await uncommitted(git, worktree, there, coming):
         raise WorktreeChangedError(
             f"untracked or ignored files are in the way: {named(found)}",
-            hint="what comes in has files of its own there: move them out of the worktree, then sync again",
+            hint="the base has files at these paths; move yours out of the worktree, then sync again",
             worktree=str(worktree),
         )
 
 
 def _refused(done: Completed, words: tuple[str, ...]) -> GitFailedError | WorktreeChangedError:
-    """Git names what is in the way, indented by a tab."""
+    """Build the error from git's output, which names the files in the way, indented by a tab."""
     lines = done.stderr.decode(errors="replace").splitlines()
     listed = sorted(line.strip() for line in lines if line.startswith("\t"))
     if not listed:
@@ -263,7 +263,7 @@ def _head(git_dir: Path) -> str:
     head = head_of(open_repository(git_dir))
     if head.commit is None:
         raise WorktreeChangedError(
-            f"{head.branch} has no commit any more", hint="look at its worktree: somebody has deleted the branch"
+            f"{head.branch} no longer has a commit", hint="the branch was deleted; look at its worktree"
         )
     return head.commit
 
@@ -273,7 +273,7 @@ def _names(output: bytes) -> tuple[str, ...]:
 
 
 class Syncing:
-    """Merges and rebases of a base into a worktree. Every method may raise what those of `Git` raise."""
+    """Merges and rebases of a base into a worktree. Every method may raise the errors of `Git`."""
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
@@ -290,12 +290,12 @@ class Syncing:
         environment: Mapping[str, str] = MappingProxyType({}),
         before_changing: Callable[[Synced], Awaitable[None]] | None = None,
     ) -> Synced:
-        """Bring the commits of ``commit`` into the branch checked out, by a merge or by a rebase onto it; where that conflicts nothing was touched.
-        Submodules follow the commits that it brings, from what ``source``, the person's checkout, has of them.
-        Commits are made in the name that the person has in ``environment``.
-        ``before_changing`` is awaited with what it comes to, once it is known that it will succeed and before git writes a file.
+        """Merge ``commit`` into the checked-out branch, or rebase the branch onto it; a conflict changes nothing.
 
-        Raises WorktreeChangedError in the middle of a merge or the like, and where uncommitted changes or untracked or ignored files are in the way.
+        Submodules are updated from ``source``, the person's checkout. New commits have the identity in ``environment``. Await
+        ``before_changing`` with the result once it is certain, before git writes a file.
+
+        Raise WorktreeChangedError during a merge or the like, and if uncommitted, untracked or ignored files are in the way.
         """
         return await sync(
             self._git,
@@ -312,8 +312,8 @@ class Syncing:
     async def settle(
         self, worktree: Path, branch: str | None, old: str, new: str, source: Path | None = None
     ) -> CutOff:
-        """End a sync from ``old`` to ``new`` that was cut off, where its files are complete; what else it has left stays as it is.
+        """Finish an interrupted sync from ``old`` to ``new`` if its files are complete; leave any other state as it is.
 
-        Waits for a git of it that is still writing.
+        Waits for a git process of that sync that still writes.
         """
         return await settle(self._git, worktree, branch, old, new, source)

@@ -1,11 +1,11 @@
-"""Making and unmaking linked worktrees.
+"""Create and remove linked worktrees.
 
-Everything can be interrupted anywhere and done again. Making: branch → entry and `.git` file (git, without a checkout) → files.
-Unmaking: the directory is renamed aside (atomic: from then on the path is free, and nothing half deleted can be taken for work)
-→ entry → branch → files. Steps that touch shared state hold the repository's lock; those that only move bytes do not.
+Every step can be interrupted and repeated. Creation: branch → entry and `.git` file (git, without a checkout) → files. Removal:
+rename the directory (atomic: the path is free from then on, and no half-deleted directory can be mistaken for work) → entry → branch →
+files. Steps on shared state hold the repository's lock; steps that only move bytes do not.
 
-Our worktrees are locked (`git worktree lock`): a `git worktree prune` while their disk is away, or a `git worktree remove` under
-a running agent, is refused by git with our reason. Removal here does not ask git, so that the lock is not in our own way.
+Ramet's worktrees are locked (`git worktree lock`), so that git refuses a `git worktree prune` while their disk is unmounted, or a
+`git worktree remove` under a running agent, with Ramet's reason. Removal here does not use git and ignores the lock.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ async def ignored_among(git: GitContext, worktree: Path, paths: Sequence[str]) -
     git_dir = await git.verified(worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
-    # With the index it would end at the first path that lies in a submodule.
+    # With the index, git would stop at the first path inside a submodule.
     asked = ("check-ignore", "--no-index", "-z", "--stdin")
     done = await git.process.run(worktree, *there, *asked, stdin=stdin)
     if done.returncode not in (0, 1):
@@ -83,7 +83,7 @@ def _and_above(path: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Worktree:
-    """A worktree as git knows it. ``branch`` None: detached; ``commit`` None: unborn; ``exists``: its directory is there."""
+    """A worktree as git lists it. ``branch`` None: detached; ``commit`` None: unborn; ``exists``: its directory exists."""
 
     path: Path
     branch: str | None
@@ -94,7 +94,7 @@ class Worktree:
 
 
 def list_worktrees(repo: RepositoryInfo) -> tuple[Worktree, ...]:
-    """All worktrees, the main one first (none in a bare repository)."""
+    """Return all worktrees, the main one first (none in a bare repository)."""
     main: tuple[Worktree, ...] = ()
     if not repo.is_bare:
         head = head_of(open_repository(repo.common_dir))
@@ -138,13 +138,13 @@ async def create_worktree(
         done = True
     finally:
         if ours and not done:
-            # Shielded: a second cancellation must not leave half of it.
+            # Shielded, so that a second cancellation does not interrupt the clean-up.
             await asyncio.shield(removal.undo_create(git, repo, path, branch, commit if new_branch else None))
     return warnings
 
 
 def is_complete(path: Path, branch: str) -> bool:
-    """An earlier run got as far as the files: git writes the index last."""
+    """Return whether an earlier run wrote all files: git writes the index last."""
     try:
         return (verify_worktree(path, branch) / "index").is_file()
     except WorktreeChangedError:
@@ -152,7 +152,7 @@ def is_complete(path: Path, branch: str) -> bool:
 
 
 def _leftover(repo: RepositoryInfo, path: Path) -> bool:
-    """An earlier run was cut short at ``path``: registered by us, and without an index, so that nobody can have worked in it."""
+    """Return whether an interrupted run left ``path``: registered by Ramet and without an index, so that no work can be in it."""
     entries = registered_at(repo.common_dir, path)
     return bool(entries) and all(
         removal.is_unfinished(entry) and not (entry.admin_dir / "index").exists() for entry in entries
@@ -160,7 +160,7 @@ def _leftover(repo: RepositoryInfo, path: Path) -> bool:
 
 
 def _require_possible(repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool) -> None:
-    """All that can be refused is refused here, before anything is made."""
+    """Raise every refusal before anything is created."""
     if registered := registered_at(repo.common_dir, path):
         hint = f"{make_room(repo, path, locked=any(entry.locked is not None for entry in registered))}; then try again"
         raise PathTakenError(f"a worktree is registered at {path}", hint=hint, path=str(path))
@@ -168,7 +168,7 @@ def _require_possible(repo: RepositoryInfo, path: Path, branch: str, commit: str
         raise PathTakenError(f"{path} exists already", hint="move it away, then try again", path=str(path))
     tip = branch_tip(repo, branch)
     if not new_branch and tip is None:
-        raise RefNotFoundError(f"there is no branch {branch}", hint="leave --existing out to make it")
+        raise RefNotFoundError(f"there is no branch {branch}", hint="leave out --existing to create it")
     if new_branch and not commit_exists(repo, commit):
         raise RefNotFoundError(f"{commit} is not a commit of {repo.name}", hint="name a branch, a tag or a commit")
     resumed = new_branch and tip == commit and branches.made_for(repo, branch, path)
@@ -176,7 +176,7 @@ def _require_possible(repo: RepositoryInfo, path: Path, branch: str, commit: str
 
 
 def make_room(repo: RepositoryInfo, path: Path, *, locked: bool) -> str:
-    """The command that frees a place where somebody else's worktree is registered."""
+    """Return the hint with the command that frees a path where another worktree is registered."""
     git = ("git", "-C", str(repo.root), "worktree")
     force = ("-f", "-f") if locked else ()
     if path.is_dir():
@@ -195,9 +195,9 @@ async def register(
     *,
     reason: str | None = REASON,
 ) -> None:
-    """Under the repository's lock: entry and `.git` file, without files; ``branch`` None for a detached HEAD at ``target``.
+    """Create entry and `.git` file under the repository's lock, without files; ``branch`` None: a detached HEAD at ``target``.
 
-    ``reason`` is why it is locked; None makes it one of the person's own, which is not.
+    ``reason`` is that of the worktree's lock; None creates an unlocked worktree for the person.
     """
     done = await git.process.run(
         repo.standpoint,
@@ -214,14 +214,14 @@ async def register(
 
 
 def _settle_top(path: Path) -> None:
-    """Make ``path`` the top of a new worktree where the repository's configuration names another one for all (see `diverted`)."""
+    """Make ``path`` the top of a new worktree if the repository's configuration names another one for all (see `diverted`)."""
     git_dir = git_dir_of(path)
     if git_dir is not None and diverted(git_dir, path) is not None:
         pygit2.Config(str(git_dir / WORKTREE_CONFIG))["core.worktree"] = str(path)
 
 
 def _refused(done: Completed, branch: str) -> BranchTakenError | GitFailedError:
-    # A branch in the middle of a rebase or a bisect elsewhere: only git knows all the files that say so.
+    # The branch is in a rebase or a bisect elsewhere; only git knows all files that record this.
     if "already checked out" in done.words or "already used by worktree" in done.words:
         return BranchTakenError(
             done.words, hint="finish what runs there, or choose another name with --branch", branch=branch
@@ -230,12 +230,12 @@ def _refused(done: Completed, branch: str) -> BranchTakenError | GitFailedError:
 
 
 async def fill(git: GitContext, path: Path, branch: str | None, commit: str = "HEAD") -> None:
-    """Check the files out: what `git worktree add` does itself, but outside the lock, so that ten trees fill side by side.
+    """Check out the files, as `git worktree add` does, but outside the lock, so that ten worktrees can fill concurrently.
 
-    With another ``commit``, for a tree without a branch: only what differs is written.
+    With another ``commit``, for a worktree without a branch, write only the files that differ.
     """
     git_dir = await git.verified(path, branch)
-    # Both ends are named: should the .git file vanish now, git would climb to a repository further up and reset that.
+    # Name both directories: if the .git file vanished now, git would find a repository further up and reset that.
     there = (f"--git-dir={git_dir}", f"--work-tree={path}")
     done = await git.process.run(path, *there, "reset", "--hard", "--quiet", "--no-recurse-submodules", commit)
     if done.returncode == 0:
@@ -246,90 +246,90 @@ async def fill(git: GitContext, path: Path, branch: str | None, commit: str = "H
 
 
 class Worktrees:
-    """Working trees that belong to a session or a person. Every method may raise what those of `Git` raise."""
+    """Worktrees of sessions and people. Every method may raise the errors of `Git`."""
 
     def __init__(self, git: GitContext, trackers: Trackers) -> None:
         self._git = git
         self._trackers = trackers
 
     async def list(self, repo: RepositoryInfo) -> tuple[Worktree, ...]:
-        """All worktrees, the main one first."""
+        """Return all worktrees, the main one first."""
         return await self._git.compute(list_worktrees, repo)
 
     async def create(
         self, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool
     ) -> tuple[str, ...]:
-        """Make a linked, locked worktree at ``path`` with ``branch`` checked out, made at ``commit`` when ``new_branch``.
+        """Create a linked, locked worktree at ``path`` with ``branch`` checked out; create the branch at ``commit`` if ``new_branch``.
 
-        All or nothing, and safe to repeat after a kill at any point. Sparse checkout follows the worktree that ``repo`` was
-        discovered from, as do populated submodules; the lines returned name submodules that could not be filled. Raises
-        BadNameError, BranchTakenError (``data["worktree"]``), PathTakenError, RefNotFoundError, before anything is made.
+        Atomic, and safe to repeat after a kill at any point. Sparse checkout and populated submodules are those of the worktree
+        that ``repo`` was discovered from; return a line for each submodule that could not be populated. Raise BadNameError,
+        BranchTakenError (``data["worktree"]``), PathTakenError, RefNotFoundError before creating anything.
         """
         return await create_worktree(self._git, repo, path, branch, commit, new_branch=new_branch)
 
     async def undo_create(
         self, repo: RepositoryInfo, path: Path, branch: str, created_branch_at: str | None
     ) -> Removal:
-        """Undo a creation that did not finish, whatever it left. Give ``created_branch_at`` when it was to make the branch.
+        """Undo an unfinished creation in any state. Pass ``created_branch_at`` if it had to create the branch.
 
-        Only what `create_worktree` made for ``path`` goes: not a worktree or branch that was there before.
+        Remove only what `create_worktree` created for ``path``, no worktree or branch that existed before.
         """
         await self._trackers.unwatch(path)
         return await undo_create(self._git, repo, path, branch, created_branch_at)
 
     async def verify(self, path: Path, branch: str | None) -> None:
-        """Raise WorktreeChangedError unless ``path`` is a worktree, registered there, with ``branch`` (None: any) checked out."""
+        """Raise WorktreeChangedError unless ``path`` is a registered worktree with ``branch`` (None: any) checked out."""
         await self._git.verified(path, branch)
 
     async def head_commit(self, worktree: Path) -> str | None:
-        """The commit that a worktree has checked out, None before the first one."""
+        """Return the commit that a worktree has checked out, None before the first one."""
         return await self._git.compute(head_commit, worktree)
 
     async def last_checked_out(self, entry: Registration) -> str | None:
-        """The commit that a worktree had checked out last, also when its branch is gone; None when that is not written down."""
+        """Return the commit that a worktree had checked out last, also if its branch is gone; None without a record."""
         return await self._git.compute(last_checked_out, entry)
 
     async def work_at_risk(self, repo: RepositoryInfo, worktree: Path, branch: str, base_commit: str | None) -> Risk:
-        """What removing the worktree and its branch would lose. Works when the directory is gone, or no
-        longer whole; what lies there but is not the worktree is not removed, so that it is not at risk.
+        """Return the work that removing the worktree and its branch would lose. Works with a missing or damaged directory;
+        another directory at its path would not be removed, so it is not at risk.
 
-        A commit is unique when no other local branch, remote branch or tag reaches it, and ``base_commit`` does not either.
+        A commit is unique if no other local branch, remote branch or tag reaches it, nor ``base_commit``.
         """
         return await work_at_risk(self._git, repo, worktree, branch, base_commit)
 
     async def unstored(self, repo: RepositoryInfo, worktree: Path) -> tuple[str, ...]:
-        """Git's words for each file that it cannot read or store now, by trying; none for what lies there and is not the worktree."""
+        """Try to store each file; return git's message for each that it cannot read. Nothing for a directory that is not the worktree."""
         return await unstored(self._git, repo, worktree)
 
     async def remove(self, repo: RepositoryInfo, path: Path, branch: str, *, delete_branch: bool) -> Removal:
-        """Remove the worktree recorded at ``path``, with all that is in it, and the branch: where there is work, shelve it instead.
+        """Remove the worktree recorded at ``path``, with its content, and the branch. For a worktree with work, use the shelf.
 
-        Completes whatever the state: directory gone, locked, unregistered, moved. What lies at ``path`` but is not that worktree
-        is left, and named in ``kept``. Worktrees inside it go with it. Raises WorktreeChangedError when ``path`` holds the repository itself.
+        Completes in any state: directory gone, locked, unregistered, moved. Leave another directory at ``path``, and name it in
+        ``kept``. Worktrees inside are removed too. Raise WorktreeChangedError if ``path`` contains the repository itself.
         """
         return await remove_worktree(self._git, repo, path, branch, delete_branch=delete_branch)
 
     async def delete_tree(self, folder: Path) -> None:
-        """Delete a directory with all that is in it, also what may not be written to; nothing is done where there is none."""
+        """Delete a directory with its content, also read-only parts; do nothing if it does not exist."""
         await self._git.delete(delete_tree, folder)
 
     async def tracked_below(self, worktree: Path, name: str) -> tuple[str, ...]:
-        """Paths in the worktree's index that have a part of this name, in any letter case."""
+        """Return paths in the worktree's index with a component of this name, in any letter case."""
         paths = (f":(icase,glob)**/{name}/**", f":(icase,glob)**/{name}")
         listed = await self._git.process.read(worktree, "ls-files", "-z", "--", *paths)
         return tuple(os.fsdecode(path) for path in listed.split(b"\0") if path)
 
     async def tracked_among(self, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
-        """Those of ``paths``, relative to the worktree's top, that its index has."""
+        """Return those of ``paths``, relative to the worktree's top, that its index has."""
         return await tracked_among(self._git, worktree, paths)
 
     async def ignored_files(self, worktree: Path) -> tuple[str, ...]:
-        """Untracked paths that git ignores; a directory that is ignored as a whole is one of them, and ends in ``/``."""
+        """Return untracked paths that git ignores; a completely ignored directory is one path, which ends in ``/``."""
         arguments = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
         listed = await self._git.process.read(worktree, *arguments)
         return tuple(os.fsdecode(path) for path in listed.split(b"\0") if path)
 
     async def ignored_among(self, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
-        """Of paths that need not be there, those that git would ignore and neither tracks itself nor as what is above them. One that ends in ``/`` is
-        meant as a directory, any other as a file or a link. None may lie beyond a link. Raises WorktreeChangedError."""
+        """Return those of ``paths``, which need not exist, that git would ignore and that are not tracked, nor below a tracked path. A
+        path that ends in ``/`` is a directory, any other a file or a link. None may lead through a link. Raise WorktreeChangedError."""
         return await ignored_among(self._git, worktree, paths)
