@@ -33,7 +33,7 @@ def wait_landings(app: "App", landings: "Sequence[Landing]", timeout: float | No
     with app.output.spinner("landing …"):
         answer = app.connection.call(lambda daemon: daemon.landing.WaitLandings, request)
     if answer.timed_out:
-        raise TimedOutError(f"timed out: {standing(answer.landings)}", hint="landing continues; see: rametctl queue")
+        raise TimedOutError(f"timed out: {summary(answer.landings)}", hint="landing continues; see: rametctl queue")
     return list(answer.landings)
 
 
@@ -76,11 +76,11 @@ def _telling_how_far(latest: "Mapping[str, Landing]") -> Iterator[None]:
         yield
     except TimedOutError as error:
         raise TimedOutError(
-            f"timed out: {standing(list(latest.values()))}", hint="landing continues; see: rametctl queue"
+            f"timed out: {summary(list(latest.values()))}", hint="landing continues; see: rametctl queue"
         ) from error
 
 
-def standing(landings: "Sequence[Landing]") -> str:
+def summary(landings: "Sequence[Landing]") -> str:
     """What has landed and what waits for what, in one line."""
     from rametctl.render.landing import landing_line
 

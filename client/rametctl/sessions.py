@@ -197,12 +197,12 @@ def report(app: "App", session: "Session", *, note: str = "", **extra: object) -
 
     ``note`` is for people, ``extra`` goes into the JSON.
     """
-    shown = told(app, session, note=note, **extra)
+    shown = outcome_of(app, session, note=note, **extra)
     if app.output.json_mode:
         app.output.json(shown)
 
 
-def told(app: "App", session: "Session", *, note: str = "", **extra: object) -> dict[str, object]:
+def outcome_of(app: "App", session: "Session", *, note: str = "", **extra: object) -> dict[str, object]:
     """As `report`, for one of several sessions: print for people, and return the JSON."""
     from ramet.jsonify import to_json
 

@@ -26,17 +26,17 @@ def template(name: str) -> str:
 def systemd(rametd: Path, environ: Mapping[str, str]) -> str:
     """The user unit that runs ``rametd`` (absolute) with what of ``environ`` the daemon needs."""
     lines = [f"ExecStart={_quoted(str(rametd))}"]
-    lines += [f"Environment={_quoted(f'{name}={value}')}" for name, value in _kept(environ).items()]
+    lines += [f"Environment={_quoted(f'{name}={value}')}" for name, value in _inherited(environ).items()]
     return template(SYSTEMD).replace("ExecStart=@RAMETD@", "\n".join(lines))
 
 
 def launchd(rametd: Path, environ: Mapping[str, str], logs: Path) -> bytes:
     """The LaunchAgent that runs ``rametd``; ``logs`` receives its output until its own log is open."""
     filled = _fill(plistlib.loads(template(LAUNCHD).encode()), {"@RAMETD@": str(rametd), "@LOGS@": str(logs)})
-    return plistlib.dumps(filled | {"EnvironmentVariables": _kept(environ)}, sort_keys=False)
+    return plistlib.dumps(filled | {"EnvironmentVariables": _inherited(environ)}, sort_keys=False)
 
 
-def _kept(environ: Mapping[str, str]) -> dict[str, str]:
+def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
     # A line break cannot be written in a unit, and no such path is meant.
     return {name: environ[name] for name in INHERITED if environ.get(name) and "\n" not in environ[name]}
 

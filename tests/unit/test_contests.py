@@ -18,7 +18,7 @@ from rametctl.render.contest import Contender, Contest, Judge, Pair, contest_lin
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.states import State
 from rametd.services.creation.contests import MOST, check, contenders
-from rametd.services.creation.wanted import NewSession
+from rametd.services.creation.request import NewSession
 from rametd.store import Unit
 from rametd.store.rows import Scope
 from rametd.store.schema import migrate, migrations
@@ -167,7 +167,7 @@ def test_json_names_what_all_have_changed_and_what_is_outdated() -> None:
         "c", "", (contender("a", "x", "y", check="code 0", tree="older"), contender("b", "y"), contender("c"))
     )
     shown = to_json(contest)
-    assert (shown["files_in_common"], contest.alone()) == (["y"], {"a": ["x"], "b": [], "c": []})
+    assert (shown["files_in_common"], contest.unshared()) == (["y"], {"a": ["x"], "b": [], "c": []})
     assert [each["check_result"] and each["check_result"]["outdated"] for each in shown["contenders"]] == [
         True,
         None,

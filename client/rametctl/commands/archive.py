@@ -23,7 +23,7 @@ def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
     from ramet.words import size
 
     from rametctl.render.session import reference
-    from rametctl.sessions import session_name, told
+    from rametctl.sessions import outcome_of, session_name
     from rametctl.several import each
 
     def act(session: str) -> object:
@@ -35,7 +35,7 @@ def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
         for warning in answer.warnings:
             app.output.note(f"rametctl: {warning}")
         freed = f"{size(answer.freed_bytes)} freed; " if answer.freed_bytes else ""
-        return told(
+        return outcome_of(
             app,
             answer.session,
             note=f"{freed}to restore it: rametctl restore {reference(answer.session)}",

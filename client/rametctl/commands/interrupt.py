@@ -18,7 +18,7 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
     """
     from ramet.v1 import session_pb2
 
-    from rametctl.sessions import session_name, told
+    from rametctl.sessions import outcome_of, session_name
     from rametctl.several import each
 
     def act(session: str) -> object:
@@ -28,6 +28,6 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
         for prompt in answer.withdrawn:
             app.output.note(f"rametctl: not read, withdrawn: {prompt.text}")
         note = "" if answer.interrupted else "there was no turn to interrupt"
-        return told(app, answer.session, note=note, interrupted=answer.interrupted)
+        return outcome_of(app, answer.session, note=note, interrupted=answer.interrupted)
 
     return each(app, sessions, act)

@@ -19,13 +19,13 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
     """
     from ramet.v1 import session_pb2
 
-    from rametctl.sessions import session_name, told
+    from rametctl.sessions import outcome_of, session_name
     from rametctl.several import each
 
     def act(session: str) -> object:
         request = session_pb2.PauseSessionRequest(session=session_name(app, session), request_id=new_request_id())
         with app.output.spinner("pausing …"):
             answer = app.connection.call(lambda daemon: daemon.sessions.PauseSession, request)
-        return told(app, answer.session)
+        return outcome_of(app, answer.session)
 
     return each(app, sessions, act)

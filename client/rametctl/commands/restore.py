@@ -28,7 +28,7 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
 def _restore(app: App, session: str) -> object:
     from ramet.v1 import session_pb2, worktree_pb2
 
-    from rametctl.sessions import get_session, told
+    from rametctl.sessions import get_session, outcome_of
 
     try:
         found = get_session(app, session).session
@@ -49,4 +49,4 @@ def _restore(app: App, session: str) -> object:
         restored, warnings = from_archive.session, list(from_archive.warnings)
     for warning in warnings:
         app.output.note(f"rametctl: {warning}")
-    return told(app, restored, note=restored.worktree, warnings=warnings)
+    return outcome_of(app, restored, note=restored.worktree, warnings=warnings)

@@ -18,7 +18,7 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
     """
     from ramet.v1 import session_pb2
 
-    from rametctl.sessions import session_name, told
+    from rametctl.sessions import outcome_of, session_name
     from rametctl.several import each
 
     def act(session: str) -> object:
@@ -28,6 +28,6 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
         for warning in answer.warnings:
             app.output.note(f"rametctl: {warning}")
         note = "" if answer.resumed else "nothing to resume: the session was not paused, lost or failed"
-        return told(app, answer.session, note=note)
+        return outcome_of(app, answer.session, note=note)
 
     return each(app, sessions, act)

@@ -59,7 +59,7 @@ def command(app: App, session: str, prompt: str | None, file: str | None, wait: 
         with going_on(app, [answer.session]):
             _wait(app, answer)
         return
-    _report(app, answer, told=True, stream=watch)
+    _report(app, answer, delivered=True, stream=watch)
     if watch:
         from rametctl.commands.watch import watch_sessions
 
@@ -67,7 +67,7 @@ def command(app: App, session: str, prompt: str | None, file: str | None, wait: 
             watch_sessions(app, [answer.session.id])
 
 
-def _report(app: App, answer: "SendPromptResponse", *, told: bool = False, stream: bool = False) -> None:
+def _report(app: App, answer: "SendPromptResponse", *, delivered: bool = False, stream: bool = False) -> None:
     from ramet.jsonify import to_json
 
     from rametctl.render.session import outcome
@@ -75,7 +75,7 @@ def _report(app: App, answer: "SendPromptResponse", *, told: bool = False, strea
     if app.output.json_mode:
         app.output.json(to_json(answer), stream=stream)
         return
-    if told:
+    if delivered:
         app.output.text(f"{answer.session.name}: {fate(answer, _first_answer(app, answer.session))}")
     app.output.show(outcome(answer.session))
 

@@ -39,7 +39,7 @@ def _stop_family(app: App, session: str, descendants: bool, alone: bool) -> obje
     from ramet.words import plural
 
     from rametctl.sessions import descendants as descendants_of
-    from rametctl.sessions import get_session, is_living, told
+    from rametctl.sessions import get_session, is_living, outcome_of
 
     found = get_session(app, session).session
     living = [] if alone else [each for each in descendants_of(app.connection, found) if is_living(each)]
@@ -53,9 +53,9 @@ def _stop_family(app: App, session: str, descendants: bool, alone: bool) -> obje
         # From the top down: one that is stopped spawns nothing more.
         first, *others = [_stop(app, each.id) for each in [found, *(living if descendants else [])]]
     note = "stopped; the next prompt or `rametctl resume` starts its agent again"
-    shown = told(app, first, note=note, descendants=[to_json(each) for each in others])
+    shown = outcome_of(app, first, note=note, descendants=[to_json(each) for each in others])
     for each in others:
-        told(app, each)
+        outcome_of(app, each)
     return shown
 
 

@@ -146,8 +146,8 @@ class _Json(_Watch):
     def _print(self, event: "Event", cursor: str) -> None:
         from ramet.jsonify import to_json
 
-        told = {**to_json(event), "session": self.names.get(event.session_id), "cursor": cursor}
-        self._app.output.json(told, stream=True)
+        line = {**to_json(event), "session": self.names.get(event.session_id), "cursor": cursor}
+        self._app.output.json(line, stream=True)
 
 
 class _Screen(_Watch):

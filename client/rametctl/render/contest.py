@@ -66,7 +66,7 @@ class Contest:
         changed = [{file.path for file in each.diff.files} for each in self.contenders if each.diff and each.diff.files]
         return sorted(set.intersection(*changed)) if len(changed) > 1 else []
 
-    def alone(self) -> dict[str, list[str]]:
+    def unshared(self) -> dict[str, list[str]]:
         """By contender, the files that no other has changed."""
         counts = Counter(file.path for each in self.contenders if each.diff for file in each.diff.files)
         return {
@@ -98,7 +98,7 @@ def contest_lines(output: Output, contest: Contest) -> list[Line]:
         lines.append(line(("all change  ", "dim"), _named(common), hang=12))
     lines += [
         line((f"only {name}  ", "dim"), _named(files), hang=len(name) + 7)
-        for name, files in contest.alone().items()
+        for name, files in contest.unshared().items()
         if files
     ]
     for pair in contest.pairs:

@@ -65,8 +65,8 @@ def summary_spans(event: "Event") -> list[Span]:
             return [(f"back at checkpoint {rewound.checkpoint.number}{talk}{undo}", "yellow")]
         case "session_restored":
             restored = event.session_restored
-            told = "".join(f"; {warning}" for warning in restored.warnings)
-            return [(f"restored from the {restored.origin}{told}", "green")]
+            warnings = "".join(f"; {warning}" for warning in restored.warnings)
+            return [(f"restored from the {restored.origin}{warnings}", "green")]
         case "prompt_queued":
             return [(one_line(event.prompt_queued.prompt.text), "bold")]
         case "assistant_message":

@@ -232,9 +232,9 @@ class View:
         if session is not None and session.last_seq >= event.seq:
             return
         if kind in {"session_created", "session_updated"}:
-            told = event.session_created if kind == "session_created" else event.session_updated
-            session = type(told.session)()
-            session.CopyFrom(told.session)
+            found = event.session_created if kind == "session_created" else event.session_updated
+            session = type(found.session)()
+            session.CopyFrom(found.session)
             self.sessions[session_id] = session
         elif session is not None and kind == "state_changed":
             session.state = event.state_changed.new_state

@@ -22,7 +22,7 @@ from rametd.services.lookup import find_session
 from rametd.services.pull_requests.cleanup import CleanedUp, PullRequestCleaner
 from rametd.services.pull_requests.feedback import Feedback
 from rametd.services.pull_requests.messages import pull_message
-from rametd.services.pull_requests.requests import PullRequests, Wanted
+from rametd.services.pull_requests.requests import PullRequests, PullRequestValues
 from rametd.services.views import in_background, prompt_message
 from rametd.store import Reader, Unit
 
@@ -133,7 +133,7 @@ class LandingServicer(landing_pb2_grpc.LandingServiceServicer):
     async def CreatePullRequest(
         self, request: landing_pb2.CreatePullRequestRequest, call: Call
     ) -> landing_pb2.CreatePullRequestResponse:
-        wanted = Wanted(
+        values = PullRequestValues(
             title=_text(request.title, 256, "title"),
             body=_text(request.body, 60_000, "body"),
             base=_text(request.base, 250, "base"),
@@ -142,7 +142,7 @@ class LandingServicer(landing_pb2_grpc.LandingServiceServicer):
         )
 
         session = await self._called(request.session)
-        opened = await self._pulls.create(session, wanted, call.principal)
+        opened = await self._pulls.create(session, values, call.principal)
         message = await self._core.store.read(lambda reader: pull_message(reader, opened.pull_request))
         action = "updated" if opened.action == "unchanged" else opened.action
         return landing_pb2.CreatePullRequestResponse(pull_request=message, action=action, warnings=opened.warnings)

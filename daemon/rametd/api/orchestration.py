@@ -21,7 +21,7 @@ from rametd.git import EVERYTHING
 from rametd.services import family
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
-from rametd.services.creation.wanted import NewSession
+from rametd.services.creation.request import NewSession
 from rametd.services.delivery import SESSION, sender_of
 from rametd.services.family import find_member
 from rametd.services.members import member_of, message_of, transcript

@@ -25,8 +25,8 @@ from rametd.services.commands.setup import why_failed
 from rametd.services.core import Core
 from rametd.services.creation.contests import Contests
 from rametd.services.creation.creator import Creator
-from rametd.services.creation.forking import Forker, Wanted
-from rametd.services.creation.wanted import NewSession
+from rametd.services.creation.forking import Forker, ForkRequest
+from rametd.services.creation.request import NewSession
 from rametd.services.delivery import sender_of
 from rametd.services.departures.clearing import ends_with_agent
 from rametd.services.departures.departures import Departures
@@ -214,10 +214,10 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             call.remember(unit, session_pb2.ForkSessionResponse(session=one_session_message(unit, session)))
 
         session = await named_session(self._core, request.session)
-        wanted = Wanted(
+        fork = ForkRequest(
             request.prompt, request.checkpoint, request.name, request.branch, request.agent, environment.get()
         )
-        created = await self._forker.fork(session, wanted, call.principal, remember)
+        created = await self._forker.fork(session, fork, call.principal, remember)
         message = await self._message(created.session.id)
         return session_pb2.ForkSessionResponse(session=message, warnings=created.warnings)
 

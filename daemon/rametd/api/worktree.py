@@ -487,7 +487,7 @@ def patch_limit(asked: int, default: int) -> int:
     return asked or default
 
 
-def wanted_pair(pair: PairConflict, wanted: frozenset[str]) -> bool:
+def concerns(pair: PairConflict, wanted: frozenset[str]) -> bool:
     return not wanted or pair.session_id in wanted or pair.other_id in wanted
 
 
@@ -497,7 +497,7 @@ def messages(reader: Reader, picture: Picture, wanted: frozenset[str]) -> list[w
     return [
         conflicts.message(reader, pair)
         for pair in picture.pairs
-        if wanted_pair(pair, wanted) and pair.session_id in present and pair.other_id in present | {""}
+        if concerns(pair, wanted) and pair.session_id in present and pair.other_id in present | {""}
     ]
 
 

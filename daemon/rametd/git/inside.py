@@ -97,7 +97,7 @@ async def only_here(git: GitContext, directory: Path | None, inner: Path, elsewh
     ``elsewhere``. What cannot be checked counts as such content."""
     try:
         found = await _commits(git, inner, elsewhere)
-        found += await staged_alone(git, directory, inner) if directory is not None else []
+        found += await staged_only(git, directory, inner) if directory is not None else []
     except GitFailedError as error:
         found = [error.message]
     return [*found, *await git.compute(under_way, inner)]
@@ -143,7 +143,7 @@ def of_remotes(git_dir: Path) -> tuple[str, ...]:
     return ("--remotes", *(name for name in fetched if _HASH.fullmatch(name)))
 
 
-async def staged_alone(git: GitContext, directory: Path, inner: Path) -> list[str]:
+async def staged_only(git: GitContext, directory: Path, inner: Path) -> list[str]:
     """Describe staged content that differs from the files."""
     there = (f"--git-dir={inner}", f"--work-tree={directory}")
     listing = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")

@@ -115,7 +115,7 @@ def split_inside(common_dir: Path, path: Path) -> tuple[dict[str, Registration],
     for place, entry in _places_inside(common_dir, path):  # what is around something comes before it
         if any(place.startswith(f"{outer}/") for outer in whole):
             continue
-        if is_whole(entry):
+        if is_intact(entry):
             whole[place] = entry
         elif (entry.admin_dir / "HEAD").is_file():
             left[place] = entry
@@ -125,10 +125,10 @@ def split_inside(common_dir: Path, path: Path) -> tuple[dict[str, Registration],
 def left_at(common_dir: Path, path: Path) -> Registration | None:
     """The entry of a worktree that is not at ``path`` any more, be it deleted or moved by hand: what it says of itself goes with it."""
     found = (entry for entry in registered_at(common_dir, path) if (entry.admin_dir / "HEAD").is_file())
-    return next((entry for entry in found if entry.path is not None and not is_whole(entry)), None)
+    return next((entry for entry in found if entry.path is not None and not is_intact(entry)), None)
 
 
-def is_whole(entry: Registration) -> bool:
+def is_intact(entry: Registration) -> bool:
     """Whether both ends of a worktree meet, and there is a HEAD."""
     return entry.path is not None and git_dir_of(entry.path) == entry.admin_dir and (entry.admin_dir / "HEAD").is_file()
 

@@ -124,11 +124,11 @@ def _free(wanted: Path) -> Path:
 
 async def sweep(git: GitContext, repo: RepositoryInfo, path: Path) -> None:
     """Delete directories that this and earlier, interrupted removals of the path moved away."""
-    for folder in await git.compute(_aside, repo, path):
+    for folder in await git.compute(_renamed, repo, path):
         await git.delete(delete_tree, folder)
 
 
-def _aside(repo: RepositoryInfo, path: Path) -> list[Path]:
+def _renamed(repo: RepositoryInfo, path: Path) -> list[Path]:
     name = _escape(path.name)
     return [*path.parent.glob(f".{name}.removing-*"), *(repo.common_dir / DIRECTORY).glob(f"removing-{name}-*")]
 

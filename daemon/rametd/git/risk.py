@@ -10,9 +10,9 @@ from rametd.git.context import GitContext
 from rametd.git.inside import git_dir_at, left_over, only_here, places
 from rametd.git.process import failed
 from rametd.git.registrations import Registration, left_at, locate, split_inside
-from rametd.git.remains import describe, holds_something, look
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, last_head
 from rametd.git.snapshot import private_index, write_tree
+from rametd.git.stale_entries import describe, holds_something, look
 from rametd.git.underway import UnderWay, under_way
 from rametd.git.unread import failed_filter, hidden, is_unborn, unhide, unopened
 

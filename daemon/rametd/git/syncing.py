@@ -98,7 +98,7 @@ async def sync(
     if before_changing is not None:
         await before_changing(Synced(old, new, missing))
     await git.make_durable(git_dir)
-    async with _alone(git, git_dir) as lock:
+    async with _locked(git, git_dir) as lock:
         words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", new)
         done = await git.process.run(worktree, *there, *words, environment={"GIT_REFLOG_ACTION": _REFLOG}, lock=lock)
         if done.returncode != 0:
@@ -142,7 +142,7 @@ async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str,
         has = head.commit is not None and (head.commit == new or repository.descendant_of(head.commit, new))
         return head.branch, has, head.commit
 
-    async with _alone(git, git_dir):  # a git process that outlived its daemon may still be writing
+    async with _locked(git, git_dir):  # a git process that outlived its daemon may still be writing
         on, has, head = await git.compute(where)
         if branch is not None and on is None and head == new:
             tip = await git.compute(peel, open_repository(git_dir), f"refs/heads/{branch}")
@@ -160,7 +160,7 @@ async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str,
 
 
 @asynccontextmanager
-async def _alone(git: GitContext, git_dir: Path) -> AsyncIterator[int]:
+async def _locked(git: GitContext, git_dir: Path) -> AsyncIterator[int]:
     """Hold the worktree's lock, which git inherits, so that the next daemon waits for the git of a killed one."""
     async with AsyncExitStack() as stack:
         while True:

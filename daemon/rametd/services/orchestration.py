@@ -12,7 +12,7 @@ from rametd.services import budgets, family
 from rametd.services.checks import check_prompt
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
-from rametd.services.creation.wanted import Created, NewSession
+from rametd.services.creation.request import Created, NewSession
 from rametd.services.delivery import SESSION, outcome, post, sender_of
 from rametd.services.environments import variables_of
 from rametd.services.family import find_member

@@ -20,7 +20,7 @@ from rametd.domain.errors import (
 from rametd.domain.text import utf8
 from rametd.git.context import GitContext, WorktreeTree
 from rametd.git.copying import absent, copy_objects
-from rametd.git.inside import git_dir_at, of_remotes, places, staged_alone, under_way
+from rametd.git.inside import git_dir_at, of_remotes, places, staged_only, under_way
 from rametd.git.obstacles import additions, in_the_way, named, refuse_repositories
 from rametd.git.repository import Head, common_dir, head_of, open_repository
 from rametd.git.snapshot import has_no_links, private_index, scratch_index, write_tree
@@ -250,7 +250,7 @@ async def _write_over(
         now = written.decode().strip()
         if not new and now not in known:
             raise GitFailedError("its files have changed since they were captured")
-        held = [] if new else [*await staged_alone(git, directory, inner), *await git.compute(under_way, inner)]
+        held = [] if new else [*await staged_only(git, directory, inner), *await git.compute(under_way, inner)]
         coming = await additions(git, directory, there, "diff-tree", now, target)
         await refuse_repositories(git, directory, coming)
         if ignored := await git.compute(in_the_way, directory, coming):

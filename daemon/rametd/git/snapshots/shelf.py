@@ -31,6 +31,7 @@ from rametd.domain.errors import GitFailedError, PathTakenError, RefNotFoundErro
 from rametd.domain.text import utf8
 from rametd.git import branches, risk
 from rametd.git.context import GitContext
+from rametd.git.integrity import lost_objects, mend_files
 from rametd.git.locks import DIRECTORY
 from rametd.git.registrations import (
     REASON,
@@ -42,17 +43,16 @@ from rametd.git.registrations import (
     moved_to,
     registered_at,
 )
-from rametd.git.remains import last_known_head
 from rametd.git.removal import delete_tree, refuse_main
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, head_of, last_head, open_repository
 from rametd.git.snapshot import private_index, scratch_index
 from rametd.git.snapshots import model, nested
 from rametd.git.snapshots.capture import Depth, capture, inner_objects, pin_all, staged_tree, unmerged_blobs
 from rametd.git.snapshots.model import Snapshot
+from rametd.git.stale_entries import last_known_head
 from rametd.git.submodules import populate_submodules
 from rametd.git.underway import begun
 from rametd.git.unread import failed_filter
-from rametd.git.whole import lost_objects, mend_files
 from rametd.git.worktrees import make_room
 
 _LINK: Final = "160000"
@@ -139,7 +139,7 @@ async def shelve(git: GitContext, repo: RepositoryInfo, taken: Snapshot | None, 
     place = place_of(repo, worktree)
     whole = not await git.compute(os.path.lexists, place.shelf)
     async with git.locks.hold(repo.common_dir):
-        words = await git.compute(_move_aside, repo, place, taken)
+        words = await git.compute(_move_to_shelf, repo, place, taken)
     # Renames destroy nothing: one wait for the disk, before thinning does.
     try:
         await git.make_durable(repo.common_dir, worktree.parent)
@@ -335,7 +335,7 @@ def _entry_of(place: Place) -> Path | None:
     return git_dir_of(place.shelf) if place.shelf.is_dir() else None
 
 
-def _move_aside(repo: RepositoryInfo, place: Place, taken: Snapshot | None) -> list[str]:
+def _move_to_shelf(repo: RepositoryInfo, place: Place, taken: Snapshot | None) -> list[str]:
     """Rename the tree, then its entry; return why the directory stays, if it does. Blocks."""
     common, worktree = repo.common_dir, place.worktree
     refuse_main(repo, worktree)
@@ -766,7 +766,7 @@ async def put_back_on_shelf(
     place = place_of(repo, worktree)
     async with git.locks.hold(repo.common_dir) as lock:
         if await git.compute(_is_half_back, repo, place) or await git.compute(_is_back, repo, place):
-            await git.compute(_move_aside, repo, place, None)
+            await git.compute(_move_to_shelf, repo, place, None)
         if created_at is not None and await git.compute(branches.made_for, repo, branch, worktree):
             await branches.delete_branch(git, repo, branch, created_at, lock)
 

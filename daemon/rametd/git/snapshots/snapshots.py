@@ -7,7 +7,7 @@ from typing import Any
 
 import pygit2
 
-from rametd.git import refs, whole
+from rametd.git import integrity, refs
 from rametd.git.context import GitContext
 from rametd.git.repository import RepositoryInfo, commit_exists, open_repository
 from rametd.git.snapshot import write_commit
@@ -72,8 +72,8 @@ class Snapshots:
         return tuple(sorted(found, key=lambda each: each.number))
 
     async def lost(self, repo: RepositoryInfo, name: str) -> tuple[str, ...]:
-        """See `whole.lost`."""
-        return await whole.lost(self._git, repo, name)
+        """See `integrity.lost`."""
+        return await integrity.lost(self._git, repo, name)
 
     async def lay(self, repo: RepositoryInfo, worktree: Path, snapshot: Snapshot) -> tuple[str, ...]:
         """Write a snapshot's files to a worktree that was just made at its HEAD, as uncommitted changes; in words, what is not as it was.

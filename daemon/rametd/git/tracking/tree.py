@@ -72,7 +72,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class BuiltTree:
     """A tree, and HEAD when its files were read."""
 
     tree: str
@@ -81,7 +81,7 @@ class Made:
 
 async def tree_of(
     git: GitContext, git_dir: Path, known: Known, dirty: AbstractSet[str], renewed: AbstractSet[str]
-) -> Made:
+) -> BuiltTree:
     """The tree now. ``renewed`` directories are replaced as a whole: every file in them is in ``dirty``. Raises ScanNeededError."""
     top = _plant(dirty, renewed)
     blobs: dict[str, Entry] = {}
@@ -107,7 +107,7 @@ async def tree_of(
     if filtered:
         await _by_git(git, known.root, git_dir, filtered, blobs)
         tree = await git.compute(build)
-    return Made(tree, head)
+    return BuiltTree(tree, head)
 
 
 def _plant(dirty: Iterable[str], renewed: Iterable[str]) -> Node:

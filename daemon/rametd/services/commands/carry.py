@@ -175,7 +175,7 @@ def bring(
                 continue
             try:
                 seen, target = (source / name).lstat(), tree / name
-                if not _is_wanted(name, seen, target, given, done):
+                if not _is_copied(name, seen, target, given, done):
                     continue
                 target.parent.mkdir(parents=True, exist_ok=True)
                 if copying.put(path, scratch / "copy", target):
@@ -197,7 +197,7 @@ def _files(names: Sequence[str]) -> str:
     return f"{plural(len(names), 'file')} {'is' if len(names) == 1 else 'are'}"
 
 
-def _is_wanted(name: str, seen: os.stat_result, target: Path, given: Given, done: Carried) -> bool:
+def _is_copied(name: str, seen: os.stat_result, target: Path, given: Given, done: Carried) -> bool:
     """Whether to copy it: it is missing, or an unchanged copy of an older source."""
     if not (stat.S_ISREG(seen.st_mode) or stat.S_ISLNK(seen.st_mode) or stat.S_ISDIR(seen.st_mode)):
         return False  # a socket or a pipe

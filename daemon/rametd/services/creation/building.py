@@ -20,8 +20,8 @@ from rametd.services import events
 from rametd.services.commands import projects
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool
-from rametd.services.creation.start import require_alone
-from rametd.services.creation.wanted import Made, NewSession, Start
+from rametd.services.creation.request import Creation, NewSession, Start
+from rametd.services.creation.start import require_unshared
 from rametd.services.delivery import add_prompt
 from rametd.services.ids import new_id
 from rametd.services.ownership.claims import check_claims
@@ -51,9 +51,9 @@ def operation_of(session: Session, info: RepositoryInfo, start: Start, spare: Sp
     )
 
 
-def begin(unit: Unit, repo: Repo, made: Made, spare: Spare | None) -> None:
+def begin(unit: Unit, repo: Repo, made: Creation, spare: Spare | None) -> None:
     if made.start.worktree is not None:
-        require_alone(unit, repo, made.start.worktree)
+        require_unshared(unit, repo, made.start.worktree)
     if spare is not None and not unit.spares.remove(spare.id):
         raise ChangedError("another creation took the spare", hint="try again")
     unit.operations.begin(made.operation)
@@ -138,9 +138,9 @@ class Builder:
         self._core = core
         self._pool = pool
 
-    async def build(self, made: Made, spare: Spare | None) -> tuple[str, ...]:
+    async def build(self, made: Creation, spare: Spare | None) -> tuple[str, ...]:
         """Create the worktree with its branch and files; return warnings."""
-        git, session, start, info = self._core.git, made.session, made.start, made.wanted.info
+        git, session, start, info = self._core.git, made.session, made.start, made.request.info
         if start.kind != WorktreeKind.OWN:
             return ()
         if spare is not None:
@@ -151,11 +151,11 @@ class Builder:
             )
         if start.upstream is not None:
             await git.remotes.follow(info, session.branch, start.upstream)
-        if made.wanted.new.with_changes and info.worktree_root is not None:
+        if made.request.new.with_changes and info.worktree_root is not None:
             changes = await git.snapshots.take(info.worktree_root, owner=session.id, apart=True)
             laid = await git.snapshots.lay(info, session.worktree, changes)
             warnings = (*warnings, *changes.skipped, *laid)
-        if (fork := made.wanted.new.fork) is not None:
+        if (fork := made.request.new.fork) is not None:
             source = await git.snapshots.read(info, fork.snapshot)
             if source is None:
                 raise RefNotFoundError(
@@ -164,16 +164,16 @@ class Builder:
             warnings = (*warnings, *await git.snapshots.lay(info, session.worktree, source))
         return warnings
 
-    async def _claim(self, made: Made, spare: Spare) -> tuple[str, ...]:
+    async def _claim(self, made: Creation, spare: Spare) -> tuple[str, ...]:
         """Give the session a spare. Raises `SpareLostError` if the spare changed: undo the creation, then try again without this spare."""
-        git, session, start, info = self._core.git, made.session, made.start, made.wanted.info
+        git, session, start, info = self._core.git, made.session, made.start, made.request.info
         warnings: tuple[str, ...] = ()
         try:
             if spare.commit != start.commit:
                 self._pool.warmer.discard(spare.id)  # its agent was started at the other commit
                 warnings = await git.spares.update(info, spare.path, spare.commit, start.commit, background=False)
             elif (
-                made.wanted.new.with_changes or made.wanted.new.fork is not None
+                made.request.new.with_changes or made.request.new.fork is not None
             ):  # their files are written over the spare's
                 await git.spares.require_untouched(info, spare.path, spare.commit)
             await git.spares.claim(info, spare.path, session.branch, start.commit, new_branch=start.new_branch)
@@ -183,13 +183,13 @@ class Builder:
         self._core.failpoint.hit("create.claimed")
         return warnings
 
-    def write_files(self, made: Made) -> None:
+    def write_files(self, made: Creation) -> None:
         """Write the caller's environment, the link by name, and the copy of the row. Blocks."""
         core, session = self._core, made.session
-        core.environments.write(session.id, made.wanted.new.environment)
+        core.environments.write(session.id, made.request.new.environment)
         if session.worktree_kind == WorktreeKind.OWN:
             link_by_name(session)
-        core.index.write(made.wanted.repo, session)
+        core.index.write(made.request.repo, session)
 
     async def undo(self, operation: Operation) -> None:
         """Remove what an unfinished creation left. A worktree that existed before stays as it is."""
@@ -224,6 +224,6 @@ class Builder:
         for kept in removal.kept:
             log.warning("an unfinished creation left files", what=kept)
 
-    async def notes(self, made: Made) -> Notes:
+    async def notes(self, made: Creation) -> Notes:
         """Notes for the person about the new worktree."""
-        return await notes(self._core, made.session, made.wanted.repo)
+        return await notes(self._core, made.session, made.request.repo)

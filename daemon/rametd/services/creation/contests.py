@@ -15,7 +15,7 @@ from rametd.services import repos
 from rametd.services.checks import check_name
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
-from rametd.services.creation.wanted import Created, NewSession
+from rametd.services.creation.request import Created, NewSession
 from rametd.store import Reader, Unit
 
 MOST = 100

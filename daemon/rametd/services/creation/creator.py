@@ -26,8 +26,8 @@ from rametd.services.checks import check_budget, check_effort, check_model, chec
 from rametd.services.core import Core
 from rametd.services.creation.building import Builder, SpareLostError, begin, insert, operation_of
 from rametd.services.creation.pool import Pool
+from rametd.services.creation.request import CheckedRequest, Created, Creation, NewSession, Start
 from rametd.services.creation.start import check_start, choose_name, find_start
-from rametd.services.creation.wanted import Created, Made, NewSession, Start, Wanted
 from rametd.services.environments import digest_of
 from rametd.services.hooks import SessionHooks
 from rametd.services.ids import new_id
@@ -80,26 +80,26 @@ class Creator:
     ) -> list[Created]:
         core = self._core
         batch = frozenset(new.name for new in news if new.name)
-        wanted = [await self._wanted(new, batch) for new in news]
+        requests = [await self._check(new, batch) for new in news]
         if one_base:
-            new, info = wanted[0].new, wanted[0].info
-            base = wanted[0].fetched or await core.git.branches.resolve_base(info, new.base_ref or None, new.path)
-            wanted = [replace(each, fetched=base) for each in wanted]
-        made: list[Made] = []
+            new, info = requests[0].new, requests[0].info
+            base = requests[0].fetched or await core.git.branches.resolve_base(info, new.base_ref or None, new.path)
+            requests = [replace(each, fetched=base) for each in requests]
+        made: list[Creation] = []
         stored: dict[str, Session] = {}  # by id, as stored: with their ports
         offers: dict[str, tuple[str, ...]] = {}  # by session
         # Also when the caller hangs up: a session that is not stored must leave no files.
         async with AsyncExitStack() as undoing:
-            for each in wanted:
+            for each in requests:
                 made.append(await self._make(each, [one.session for one in made], undoing))
 
             def insert_all(unit: Unit) -> None:
                 for one in made:
-                    repo = repos.register(unit, one.wanted.repo, one.wanted.new.principal)
+                    repo = repos.register(unit, one.request.repo, one.request.new.principal)
                     if one.offer and unit.commands.record_setup_offer(repo.id):
                         offers[one.session.id] = (one.offer,)
-                    session = ports.with_ports(unit, one.session, one.wanted.config)
-                    stored[session.id] = insert(unit, session, one.wanted.new, one.operation)
+                    session = ports.with_ports(unit, one.session, one.request.config)
+                    stored[session.id] = insert(unit, session, one.request.new, one.operation)
                 remember(unit, [one.session for one in made])
 
             await self._insert(insert_all)
@@ -109,7 +109,7 @@ class Creator:
             self._pool.session_made(session.repo_id)
         for one in made:
             if one.spare is not None:
-                self._pool.spares.claimed(stored[one.session.id], one.wanted.info)
+                self._pool.spares.claimed(stored[one.session.id], one.request.info)
         core.live.schedule()
         return [Created(stored[one.session.id], (*one.warnings, *offers.get(one.session.id, ()))) for one in made]
 
@@ -123,7 +123,7 @@ class Creator:
             if writing.cancelled() or writing.exception() is not None:
                 raise
 
-    async def _wanted(self, new: NewSession, batch: Collection[str]) -> Wanted:
+    async def _check(self, new: NewSession, batch: Collection[str]) -> CheckedRequest:
         core = self._core
         check_prompt(new.prompt, empty_is_fine=True)
         check_model(new.model)
@@ -174,14 +174,14 @@ class Creator:
             warnings = (f"{info.head.branch} had no commit: it now starts with the empty commit {commit[:10]}",)
             info = await core.git.discover(new.adopt or new.path)
         warnings += tuple(pruned_by(info.root, remote) for remote in await core.git.upkeep.mirrored(info))
-        return Wanted(new, config, mode, info, repo, parent, after, fetched, warnings)
+        return CheckedRequest(new, config, mode, info, repo, parent, after, fetched, warnings)
 
     async def _draft(
-        self, wanted: Wanted, start: Start, before: Sequence[Session], session_id: str, spare: Spare | None
+        self, request: CheckedRequest, start: Start, before: Sequence[Session], session_id: str, spare: Spare | None
     ) -> Session:
         """The row of a session. ``before``: sessions of the same call, which are not stored yet."""
         core = self._core
-        new, config, info, repo, parent = wanted.new, wanted.config, wanted.info, wanted.repo, wanted.parent
+        new, config, info, repo, parent = request.new, request.config, request.info, request.repo, request.parent
         drafts = [each for each in self._drafts.values() if each.repo_id == repo.id]
         names_taken = {each.name for each in drafts}
         name, stored = await core.store.read(
@@ -217,7 +217,7 @@ class Creator:
             agent=new.agent,
             model=new.model or model,
             effort=new.effort or effort,
-            mode=wanted.mode,
+            mode=request.mode,
             state=State.QUEUED if new.prompt else State.IDLE,
             state_reason="",
             hold=Hold.NONE,
@@ -235,7 +235,7 @@ class Creator:
             priority=new.priority,
             owns=new.owns,
             forbids=new.forbids,
-            after=(*wanted.after, *(each.id for each in before if each.name in new.after)),
+            after=(*request.after, *(each.id for each in before if each.name in new.after)),
             resumes=0,
             generation=0,
             create_time=now,
@@ -256,19 +256,19 @@ class Creator:
             environment=digest_of(core, new.environment),
         )
 
-    async def _make(self, wanted: Wanted, before: Sequence[Session], undoing: AsyncExitStack) -> Made:
+    async def _make(self, request: CheckedRequest, before: Sequence[Session], undoing: AsyncExitStack) -> Creation:
         """Create the worktree of a session; ``undoing`` removes it again, unless the session is stored."""
         while True:
             try:
                 async with AsyncExitStack() as attempt:
-                    made, spare = await self._begin(wanted, before, attempt)
+                    made, spare = await self._begin(request, before, attempt)
                     made = await self._built(made, spare)
                     undoing.push_async_exit(attempt.pop_all())
                     return made
             except SpareLostError:
                 continue  # the spare is lost: try the next one, or none
 
-    async def _built(self, made: Made, spare: Spare | None) -> Made:
+    async def _built(self, made: Creation, spare: Spare | None) -> Creation:
         core = self._core
         core.failpoint.hit("create.intended")
         # These files are synced to disk, which takes time: create the worktree meanwhile.
@@ -283,24 +283,24 @@ class Creator:
         files.result()
         core.failpoint.hit("create.files-written")
         return replace(
-            made, warnings=(*made.wanted.warnings, *warnings, *notes.warnings), offer=notes.offer, spare=spare
+            made, warnings=(*made.request.warnings, *warnings, *notes.warnings), offer=notes.offer, spare=spare
         )
 
     async def _begin(
-        self, wanted: Wanted, before: Sequence[Session], attempt: AsyncExitStack
-    ) -> tuple[Made, Spare | None]:
+        self, request: CheckedRequest, before: Sequence[Session], attempt: AsyncExitStack
+    ) -> tuple[Creation, Spare | None]:
         """Choose names, take a spare if there is one, and store the operation. The same unit of work deletes the row of the spare."""
-        core, info, new = self._core, wanted.info, wanted.new
+        core, info, new = self._core, request.info, request.new
         spare: Spare | None = None
         async with self._locks.setdefault(info.common_dir, asyncio.Lock()):
-            start = await find_start(core, wanted.repo, info, new, wanted.fetched)
+            start = await find_start(core, request.repo, info, new, request.fetched)
             try:
                 if start.kind == WorktreeKind.OWN:
-                    spare = await self._pool.take(wanted.repo, info, wanted.config, start.commit)
+                    spare = await self._pool.take(request.repo, info, request.config, start.commit)
                 identity = spare.id if spare is not None else new_id()
-                session = await self._draft(wanted, start, before, identity, spare)
-                made = Made(session, wanted, start, operation_of(session, info, start, spare))
-                operation = core.operations.within(made.operation, lambda unit: begin(unit, wanted.repo, made, spare))
+                session = await self._draft(request, start, before, identity, spare)
+                made = Creation(session, request, start, operation_of(session, info, start, spare))
+                operation = core.operations.within(made.operation, lambda unit: begin(unit, request.repo, made, spare))
                 await attempt.enter_async_context(operation)
             finally:
                 if spare is not None:

@@ -16,7 +16,7 @@ from rametd.domain.states import BUSY_STATES
 from rametd.services.agents.transcripts import Transcripts, gone
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
-from rametd.services.creation.wanted import Created, Fork, NewSession
+from rametd.services.creation.request import Created, Fork, NewSession
 from rametd.services.environments import variables_of
 from rametd.services.lifecycle import refuse_archived
 from rametd.services.missing import require_tree
@@ -27,7 +27,7 @@ from rametd.store import Unit
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ForkRequest:
     """A request to fork. ``checkpoint`` "": the present files, even in the middle of a turn."""
 
     prompt: str = ""
@@ -46,17 +46,17 @@ class Forker:
         core.operations.handle(Kind.FORK, self._undo)
 
     async def fork(
-        self, session: Session, wanted: Wanted, principal: str, remember: Callable[[Unit, Session], object]
+        self, session: Session, request: ForkRequest, principal: str, remember: Callable[[Unit, Session], object]
     ) -> Created:
         """Raises `WrongStateError` for an archived session, and what creating a session raises."""
         refuse_archived(session)
-        if session.conversation_begun and not wanted.agent:
+        if session.conversation_begun and not request.agent:
             require(
                 self._core.kind(session.agent), "fork", hint="`--agent KIND` goes on with a summary of the conversation"
             )
-        if wanted.checkpoint:
-            found = await self._core.store.read(lambda reader: find_checkpoint(reader, session, wanted.checkpoint))
-            return await self._create(session, wanted, found, principal, remember)
+        if request.checkpoint:
+            found = await self._core.store.read(lambda reader: find_checkpoint(reader, session, request.checkpoint))
+            return await self._create(session, request, found, principal, remember)
         await require_tree(self._core, session)
         operation = new_operation(Kind.FORK, session.id, Caller(principal))
 
@@ -70,7 +70,7 @@ class Forker:
         async with self._core.operations.within(operation):
             checkpoint = await self._checkpointer.ask(session.id, CheckpointReason.FORK, principal, note)
             self._core.failpoint.hit("fork.kept")
-            return await self._create(session, wanted, checkpoint, principal, remember_all)
+            return await self._create(session, request, checkpoint, principal, remember_all)
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
         def look(unit: Unit) -> Checkpoint | None:
@@ -88,19 +88,19 @@ class Forker:
     async def _create(
         self,
         session: Session,
-        wanted: Wanted,
+        request: ForkRequest,
         checkpoint: Checkpoint,
         principal: str,
         remember: Callable[[Unit, Session], object],
     ) -> Created:
         core = self._core
-        environment = (await variables_of(core, session.id)).refreshed(wanted.environment)
+        environment = (await variables_of(core, session.id)).refreshed(request.environment)
         # The checkpoint is in the repository, even if its worktree is gone.
         there = await asyncio.to_thread(session.worktree.is_dir)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
 
-        source = conversation_of(session, checkpoint, whole=not wanted.checkpoint)
-        agent = wanted.agent or session.agent
+        source = conversation_of(session, checkpoint, whole=not request.checkpoint)
+        agent = request.agent or session.agent
         handed_over = agent != session.agent or not core.kind(agent).capabilities.fork
 
         def remember_all(unit: Unit, made: Session) -> None:
@@ -110,9 +110,9 @@ class Forker:
 
         new = NewSession(
             path=session.worktree if there else repo.root,
-            prompt=wanted.prompt,
-            name=wanted.name,
-            branch=wanted.branch,
+            prompt=request.prompt,
+            name=request.name,
+            branch=request.branch,
             agent=agent,
             model=session.model if agent == session.agent else "",
             effort=session.effort if agent == session.agent else "",

@@ -58,7 +58,7 @@ class Pool:
         self.spares = Spares(core, warmer, prepare)
         self._core = core
         self._period = period
-        self._wanted: set[str] = set()  # repositories to check
+        self._to_check: set[str] = set()  # repositories to check
         self._wake = asyncio.Event()
         self._locks: dict[str, asyncio.Lock] = {}  # by repository: one upkeep at a time
         self._drained: set[str] = set()  # repositories without spares until their next session
@@ -94,7 +94,7 @@ class Pool:
         fitting = [
             each
             for each in spares
-            if each.state == SpareState.READY and each.inherits == inherits and await self.spares.is_whole(each, info)
+            if each.state == SpareState.READY and each.inherits == inherits and await self.spares.is_intact(each, info)
         ]
         differences = {
             each: await core.git.commits.files_between(info, each, commit)
@@ -120,7 +120,7 @@ class Pool:
 
     def wake(self, repo_id: str) -> None:
         """Check a repository soon."""
-        self._wanted.add(repo_id)
+        self._to_check.add(repo_id)
         self._wake.set()
 
     # For people
@@ -176,9 +176,9 @@ class Pool:
             if spare.state != SpareState.READY:
                 await self._guarded(self.spares.remove_unfinished(spare), spare.repo_id)
         while True:
-            self._wanted |= await self._core.store.read(self._in_use)
-            while self._wanted:
-                repo_id = self._wanted.pop()
+            self._to_check |= await self._core.store.read(self._in_use)
+            while self._to_check:
+                repo_id = self._to_check.pop()
                 await self._guarded(self._tend(repo_id), repo_id)
             self._wake.clear()
             with suppress(TimeoutError):
@@ -250,7 +250,7 @@ class Pool:
         good: list[Spare] = []
         for spare in spares:
             fits = spare.state == SpareState.READY and spare.inherits == inherits
-            if fits and len(good) < keep and await self.spares.is_whole(spare, info):
+            if fits and len(good) < keep and await self.spares.is_intact(spare, info):
                 good.append(spare)
             else:
                 await self.spares.remove(spare, repo)

@@ -133,7 +133,7 @@ class Spares:
             if not self._creations:
                 self._quiet.set()
 
-    async def is_whole(self, spare: Spare, info: RepositoryInfo) -> bool:
+    async def is_intact(self, spare: Spare, info: RepositoryInfo) -> bool:
         """Whether a spare is at its commit with all files, and, as far as a tracker knows, unchanged."""
         git = self._core.git
         try:

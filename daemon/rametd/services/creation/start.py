@@ -18,7 +18,7 @@ from rametd.domain.models import Repo, WorktreeKind
 from rametd.git import REASON, Base, RepositoryInfo, check_branch_name, short_slug
 from rametd.services.checks import check_name
 from rametd.services.core import Core
-from rametd.services.creation.wanted import NewSession, Start
+from rametd.services.creation.request import NewSession, Start
 from rametd.services.delivery import sender_of
 from rametd.store import Reader
 
@@ -133,7 +133,7 @@ async def _adopted(core: Core, repo: Repo, info: RepositoryInfo) -> Start:
 
 async def _as_it_is(core: Core, repo: Repo, info: RepositoryInfo, worktree: Path, kind: WorktreeKind) -> Start:
     await core.git.worktrees.verify(worktree, None)
-    await core.store.read(lambda reader: require_alone(reader, repo, worktree))
+    await core.store.read(lambda reader: require_unshared(reader, repo, worktree))
     registered = {each.path: each for each in await core.git.worktrees.list(info)}
     known = registered.get(worktree)
     if known is not None and known.locked == REASON:
@@ -157,7 +157,7 @@ async def _as_it_is(core: Core, repo: Repo, info: RepositoryInfo, worktree: Path
     )
 
 
-def require_alone(reader: Reader, repo: Repo, worktree: Path) -> None:
+def require_unshared(reader: Reader, repo: Repo, worktree: Path) -> None:
     """Raise `PathTakenError` if a session works in that worktree: two would overwrite each other's files."""
     for session in reader.sessions.list(repo_id=repo.id):
         if session.worktree == worktree:

@@ -25,7 +25,7 @@ from rametd.services.departures.clearing import (
     what_ends,
     what_is_ignored,
 )
-from rametd.services.departures.whole import last_whole
+from rametd.services.departures.integrity import last_intact
 from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
 from rametd.services.operations.runner import new_operation
@@ -102,7 +102,7 @@ class Archiver:
         """Move the worktree to the shelf; the branch stays. Return its snapshot, the freed bytes, and warnings."""
         core, ref = self._core, archive_ref(session.id)
         info = await info_of(core, session)
-        last, warnings = await last_whole(core, info, session)
+        last, warnings = await last_intact(core, info, session)
         before = await asyncio.to_thread(tree_bytes, session.worktree)
         shelved: Shelved | None = None
         async with recorded_under(core, info, operation, session, ref):

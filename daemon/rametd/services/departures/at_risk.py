@@ -12,7 +12,7 @@ from rametd.domain.states import State
 from rametd.git import RepositoryInfo, Risk, Snapshot, parse_unread
 from rametd.services.core import Core
 from rametd.services.departures.clearing import archive_ref
-from rametd.services.departures.whole import lost_archive, lost_checkpoint, not_whole
+from rametd.services.departures.integrity import damaged, lost_archive, lost_checkpoint
 from rametd.services.repos import info_of
 from rametd.services.words import listed
 
@@ -53,7 +53,7 @@ async def work_at_risk(core: Core, session: Session) -> Risk:
 async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
     """Add work that only the archive has: uncommitted changes, and commits whose branch was deleted since."""
     if words := await lost_archive(core, info, session):
-        raise not_whole(words)
+        raise damaged(words)
     snapshot = await core.git.snapshots.read(info, archive_ref(session.id))
     if snapshot is None:
         return risk
@@ -79,7 +79,7 @@ async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk
 async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
     """Add work of a deleted worktree that only its current checkpoint has: what differs from both its commit and the branch."""
     if words := await lost_checkpoint(core, info, session):
-        raise not_whole(words)
+        raise damaged(words)
     stood = await core.store.read(lambda reader: reader.checkpoints.current(session))
     if stood is None:
         return risk

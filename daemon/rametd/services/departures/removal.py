@@ -28,7 +28,7 @@ from rametd.services.departures.clearing import (
     what_ends,
     what_is_ignored,
 )
-from rametd.services.departures.whole import last_whole, lost_archive
+from rametd.services.departures.integrity import last_intact, lost_archive
 from rametd.services.hooks import SessionHooks
 from rametd.services.landing import entries as landing_entries
 from rametd.services.operations.runner import new_operation
@@ -149,7 +149,7 @@ class Remover:
                 # The branch, which is deleted too, may have newer commits of a person.
                 await core.git.snapshots.keep_commits(info, session.id, *([tip] if tip is not None else []))
                 return Shelved(moved, tip or str(moved.facts.get("branch", ""))), warnings
-        last, lost = await last_whole(core, info, session)
+        last, lost = await last_intact(core, info, session)
         warnings += lost
         try:
             shelved = await core.git.snapshots.record(info, session.id, ref, session.worktree, session.branch, last)

@@ -31,7 +31,7 @@ from rametd.services import events, ports
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.core import Core
 from rametd.services.departures.clearing import archive_ref
-from rametd.services.departures.whole import archived_as, ref_gone
+from rametd.services.departures.integrity import archived_as, ref_gone
 from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
 from rametd.services.operations.runner import new_operation, refuse_landing

@@ -27,7 +27,7 @@ from rametd.services.ids import new_id
 from rametd.services.landing.entries import STATES as LANDING_STATES
 from rametd.services.notifications import messages
 from rametd.services.notifications.messages import Entry, Message
-from rametd.services.notifications.ways import DeliveryError, Surroundings, deliver, enabled
+from rametd.services.notifications.ways import DeliveryError, ProcessEnvironment, deliver, enabled
 from rametd.services.persistence import write_for_sure
 from rametd.services.views import STATES
 from rametd.store import Reader, Unit
@@ -78,7 +78,7 @@ class Notifier:
 
         async def one(way: Way) -> tuple[Way, str]:
             try:
-                await deliver(way, message, config, self._surroundings)
+                await deliver(way, message, config, self._process_environment)
             except DeliveryError as error:
                 return way, str(error)
             await write_for_sure(self._core.store, lambda unit: unit.notifications.clear_trouble(way))
@@ -113,8 +113,8 @@ class Notifier:
         return self._core.config.notify
 
     @property
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(self._core.daemon_environment, self._core.home)
+    def _process_environment(self) -> ProcessEnvironment:
+        return ProcessEnvironment(self._core.daemon_environment, self._core.home)
 
     async def step(self) -> float:
         """Queue what is new, deliver what is due; return the seconds until there may be more to do."""
@@ -193,7 +193,7 @@ class Notifier:
         if message is None:
             return 0.0 if len(await core.store.read(lambda reader: reader.notifications.list(way))) else math.inf
         try:
-            await deliver(way, message, config, self._surroundings)
+            await deliver(way, message, config, self._process_environment)
         except DeliveryError as error:
             log.warning("notification not delivered", way=str(way), error=str(error))
             await write_for_sure(core.store, lambda unit, error=error: _failed(unit, way, message, error, core.clock()))  # type: ignore[misc]

@@ -41,7 +41,7 @@ class DeliveryError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ProcessEnvironment:
     """What ways need of the daemon."""
 
     environment: Mapping[str, str]
@@ -69,14 +69,14 @@ def enabled(config: Notify) -> dict[Way, NotifyWay]:
     return found
 
 
-async def deliver(way: Way, message: Message, config: Notify, surroundings: Surroundings) -> None:
+async def deliver(way: Way, message: Message, config: Notify, environment: ProcessEnvironment) -> None:
     """Raises `DeliveryError`."""
     match way:
         case Way.DESKTOP:
-            await _desktop(message, surroundings)
+            await _desktop(message, environment)
         case Way.COMMAND:
             await _run(
-                config.command.argv or (), surroundings, stdin=json.dumps(message.event(include_text=True)).encode() + b"\n"
+                config.command.argv or (), environment, stdin=json.dumps(message.event(include_text=True)).encode() + b"\n"
             )  # fmt: skip
         case Way.NTFY:
             await asyncio.to_thread(_post, *ntfy_request(message, config))
@@ -84,8 +84,8 @@ async def deliver(way: Way, message: Message, config: Notify, surroundings: Surr
             await asyncio.to_thread(_post, *webhook_request(message, config))
 
 
-async def _desktop(message: Message, surroundings: Surroundings) -> None:
-    path = surroundings.environment.get("PATH")
+async def _desktop(message: Message, environment: ProcessEnvironment) -> None:
+    path = environment.environment.get("PATH")
     title, body = message.title, message.body(include_text=True)
     if program := shutil.which("notify-send", path=path):
         urgency = "normal" if message.urgent else "low"
@@ -95,18 +95,18 @@ async def _desktop(message: Message, surroundings: Surroundings) -> None:
         argv = [program, *(word for line in SCRIPT for word in ("-e", line)), "--", title, body]
     else:
         raise DeliveryError("neither notify-send nor osascript is installed")
-    await _run(argv, surroundings)
+    await _run(argv, environment)
 
 
-async def _run(argv: Sequence[str], surroundings: Surroundings, *, stdin: bytes = b"") -> None:
+async def _run(argv: Sequence[str], environment: ProcessEnvironment, *, stdin: bytes = b"") -> None:
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            cwd=surroundings.home,
-            env=surroundings.of_children(),
+            cwd=environment.home,
+            env=environment.of_children(),
             start_new_session=True,
         )
     except OSError as error:

@@ -86,11 +86,11 @@ class Watch:
             found = []
         if found:
             await record(core, session, use.tool, found, changed=True)
-            said.append(told(found))
+            said.append(warning(found))
         return "\n\n".join(said)
 
 
-def told(found: list[Foreign]) -> str:
+def warning(found: list[Foreign]) -> str:
     """Message to an agent that changed paths of others."""
     lines = [f"- {each.why}" for each in found[:SHOWN]]
     if len(found) > SHOWN:

@@ -17,13 +17,23 @@ from rametd.services import events
 from rametd.services.agents import briefing
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
-from rametd.services.creation.wanted import NewSession
+from rametd.services.creation.request import NewSession
 from rametd.services.delivery import TURN_STATES, add_prompt, has_agent, post
 from rametd.services.ids import new_id
 from rametd.services.lifecycle import log_update
 from rametd.services.ownership.claims import check_claims
 from rametd.services.ownership.transfers import log_owner
-from rametd.services.plans.changes import CREATE, DROP, KEEP, PROMPT, UPDATE, Change, compare, wanted_rows, with_session
+from rametd.services.plans.changes import (
+    CREATE,
+    DROP,
+    KEEP,
+    PROMPT,
+    UPDATE,
+    Change,
+    compare,
+    planned_rows,
+    with_session,
+)
 from rametd.services.plans.world import Checked, check_plan
 from rametd.services.sessions import release
 from rametd.services.settings import for_repository
@@ -244,7 +254,7 @@ class Plans:
             if checked.errors:
                 raise bad_plan(checked)
             plan_id = checked.stored.id if checked.stored is not None else new_id()
-            rows = wanted_rows(checked, plan_id)
+            rows = planned_rows(checked, plan_id)
             changes = compare(checked.known, checked.sessions, rows)
             warnings = tuple(str(problem) for problem in checked.problems)
             if dry_run:

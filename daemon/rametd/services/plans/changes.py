@@ -38,7 +38,7 @@ class Change:
     fields: tuple[str, ...] = ()
 
 
-def wanted_rows(checked: Checked, plan_id: str) -> list[PlanThread]:
+def planned_rows(checked: Checked, plan_id: str) -> list[PlanThread]:
     """New rows of the threads, in the order of landing, with their existing sessions."""
     rows = []
     for thread in checked.threads:

@@ -13,7 +13,7 @@ from rametd.domain.pull_requests import OPEN_STATES, PullRequest, PullState
 from rametd.git import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.plans.status import landed_of
-from rametd.services.pull_requests.requests import PullRequests, Wanted
+from rametd.services.pull_requests.requests import PullRequests, PullRequestValues
 from rametd.services.repos import info_of
 
 TITLE_LIMIT = 200
@@ -102,16 +102,16 @@ class Converger:
         if not ahead:
             return Step(thread.id, session.branch, base, "skipped", "it has no commit yet", title, number, url)
         if dry_run:
-            return await self._foretold(plan, info, session, thread, pull, base, title)
+            return await self._preview(plan, info, session, thread, pull, base, title)
         pushed = await self._pulls.push(session, remote, principal)
         core.failpoint.hit("converge.pushed")
-        wanted = Wanted(
+        values = PullRequestValues(
             title=title,
             base=base,
             draft=None if plan.draft is None or (pull is not None and pull.number) else bool(plan.draft),
             remote=remote,
         )
-        opened = await self._pulls.open_or_update(session, wanted, principal)
+        opened = await self._pulls.open_or_update(session, values, principal)
         action = "pushed" if opened.action == "unchanged" and pushed.changed else opened.action
         if action == "pushed" and not opened.pull_request.number and not pushed.changed:
             action = "unchanged"
@@ -120,7 +120,7 @@ class Converger:
         message = "; ".join((*_words(action, done, pushed.changed), *pushed.warnings, *opened.warnings))
         return Step(thread.id, session.branch, base, action, message, title, done.number, done.url)
 
-    async def _foretold(
+    async def _preview(
         self,
         plan: Plan,
         info: RepositoryInfo,
@@ -130,7 +130,7 @@ class Converger:
         base: str,
         title: str,
     ) -> Step:
-        """What a run would do, as far as is known without network."""
+        """Return what a run would do, as far as known without network."""
         tip = await self._core.git.branches.tip(info, session.branch)
         if pull is None or not pull.number or pull.state not in OPEN_STATES:
             draft = ", as a draft" if plan.draft else ""

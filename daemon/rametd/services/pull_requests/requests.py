@@ -48,8 +48,8 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Wanted values of a pull request. Empty or None: the default for a new one, unchanged for an existing one."""
+class PullRequestValues:
+    """PullRequestValues values of a pull request. Empty or None: the default for a new one, unchanged for an existing one."""
 
     title: str = ""
     body: str = ""
@@ -64,17 +64,17 @@ class PullRequests(PullRequestBook):
 
     # ── pushing and opening ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def create(self, session: Session, wanted: Wanted, principal: str) -> Opened:
+    async def create(self, session: Session, values: PullRequestValues, principal: str) -> Opened:
         """Push, then open a pull request or adopt the open one. Raises `WrongStateError` without commits, and the errors of the steps."""
         core = self._core
         if session.created_branch:
-            target = await self._target(session, wanted.remote)
+            target = await self._target(session, values.remote)
             tip = await self._tip(session, target)
             if (await core.git.branches.ahead_behind(target.info, tip, session.base_commit))[0] == 0:
                 raise WrongStateError(f"{session.name} has no commit yet", hint="ask it to commit its work")
         warnings = await self._uncommitted(session)
-        pushed = await self.push(session, wanted.remote, principal)
-        opened = await self.open_or_update(session, wanted, principal)
+        pushed = await self.push(session, values.remote, principal)
+        opened = await self.open_or_update(session, values, principal)
         return replace(opened, warnings=warnings + pushed.warnings + opened.warnings)
 
     async def push(self, session: Session, remote: str, principal: str) -> Pushed:
@@ -122,46 +122,52 @@ class PullRequests(PullRequestBook):
             pushed = replace(pushed, warnings=(*pushed.warnings, hooks_withheld(repo, pushed.skipped)))
         return pushed
 
-    async def open_or_update(self, session: Session, wanted: Wanted, principal: str) -> Opened:
+    async def open_or_update(self, session: Session, values: PullRequestValues, principal: str) -> Opened:
         """Open a pull request for the pushed branch, or update the open one. Raises `ForgeRefusedError`, `ForgeUnavailableError`."""
         async with self.lock(session.id):
-            target = await self._target(session, wanted.remote)
+            target = await self._target(session, values.remote)
             pull = await self._core.store.read(lambda reader: reader.pull_requests.find(session.id))
             pull = pull or first(session, target)
             if target.github is None:
-                return await self._pushed_only(session, target, pull, wanted, principal)
+                return await self._pushed_only(session, target, pull, values, principal)
             pull = replace(pull, host=target.github.host, slug=target.slug)
             found = await self._open_one(target.github, target, session, pull)
             if found is None:
-                opened = await self._open(session, target, target.github, pull, wanted, principal)
+                opened = await self._open(session, target, target.github, pull, values, principal)
             else:
-                opened = await self._update(session, target.github, pull, found, wanted, principal)
+                opened = await self._update(session, target.github, pull, found, values, principal)
             self.changed()
             return opened
 
     async def _pushed_only(
-        self, session: Session, target: Target, pull: PullRequest, wanted: Wanted, principal: str
+        self, session: Session, target: Target, pull: PullRequest, values: PullRequestValues, principal: str
     ) -> Opened:
-        base = await base_branch(self._core, session, target, wanted.base)
+        base = await base_branch(self._core, session, target, values.base)
         told = pull.url if pull.url.startswith("http") else ""
         url = self._address(target, session.branch, base, told)
-        kept = replace(pull, base=base, url=url, title=wanted.title or pull.title)
+        kept = replace(pull, base=base, url=url, title=values.title or pull.title)
         return Opened(await self._store(kept, principal), "pushed")
 
     def _address(self, target: Target, branch: str, base: str, told: str) -> str:
         return opening_address(target.place, branch=branch, base=base, told=told, remote=target.address)
 
     async def _open(
-        self, session: Session, target: Target, github: GitHub, pull: PullRequest, wanted: Wanted, principal: str
+        self,
+        session: Session,
+        target: Target,
+        github: GitHub,
+        pull: PullRequest,
+        values: PullRequestValues,
+        principal: str,
     ) -> Opened:
         core = self._core
-        made = await describe(core, session, wanted.note)
-        draft = target.config.pr.draft if wanted.draft is None else wanted.draft
+        made = await describe(core, session, values.note)
+        draft = target.config.pr.draft if values.draft is None else values.draft
         payload: dict[str, Any] = {
-            "title": wanted.title or made.title,
-            "body": marked(wanted.body) if wanted.body else made.body,
+            "title": values.title or made.title,
+            "body": marked(values.body) if values.body else made.body,
             "head": target.head(session.branch) if target.upstream is not None else session.branch,
-            "base": await base_branch(core, session, target, wanted.base),
+            "base": await base_branch(core, session, target, values.base),
             "draft": draft,
         }
         operation = new_operation(
@@ -188,24 +194,24 @@ class PullRequests(PullRequestBook):
         github: GitHub,
         pull: PullRequest,
         found: dict[str, Any],
-        wanted: Wanted,
+        values: PullRequestValues,
         principal: str,
     ) -> Opened:
-        """Update wanted values that differ, and our part of the body."""
-        block = marked(wanted.body) if wanted.body else (await describe(self._core, session, wanted.note)).body
+        """Update values values that differ, and our part of the body."""
+        block = marked(values.body) if values.body else (await describe(self._core, session, values.note)).body
         body = found.get("body") or ""
         now = {"title": found["title"], "body": body, "base": found["base"]["ref"]}
         want = {
-            "title": wanted.title or now["title"],
+            "title": values.title or now["title"],
             "body": updated(body, block),
-            "base": wanted.base or now["base"],
+            "base": values.base or now["base"],
         }
         changes = {key: value for key, value in want.items() if value != now[key].replace("\r\n", "\n")}
         if changes:
             await github.send("PATCH", f"repos/{pull.slug}/pulls/{found['number']}", changes)
-        redraft = wanted.draft is not None and wanted.draft != found.get("draft", False)
+        redraft = values.draft is not None and values.draft != found.get("draft", False)
         if redraft:
-            await github.query(TO_DRAFT if wanted.draft else TO_READY, id=found["node_id"])
+            await github.query(TO_DRAFT if values.draft else TO_READY, id=found["node_id"])
         known = pull.number == found["number"]
         kept = await self._look(github, replace(pull, number=found["number"]), principal)
         action = "adopted" if not known else "updated" if changes or redraft else "unchanged"

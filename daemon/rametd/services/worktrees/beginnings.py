@@ -32,7 +32,7 @@ class Beginnings:
 
     async def before_prompt(self, session: Session) -> None:
         """A session hook: create the first checkpoint before the first prompt."""
-        await self._checkpointer.first(session.id, self._checkpointer.alone(session.id))
+        await self._checkpointer.first(session.id, self._checkpointer.locked(session.id))
 
     async def recover(self, wanted: Callable[[str], bool]) -> None:
         """Create the first checkpoints that a killed daemon did not, once the daemon serves."""

@@ -236,7 +236,7 @@ class Checkpointer:
 
             await self._attempt(session_id, make())
 
-    def alone(self, session_id: str) -> AbstractAsyncContextManager[None]:
+    def locked(self, session_id: str) -> AbstractAsyncContextManager[None]:
         """Inside, no other checkpoint of the session is created."""
         return self._lock(session_id)
 

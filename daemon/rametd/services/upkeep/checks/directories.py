@@ -126,7 +126,7 @@ def _in_roots(
             if any(is_of(repo, path) for repo in repos) or any(place.is_relative_to(placed(path)) for place in known):
                 continue
             if OURS_BY_FORM.fullmatch(path.name) and not is_set_by_hand(core, path):
-                findings.append(_of_nobody(path))
+                findings.append(_orphaned(path))
             else:
                 findings.append(_unknown(core, path, what_is(path, None)))
         for path in _files_in(root):
@@ -142,7 +142,7 @@ def _in_roots(
             yield from findings
 
 
-def _of_nobody(path: Path) -> Finding:
+def _orphaned(path: Path) -> Finding:
     """Report the directory of an unregistered repository."""
     message = "it was for worktrees of a repository that is no longer registered"
     if is_empty(path):

@@ -10,7 +10,7 @@ from rametd.domain.states import BUSY_STATES, State
 from rametd.git import Registration, busy_with, ending_commands, existing_git_dir, locate
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.departures.clearing import archive_ref, last_known
-from rametd.services.departures.whole import archived_as
+from rametd.services.departures.integrity import archived_as
 from rametd.services.upkeep.checks.lost import lost
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.scene import Scene

@@ -77,7 +77,7 @@ class Created:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CheckedRequest:
     """A request that passed all checks that are possible beforehand."""
 
     new: NewSession
@@ -109,11 +109,11 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Creation:
     """A session under creation: it has names and an operation, and no row yet."""
 
     session: Session
-    wanted: Wanted
+    request: CheckedRequest
     start: Start
     operation: Operation
     warnings: tuple[str, ...] = ()

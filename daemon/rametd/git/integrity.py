@@ -1,4 +1,4 @@
-"""Whether git still has all of a commit or a snapshot: a disk, or a loss of power or a `git prune` in the wrong moment, may have taken some of it."""
+"""Check that git still has all objects of a commit or snapshot: a disk fault, a power cut or a `git prune` can lose some."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,9 @@ from rametd.git.repository import RepositoryInfo, common_dir, open_repository
 
 
 async def lost(git: GitContext, repo: RepositoryInfo, name: str) -> tuple[str, ...]:
-    """The objects of a commit or a snapshot that git does not have any more, or not to their end, or its words where it cannot list them; none where
-    it is whole. What branches, remote branches and tags have is not looked at, nor a partial clone."""
+    """Return the missing or truncated objects of a commit or snapshot, or git's error if it cannot list them; nothing if intact.
+
+    Skip objects that branches, remote branches and tags have, and partial clones."""
     if await git.compute(is_cut_short, repo.common_dir / "objects", name):
         return (name,)
     if not await git.compute(lambda: name in open_repository(repo.common_dir)):
@@ -22,9 +23,10 @@ async def lost(git: GitContext, repo: RepositoryInfo, name: str) -> tuple[str, .
 async def mend_files(
     git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path, files: str, branch: str
 ) -> list[str]:
-    """Have git read all files of the tree ``files`` that was just captured of a worktree, whose ``branch`` may go; in words, what it cannot read then.
+    """Verify the just captured tree ``files`` of a worktree, whose ``branch`` may be deleted, and rewrite damaged objects.
 
-    Of a file that has not changed since it was committed git stores nothing, be its object cut short by a loss of power: it is written again.
+    Git does not store an unchanged file again, even if a power cut truncated its object. Return a line for each object that stays
+    unreadable.
     """
     known = (f"--exclude={branch}", "--branches")
     broken = await _lost(git, repo, files, *known)
@@ -40,7 +42,7 @@ async def mend_files(
     )
     left = await _lost(git, repo, files, *known)
     names = {fields.split()[2].decode(): os.fsdecode(path) for fields, _, path in records}
-    # What is not in the worktree does not go with it: sparse checkouts.
+    # A file outside a sparse checkout is not in the worktree, so its removal does not lose it.
     gone = await git.compute(
         lambda: {each for each in left if each in names and not os.path.lexists(worktree / names[each])}
     )
@@ -52,7 +54,7 @@ async def mend_files(
 
 
 async def lost_objects(git: GitContext, git_dir: Path, tree: str) -> tuple[str, ...]:
-    """The objects of a tree that git does not have to their end; nothing is taken for whole because a branch has it."""
+    """Return the missing or truncated objects of a tree, including those that a branch has."""
     done = await git.process.run(
         git_dir, f"--git-dir={git_dir}", "rev-list", "--objects", "--missing=print", tree, "--"
     )
@@ -67,18 +69,18 @@ async def lost_objects(git: GitContext, git_dir: Path, tree: str) -> tuple[str, 
 
 async def _lost(git: GitContext, repo: RepositoryInfo, revision: str, *known: str) -> tuple[str, ...]:
     partial = await git.process.run(repo.common_dir, "config", "--get", "extensions.partialclone")
-    if partial.returncode == 0:  # what is not there is at the remote
+    if partial.returncode == 0:  # missing objects are at the remote
         return ()
     done = await git.process.run(
         repo.common_dir,
         *("rev-list", "--objects", "--missing=print", revision, "--not", *known, "--remotes", "--tags", "--"),
     )
-    if done.returncode != 0:  # a commit of its history: its objects alone can be missing and the rest be listed
+    if done.returncode != 0:  # a commit of its history is missing; for other missing objects git lists the rest
         return (done.words,)
     lines = done.stdout.decode(errors="replace").splitlines()
     objects = repo.common_dir / "objects"
     missing = [line[1:] for line in lines if line.startswith("?")]
     there = [line.partition(" ")[0] for line in lines if not line.startswith("?")]
-    # A file's content git lists by its name alone.
+    # Git lists a blob by its id only, so check that it is complete.
     cut = await git.compute(lambda: [name for name in there if is_cut_short(objects, name)])
     return (*missing, *cut)

@@ -17,7 +17,7 @@ LOOKED_AT = 20
 
 
 async def lost_checkpoint(core: Core, info: RepositoryInfo, session: Session) -> str:
-    """Say what the session's current checkpoint misses; "" if it is whole."""
+    """Say what the session's current checkpoint misses; "" if it is intact."""
     stood = await core.store.read(lambda reader: reader.checkpoints.current(session))
     if stood is None or not (lost := await core.git.snapshots.lost(info, stood.snapshot)):
         return ""
@@ -25,7 +25,7 @@ async def lost_checkpoint(core: Core, info: RepositoryInfo, session: Session) ->
 
 
 async def lost_archive(core: Core, info: RepositoryInfo, session: Session) -> str:
-    """Say what the archive of a session misses; "" if it is whole or its ref is gone."""
+    """Say what the archive of a session misses; "" if it is intact or its ref is gone."""
     commit = (await core.git.refs.below(info, archive_ref(session.id))).get(archive_ref(session.id))
     if commit is None or not (lost := await core.git.snapshots.lost(info, commit)):
         return ""
@@ -49,7 +49,7 @@ async def ref_gone(core: Core, info: RepositoryInfo, session: Session, ref: str,
     return RefNotFoundError(message, hint="`rametctl doctor` lists what is left and how to get it")
 
 
-def not_whole(words: str) -> WorkAtRiskError:
+def damaged(words: str) -> WorkAtRiskError:
     """Error: a session with a damaged snapshot is not removed."""
     return WorkAtRiskError(
         f"{words}, so it is unknown what would be lost",
@@ -57,10 +57,10 @@ def not_whole(words: str) -> WorkAtRiskError:
     )
 
 
-async def last_whole(core: Core, info: RepositoryInfo, session: Session) -> tuple[Snapshot | None, list[str]]:
+async def last_intact(core: Core, info: RepositoryInfo, session: Session) -> tuple[Snapshot | None, list[str]]:
     """Find the snapshot that stands in for deleted files, and warnings about damaged ones.
 
-    It is the newest whole checkpoint, else the commit that the session started from.
+    It is the newest intact checkpoint, else the commit that the session started from.
     """
     there = await asyncio.to_thread(session.worktree.exists)
     words = "" if there else await lost_checkpoint(core, info, session)

@@ -15,7 +15,7 @@ from rametd.git.underway import UnderWay, staged_paths, under_way
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class StaleEntry:
     """``staged``: paths whose index differs from the commit. ``unread``: git's errors."""
 
     git_dir: Path
@@ -25,7 +25,7 @@ class Remains:
     unread: tuple[str, ...] = ()
 
 
-async def look(git: GitContext, repo: RepositoryInfo, entry: Registration) -> Remains:
+async def look(git: GitContext, repo: RepositoryInfo, entry: Registration) -> StaleEntry:
     """Read the entry's directory; what is at the worktree's path does not count."""
     head = await last_known_head(git, repo, entry.admin_dir, await git.compute(_head_of, repo, entry))
     stood = head.commit or await git.compute(_stood_at, repo, entry.admin_dir)
@@ -33,8 +33,8 @@ async def look(git: GitContext, repo: RepositoryInfo, entry: Registration) -> Re
     try:
         staged = await staged_paths(git, entry.admin_dir, stood)
     except GitFailedError as error:
-        return Remains(entry.admin_dir, head, (), begun, (f"what was staged: {error.message}",))
-    return Remains(entry.admin_dir, head, staged, begun)
+        return StaleEntry(entry.admin_dir, head, (), begun, (f"what was staged: {error.message}",))
+    return StaleEntry(entry.admin_dir, head, staged, begun)
 
 
 async def last_known_head(git: GitContext, repo: RepositoryInfo, git_dir: Path, head: Head) -> Head:
@@ -45,10 +45,10 @@ async def last_known_head(git: GitContext, repo: RepositoryInfo, git_dir: Path, 
     return head if last is None or await reachable(git, repo, last) else Head(head.branch, last)
 
 
-async def holds_something(git: GitContext, repo: RepositoryInfo, remains: Remains) -> bool:
-    """Whether only the entry has some of the work."""
-    commit = remains.head.commit
-    return bool(remains.staged or remains.under_way.what or remains.unread) or (
+async def holds_something(git: GitContext, repo: RepositoryInfo, stale: StaleEntry) -> bool:
+    """Return whether only the entry has some of the work."""
+    commit = stale.head.commit
+    return bool(stale.staged or stale.under_way.what or stale.unread) or (
         commit is not None and not await reachable(git, repo, commit)
     )
 
@@ -67,6 +67,6 @@ def _head_of(repo: RepositoryInfo, entry: Registration) -> Head:
 
 
 def _stood_at(repo: RepositoryInfo, git_dir: Path) -> str | None:
-    """The last commit that was checked out, even if its branch is gone."""
+    """Return the last checked-out commit, even if its branch is gone."""
     last = last_head(git_dir)
     return last if last is not None and commit_exists(repo, last) else None
