@@ -101,7 +101,7 @@ def _parsed(line: bytes) -> tuple[Object, Object | None]:
     """Parse a line: (message, error); the message is {} if the line is none."""
     try:
         message = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return {}, {"code": PARSE_ERROR, "message": f"no JSON: {error}"}
     if not isinstance(message, dict) or not isinstance(message.get("method"), str):
         return {}, {"code": INVALID_REQUEST, "message": "no JSON-RPC request"}

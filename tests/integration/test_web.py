@@ -13,11 +13,12 @@ from typing import Any
 from unittest import mock
 from urllib.parse import quote
 
+import httpx
 import pytest
 from ramet.v1 import attention_pb2, event_pb2, session_pb2
 from rametctl.errors import UsageError
 from rametctl.web.access import Grant
-from rametctl.web.server import MODULES
+from rametctl.web.server import CONNECTIONS, MODULES
 from rametctl.web.session import FILES, keep
 from rametctl.web.site import Site, Tab, Visit
 
@@ -26,7 +27,7 @@ from tests.support.client import world as make_world
 from tests.support.eventually import eventually
 from tests.support.fake_state import Refusal
 from tests.support.hostile import HOSTILE
-from tests.support.web import COOKIE, ORIGIN, Visitor, visiting
+from tests.support.web import COOKIE, ORIGIN, Visitor, served, visiting
 
 WAITING, WORKING = session_pb2.SESSION_STATE_WAITING, session_pb2.SESSION_STATE_WORKING
 PATHS = [page.path for module in MODULES for page in module.PAGES]
@@ -62,7 +63,12 @@ ATTEMPTS: list[tuple[str, dict[str, Any], int]] = [
     ("a foreign host", {"host": "evil.example"}, 400),
     ("a foreign host with our port", {"host": "evil.example:7363"}, 400),
     ("no host", {"host": ""}, 400),
-]
+    # Frameworks put a request's address together from its Host header: it must not name another path.
+    *((f"a host with {what}", {"host": host}, 400) for what, host in {
+        "a public path": "127.0.0.1:7363/static/?", "a query": "127.0.0.1?", "a fragment": "127.0.0.1#",
+        "a user": "x@127.0.0.1:7363", "a list": "127.0.0.1,evil.example", "a backslash": "127.0.0.1\\static",
+    }.items()),
+]  # fmt: skip
 FOREIGN: list[tuple[str, dict[str, Any], int]] = [
     ("a foreign origin", {"origin": "http://evil.example"}, 403),
     ("another port's origin", {"origin": "http://127.0.0.1:8000"}, 403),
@@ -317,11 +323,25 @@ async def test_a_form_that_is_sent_twice_is_the_same_request(owner: Visitor, wor
     assert {call.request_id for call in world.state.called("SendPrompt")} == {"one"}
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"\xff"])
+@pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"\xff", b"[" * 4000])
 async def test_what_is_no_form_is_refused(owner: Visitor, body: bytes) -> None:
     headers = {"cookie": f"{COOKIE}={owner.cookie}", "origin": ORIGIN}
     answer = await owner.http.post("/sessions", content=body, headers=headers)
     assert answer.status_code == 409
+
+
+async def test_strangers_with_many_connections_keep_nobody_out(owner: Visitor) -> None:
+    async with served(owner.site) as port:
+        strangers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS + 20)]
+        for number, (_, writer) in enumerate(strangers):
+            writer.write(b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\n"[: 20 + number % 30])
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as browser:
+            headers = {"cookie": f"{COOKIE}={owner.cookie}"}
+            for _ in range(3):
+                assert (await browser.get("/", headers=headers)).status_code == 200
+                strangers += [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        for _, writer in strangers:
+            writer.close()
 
 
 # Texts of others

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 
-from tests.support.daemon import Client, DaemonProcess, connected, daemon_process, make_sandbox
+from tests.support.daemon import Client, DaemonProcess, connected, daemon_process, git, make_sandbox
 from tests.support.eventually import eventually
-from tests.support.reviews import HOSTILE, before, changed
+from tests.support.reviews import HOSTILE, before, changed, png
 from tests.support.running import client, repo_of, sandbox
 from tests.support.web import Visitor, visiting
 
@@ -164,6 +164,37 @@ async def test_a_read_only_link_looks_and_does_nothing(owner: Visitor, session: 
     assert "parse" in await piece(guest, session, "src/app/code.py")
     for action in ("comments", "send", "viewed"):
         assert (await guest.post(f"/sessions/{session.id}/review/{action}", {"text": "x"})).status_code == 403
+
+
+async def test_a_read_only_link_shows_no_state_of_others(
+    owner: Visitor, session: session_pb2.Session, running: DaemonProcess
+) -> None:
+    """What a name reaches: branches, the stash, other sessions, commits, checkpoints of others by their refs."""
+    repository, elsewhere = repo_of(running), Path(session.worktree).parent / "elsewhere"
+    git(repository, "worktree", "add", "-q", "-b", "secret", str(elsewhere))
+    (elsewhere / "secret.txt").write_text("of others\n")
+    (elsewhere / "secret.png").write_bytes(png(1))
+    git(elsewhere, "add", ".")
+    git(elsewhere, "commit", "-qm", "secret")
+    commit = git(elsewhere, "rev-parse", "HEAD").strip()
+    guest = owner.link(session=session.id)
+    for name in ("secret", "refs/heads/secret", "secret~0", commit, commit[:8], "1234", "stash", "HEAD", "fix"):
+        for side in ("against", "until"):
+            assert "of others" in await piece(
+                owner, session, "secret.txt", **{side: "secret"}
+            )  # it is there to be seen
+            await review(owner, session, **{side: name}) if name not in {"1234", "stash"} else None  # and is held here
+            page = await review(guest, session, **{side: name})
+            assert "own states only" in page
+            assert "secret.txt" not in page
+            query = urlencode({"path": "secret.txt", side: name})
+            answer = await guest.get(f"/sessions/{session.id}/review/file?{query}")
+            assert (name, answer.status_code, "of others" in answer.text) == (name, 404, False)
+        picture = f"/sessions/{session.id}/review/picture?{urlencode({'path': 'secret.png', 'at': name})}"
+        assert (name, (await guest.get(picture)).status_code) == (name, 404)
+    for name in ("base", "target", "1"):
+        assert "own states only" not in await review(guest, session, against=name)
+        assert "parse" in await piece(guest, session, "src/app/code.py", against=name)
 
 
 @pytest.mark.parametrize(

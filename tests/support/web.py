@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
 import httpx
 from ramet.paths import directories
 from rametctl.view.link import Link
 from rametctl.web.access import Access
-from rametctl.web.server import application
+from rametctl.web.server import Server, application, listening
 from rametctl.web.site import Site
 from starlette.routing import Route
 
@@ -69,3 +69,17 @@ async def visiting(environ: Mapping[str, str]) -> AsyncIterator[Visitor]:
         with suppress(asyncio.CancelledError):
             await task
         await site.link.close()
+
+
+@asynccontextmanager
+async def served(site: Site) -> AsyncIterator[int]:
+    """A site on a port of the loopback interface inside the block."""
+    with closing(listening("127.0.0.1", 0)) as bound:
+        server = Server(site, application(site, hosts=(), cookie=COOKIE))
+        task = asyncio.create_task(server.serve(sockets=[bound]))
+        try:
+            await eventually(lambda: server.started)
+            yield bound.getsockname()[1]
+        finally:
+            server.should_exit = server.force_exit = True
+            await task

@@ -167,9 +167,10 @@ def test_the_fuzz_notices_a_command_and_a_change_that_no_rule_allows(stage: Stag
 
 @pytest.mark.parametrize(
     "text",
-    ["2>/dev/null if fine", "{ 2>/dev/null if fine; }", "if 2>/dev/null then fine; then fine; fi", "! >/dev/null do fine"],
+    ["2>/dev/null if fine", "{ 2>/dev/null if fine; }", "if 2>/dev/null then fine; then fine; fi", "! >/dev/null do fine",
+     "time time fine", "! time time fine", "fine; time time fine x"],
 )  # fmt: skip
-def test_a_word_after_a_redirection_is_a_command_and_not_reserved(stage: Stage, text: str) -> None:
+def test_a_word_that_some_shell_runs_is_a_command_and_not_reserved(stage: Stage, text: str) -> None:
     assert list(stage.escapes(text)), "it runs what the rule does not name"
     assert stage.effect(text, allow="Bash(fine:*)") is not Effect.ALLOW
 

@@ -64,7 +64,7 @@ def parsed(text: str) -> Any:
     """The value of a JSON text; None where it is empty or no JSON."""
     try:
         return json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

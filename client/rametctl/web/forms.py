@@ -37,7 +37,7 @@ class Form:
         """The object. Raises UsageError."""
         try:
             found = json.loads(self.raw or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise UsageError("the form is no JSON object")

@@ -1,7 +1,7 @@
 """What every request passes before a page sees it: Host, Origin, the cookie, and the headers of every answer."""
 
+import re
 from collections.abc import Collection
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -12,8 +12,10 @@ from rametctl.web.access import Access, Grant
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 SAFE = frozenset({"GET", "HEAD"})
-PUBLIC = ("/static/", "/login", "/favicon.svg")
-"""Paths that need no cookie; they say nothing of the daemon."""
+PUBLIC = frozenset({"/login", "/favicon.svg"})
+"""Paths that need no cookie, as all below /static/; they say nothing of the daemon."""
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.IGNORECASE)
+"""A Host header: a name or an address, and a port."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -55,7 +57,8 @@ class Guard:
         await (answer or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        host = request.headers.get("host", "")
+        # The path as it is routed: `request.url` is put together from the Host header, which the caller chooses.
+        host, path = request.headers.get("host", ""), request.scope["path"]
         if not self._named(host):
             # A name that leads here by DNS rebinding is another site's.
             return PlainTextResponse(f"this server is not called {host!r}; allow it: rametctl web --host NAME\n", 400)
@@ -64,24 +67,21 @@ class Guard:
         site, mode = request.headers.get("sec-fetch-site", "none"), request.headers.get("sec-fetch-mode")
         if site not in {"same-origin", "none"} and mode != "navigate":
             return PlainTextResponse("this request comes from another site\n", 403)
-        if request.url.path.startswith(PUBLIC):
+        if path in PUBLIC or path.startswith("/static/"):
             return None
         grant = self._access.find(request.cookies.get(self._cookie, ""))
         if grant is None:
             return _signed_out(request)
         if grant.read_only and request.method not in SAFE:
             return PlainTextResponse("this link can only look\n", 403)
-        if not shown_to(grant, request.url.path) and request.url.path != "/live":
+        if not shown_to(grant, path) and path != "/live":
             return PlainTextResponse("this link shows one session only\n", 403)
         request.state.grant = grant
         return None
 
     def _named(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname
-        except ValueError:
-            return False
-        return name is not None and name.rstrip(".") in self._hosts
+        found = HOST.fullmatch(host)
+        return found is not None and found[1].lower().strip("[]").rstrip(".") in self._hosts
 
 
 def _is_from(origin: str, host: str) -> bool:

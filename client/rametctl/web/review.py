@@ -38,6 +38,7 @@ PATCHES_HELD = 24
 NONE = "0" * 40
 IMAGES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 """Pictures by how they begin: types in which nothing runs."""
+NOT_SHOWN = "this link shows the session's own states only"
 METHODS = ("merge", "squash", "rebase")
 
 
@@ -86,6 +87,21 @@ class Range:
         return (paint.NEW, comment.current_line) if not new else (paint.NEW, 0)
 
 
+def may_see(site: Site, visit: Visit, *states: str) -> bool:
+    """Whether a visit may see states of its session's files. A read-only link sees the session's own: the name of another
+    state (a branch, a stash, another session) would show it files of that one."""
+    if visit.may_act:
+        return True
+    checkpoints = site.view.part(parts.CHECKPOINTS, visit.params["session"]).value or ()
+    return {"", "base", "target", *(str(each.number) for each in checkpoints)}.issuperset(states)
+
+
+def require_seen(site: Site, visit: Visit, *states: str) -> None:
+    """Raises UsageError unless `may_see`."""
+    if not may_see(site, visit, *states):
+        raise UsageError(NOT_SHOWN)
+
+
 def content_of(change: "FileChange") -> str:
     """What a mark "viewed" is bound to."""
     return change.blob if change.blob.strip("0") else f"-{change.old_blob}"
@@ -122,7 +138,10 @@ class Review(Page):
 
     def wants(self, site: Site, visit: Visit) -> Wants:
         id_ = visit.params["session"]
-        shared = ((parts.COMMENTS, id_), (parts.CHECKPOINTS, id_), (parts.COUNTS, Range.of(id_, visit.query).key))
+        range_ = Range.of(id_, visit.query)
+        shared: tuple[tuple[parts.AnyPart, str], ...] = ((parts.COMMENTS, id_), (parts.CHECKPOINTS, id_))
+        if may_see(site, visit, range_.against, range_.until):
+            shared = (*shared, (parts.COUNTS, range_.key))
         return Wants((*shared, (parts.LANDINGS, ""), (parts.PULL_REQUESTS, "")) if visit.may_act else shared)
 
     async def load(self, site: Site, visit: Visit) -> Mapping[str, Any]:
@@ -135,7 +154,8 @@ class Review(Page):
         if session is None:
             return {"summary": Markup("This session was removed: <a href='/trash'>Trash</a>"), "files": {}}
         range_ = Range.of(id_, visit.query)
-        counts = site.view.part(parts.COUNTS, range_.key)
+        shown = may_see(site, visit, range_.against, range_.until)
+        counts = site.view.part(parts.COUNTS, range_.key) if shown else parts.Slot(error=NOT_SHOWN)
         comments = site.view.part(parts.COMMENTS, id_).value
         checkpoints = site.view.part(parts.CHECKPOINTS, id_).value or []
         known = self._drawn.get((range_, visit.may_act))
@@ -198,6 +218,7 @@ class Review(Page):
         query = visit.query
         session = find(site, visit.params["session"])
         range_ = Range.of(session.id, query)
+        require_seen(site, visit, range_.against, range_.until)
         path, old, start = query.get("path", ""), query.get("old", ""), _number(query.get("from", "0"))
         split, whole = query.get("view") == "split" and query.get("sided") != "1", query.get("whole") == "1"
         version = query.get("v", "").partition(".")[0]
@@ -340,6 +361,7 @@ def _images(range_: Range, change: "FileChange") -> list[tuple[str, str]]:
 async def picture(site: Site, visit: Visit) -> Response:
     """A picture of a session's files. Nothing else is served: a file of an agent's would be a page or a script of this site."""
     session, query = find(site, visit.params["session"]), visit.query
+    require_seen(site, visit, query.get("at", ""))
     request = worktree_pb2.GetFileRequest(session=session.id, path=query.get("path", ""), at=query.get("at", ""))
     found = await site.call(lambda daemon: daemon.worktrees.GetFile, request)
     kind = next((kind for head, kind in IMAGES.items() if found.data.startswith(head)), "")

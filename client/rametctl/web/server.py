@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -16,9 +17,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Match, Mount, Route
 from starlette.staticfiles import StaticFiles
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rametctl.errors import ClientError, UsageError, is_transient
 from rametctl.web import conflicts, costs, history, inbox, overview, plans, queue, review, session, upkeep
+from rametctl.web.access import Grant
 from rametctl.web.forms import Form, templates
 from rametctl.web.guard import Guard, shown_to
 from rametctl.web.site import Action, Page, Piece, Site, Visit, refusal
@@ -29,7 +32,7 @@ MOST_BYTES = 32 << 20
 """Bytes of one form or file."""
 LOGIN_BYTES = 4096
 CONNECTIONS = 250
-"""Connections at once; more are refused."""
+"""Connections at once. A new one takes the place of the oldest that has not shown the owner's cookie."""
 
 
 def application(site: Site, *, hosts: Collection[str], cookie: str) -> Starlette:
@@ -73,7 +76,8 @@ def _page(site: Site, page: Page) -> Callable[[Request], object]:
         if not site.view.ready.is_set():
             why = site.view.outage.message if site.view.outage is not None else "the daemon does not answer yet"
             return _away(why)
-        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        query = request.scope["query_string"].decode(errors="replace")
+        path = request.scope["path"] + (f"?{query}" if query else "")
         visit = Visit(page, path, request.path_params, request.query_params, request.state.grant)
         extra = await page.load(site, visit)
         tab, fragments = await site.enter(visit)
@@ -85,7 +89,7 @@ def _page(site: Site, page: Page) -> Callable[[Request], object]:
 
 def _piece(site: Site, page: Page, piece: Piece) -> Callable[[Request], object]:
     async def draw(request: Request) -> Response:
-        visit = Visit(page, request.url.path, request.path_params, request.query_params, request.state.grant)
+        visit = Visit(page, request.scope["path"], request.path_params, request.query_params, request.state.grant)
         return await piece(site, visit)
 
     return draw
@@ -194,14 +198,33 @@ def listening(host: str, port: int) -> socket.socket:
     return made
 
 
+class Connection(H11Protocol):
+    """A connection that gives way to newer ones until the owner's cookie comes through it: strangers that open many, and send
+    nothing or little, keep nobody out."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        others = [each for each in self.connections if isinstance(each, Connection) and not each._signed_in]
+        if len(self.connections) > CONNECTIONS and others:
+            min(others, key=lambda each: each._since).transport.abort()
+
+    @property
+    def _signed_in(self) -> bool:
+        """Whether its newest request is the owner's: `Guard` notes the grant."""
+        scope: Mapping[str, Any] | None = self.scope  # None before its first request
+        grant = scope["state"].get("grant") if scope is not None else None
+        return isinstance(grant, Grant) and not grant.read_only
+
+
 class Server(uvicorn.Server):
     """uvicorn that ends its streams, and by ctrl-C without an error."""
 
     def __init__(self, site: Site, app: Starlette) -> None:
         # No proxy is believed: who calls is whoever has the cookie.
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", ws="none", loop="asyncio", http="h11",
-            proxy_headers=False, server_header=False, timeout_graceful_shutdown=2, limit_concurrency=CONNECTIONS,
+            app, log_config=None, access_log=False, lifespan="off", ws="none", loop="asyncio", http=Connection,
+            proxy_headers=False, server_header=False, timeout_graceful_shutdown=2, limit_concurrency=2 * CONNECTIONS,
         )  # fmt: skip
         super().__init__(config)
         self._site = site

@@ -167,7 +167,7 @@ class _Reader(WordReader):
         # In shells where `&>` is no redirection (dash), `a &>f b` runs `a` and then `b`.
         for at in self._split:
             self.commands += [Command(tuple(part)) for part in (self._words[:at], self._words[at:]) if part]
-        words, opaque = self._words, ""
+        words, opaque, timed = self._words, "", False
         # A word is reserved only if it is unquoted and comes first, also before redirections.
         last = len(words) - (len(words) if self._plain is None else self._plain)
         while len(words) > last and words[0].literal and not words[0].quoted:
@@ -179,9 +179,9 @@ class _Reader(WordReader):
                 words = words[1:]
             elif name == "function":
                 words = words[2:]
-            elif name == "time" and not self._piped and not (len(words) > 1 and words[1].text.startswith("-")):
-                # After a pipe, or with options, `time` is a program.
-                words = words[1:]
+            elif name == "time" and not (timed or self._piped or (len(words) > 1 and words[1].text.startswith("-"))):
+                # After a pipe, with options, or after another `time` (zsh), `time` is a program.
+                words, timed = words[1:], True
             else:
                 break
         if opaque:
