@@ -167,7 +167,7 @@ async def test_a_checkpoint_tells_what_git_could_not_read(client: Client, sandbo
     (Path(session.worktree) / "inside").write_text("git has no way to store it\n")
     told = sandbox.ctl("checkpoints", name, "--make")
     assert told.code == 0
-    assert "rametctl: warning: not kept, since git could not read it: " in told.stderr
+    assert "rametctl: warning: not in the checkpoint, as git could not read it: " in told.stderr
     assert "inside" in told.stderr
 
 

@@ -83,7 +83,7 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
     ) -> attention_pb2.ResolveRequestResponse:
         if environment.get():
             asked = await self._core.store.read(lambda reader: attention.find_request(reader, request.request))
-            await freshen(self._core, asked.session_id)  # its yes may start an agent
+            await freshen(self._core, asked.session_id)  # an approval may start an agent
 
         def resolve(unit: Unit) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
             answered, response = attention.resolve(

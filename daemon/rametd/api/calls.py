@@ -1,4 +1,4 @@
-"""Idempotency: a mutating call is stored with its answer, and a repeated request id gets that answer."""
+"""Idempotency: the daemon stores a mutating call with its answer, and answers a repeated request id with it."""
 
 import asyncio
 import hashlib
@@ -23,9 +23,9 @@ S = TypeVar("S", bound="Servicer")
 
 
 def scoped_request_id(who: str, request_id: str) -> str:
-    """A request id within its caller's own namespace, so that no caller can read or use up another's; empty stays empty.
+    """Return a request id in its caller's namespace, so that no caller can read or use up another's; empty stays empty.
 
-    The owner's ids stay as they are: a session's always begin with its principal, which it cannot choose.
+    The owner's ids stay unchanged; a session's id begins with its principal, which the session cannot choose.
     """
     return request_id if who == OWNER or not request_id else f"{who}/{request_id}"
 
@@ -44,26 +44,24 @@ class Call:
         return Caller(self.principal, self.request_id, self.method, self.digest)
 
     def remember(self, unit: Unit, response: Response, *, given: bool = False) -> Response:
-        """Store the answer in the unit of work that it tells of, and return it; ``given`` for the one that the caller gets."""
+        """Store the answer in the unit of work that it reports, and return it; ``given``: the caller receives this one."""
         if self.request_id:
             unit.calls.put(self.request_id, self.method, self.digest, response.SerializeToString(), given=given)
         return response
 
 
 class Calls:
-    """Calls under way, and stored ones."""
+    """Running and stored calls."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._running: dict[str, asyncio.Future[None]] = {}
 
     async def once(self, request: Message, work: Callable[[Call], Awaitable[Response]]) -> Response:
-        """Do ``work`` for a request that changes something, or return its stored answer.
+        """Do ``work`` for a mutating request, or return its stored answer. A second call with its request id waits for the first.
 
-        A second call with the same request id waits for the first.
-
-        An answer is stored only for the caller that got it, after ``work`` checked that caller's permission. ``work`` stores the
-        call in its own unit of work where doing it twice would matter; otherwise it is stored afterwards.
+        An answer is stored only for its caller, after ``work`` checked that caller's permission. ``work`` stores the call in its
+        own unit of work if a repetition would matter; otherwise this method stores it afterwards.
         """
         method, response_type = method_of(request)
         request_id: str = request.request_id  # type: ignore[attr-defined]  # every request that changes something has it
@@ -76,7 +74,7 @@ class Calls:
             await asyncio.wait([running])
         done = self._running[call.request_id] = asyncio.get_running_loop().create_future()
         try:
-            # A former daemon, or a call whose caller hung up, may have begun an operation for this very call.
+            # An earlier daemon, or an earlier attempt whose caller hung up, may have begun an operation for this call.
             await self._core.operations.settled(call.request_id)
             known = await self._core.store.read(lambda reader: reader.calls.get(call.request_id))
             if known is not None:
@@ -100,7 +98,7 @@ class Servicer(Protocol):
 def mutation(
     serve: Callable[[S, Request, Call], Awaitable[Response]],
 ) -> Callable[[S, Request, Any], Coroutine[Any, Any, Response]]:
-    """Make a method of a servicer an RPC that changes something: `Calls.once` carries it out."""
+    """Make a servicer's method a mutating RPC, which `Calls.once` carries out."""
 
     @wraps(serve)
     async def method(self: S, request: Request, context: Any) -> Response:

@@ -1,4 +1,4 @@
-"""The caller of the present call: who it is, where it stands, and its environment."""
+"""Context of the current call: the caller's principal, directory and environment."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -13,14 +13,14 @@ principal: ContextVar[str] = ContextVar("principal", default=OWNER)
 """``owner``, ``session:<id>``, or ``command``."""
 
 here: ContextVar[str | None] = ContextVar("here", default=None)
-"""The id of the repository around the caller's directory: its session is meant where a name fits several repositories."""
+"""Id of the repository around the caller's directory, whose session a name means if it fits several repositories."""
 
 environment: ContextVar[Mapping[str, str]] = ContextVar("environment", default=MappingProxyType({}))
-"""The variables that the owner's call carries (`ramet.environment.METADATA`); empty for any other caller."""
+"""Variables in the metadata of the owner's call (`ramet.environment.METADATA`); empty for any other caller."""
 
 
 async def freshen(core: Core, *session_ids: str) -> list[str]:
-    """Give sessions the fresh variables of the call that is served; returns warnings. For calls in `ramet.environment.CARRIED_BY`."""
+    """Update sessions with the variables of the current call; return warnings. For calls in `ramet.environment.CARRIED_BY`."""
     caller = environment.get()
     if not caller:
         return []
@@ -28,6 +28,6 @@ async def freshen(core: Core, *session_ids: str) -> list[str]:
 
 
 async def named_session(core: Core, name: str) -> Session:
-    """Find the session that the caller names. Raises `SessionNotFoundError`, `AmbiguousError`."""
-    near = here.get()  # not visible in the store's threads
+    """Find the session that the caller names. Raise `SessionNotFoundError`, `AmbiguousError`."""
+    near = here.get()  # the store's threads do not see the context
     return await core.store.read(lambda reader: find_session(reader, name, repo_id=near))

@@ -33,10 +33,10 @@ SERVICES = tuple(
 )
 
 _METHODS = {method.input_type.full_name: method for service in SERVICES for method in service.methods}
-"""By the full name of the request; each method has a request type of its own."""
+"""Methods by the full name of their request type; each has its own."""
 
 
 def method_of(request: Message) -> tuple[str, type[Message]]:
-    """Return the name of the method that takes a request, and the type of its answers."""
+    """Return the name of a request's method, and the type of its answers."""
     method = _METHODS[request.DESCRIPTOR.full_name]
     return method.name, GetMessageClass(method.output_type)

@@ -33,7 +33,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What does not change while the daemon runs."""
+    """Facts that stay the same while the daemon runs."""
 
     version: str
     pid: int
@@ -46,7 +46,7 @@ class Facts:
 
 
 AT_ONCE = 2
-"""Programs that are started at once to be looked at: some take half a gigabyte."""
+"""Most programs to inspect at the same time; some take half a gigabyte."""
 
 GROUPINGS = {
     daemon_pb2.COST_GROUPING_SESSION: Grouping.SESSION,
@@ -102,7 +102,7 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
                 answer.repo_problem = await problem_of(self._core, repo)
             settings = await settings_of(self._core, repo, info)
             config = settings.config
-            if not repo.trusted:  # as the owner's file is now
+            if not repo.trusted:  # from the owner's present file
                 config = await asyncio.to_thread(load, facts.config_file, home=facts.home)
             if settings.untrusted is not None:
                 answer.withheld.extend(
@@ -202,7 +202,7 @@ def kind_message(preset: Preset) -> daemon_pb2.KindOfAgent:
 
 
 def by_repo(reader: Reader, spent: list[Spent]) -> list[Spent]:
-    """Sums by session as sums by repository's name, "" for sessions that were removed and forgotten."""
+    """Return sums by repository's name from sums by session; "" for sessions that no longer exist."""
     names = {repo.id: repo.name for repo in reader.repos.list()}
     repos = {entry.session_id: entry.repo_id for entry in reader.trash.list()}
     repos |= {session.id: session.repo_id for session in reader.sessions.list(include_archived=True)}
@@ -216,7 +216,7 @@ def by_repo(reader: Reader, spent: list[Spent]) -> list[Spent]:
 
 
 def sets(key: str, setting: Setting) -> bool:
-    """Whether an item of a repository's file is a value of a setting, or one in its table."""
+    """Return whether an item of a repository's file is a setting's value, or one in its table."""
     return key == setting.path or key.startswith(f"{setting.path}.")
 
 

@@ -1,4 +1,4 @@
-"""The one mapping from the domain's errors to statuses of gRPC: a code, one line, and `google.rpc.ErrorInfo`.
+"""The mapping of the domain's errors to gRPC statuses: a code, one line, and `google.rpc.ErrorInfo`.
 
 ``ErrorInfo.reason`` is the error's reason, ``domain`` is "ramet", ``metadata`` holds the hint and the error's data.
 """
@@ -28,8 +28,8 @@ CODES: dict[type[errors.RametError], grpc.StatusCode] = {
 
 METADATA_LIMIT = 2500
 MESSAGE_LIMIT = 1500
-"""Bytes of data, and of its message, that travel with an error. Beyond 8 KiB of headers gRPC drops the whole answer, by chance: the message is in there
-twice, once with all that is not ASCII written as three bytes for each, and once, with the data, in base 64."""
+"""Most bytes of an error's data, and of its message. gRPC may drop an answer with more than 8 KiB of headers. They contain the
+message twice: percent-encoded, and, with the data, in base 64."""
 
 
 def code_of(error: errors.RametError) -> grpc.StatusCode:
@@ -37,7 +37,7 @@ def code_of(error: errors.RametError) -> grpc.StatusCode:
 
 
 def status_of(error: errors.RametError) -> tuple[grpc.StatusCode, str, bytes]:
-    """Code, message, and the serialized `google.rpc.Status` for the trailing metadata."""
+    """Return code, message, and the serialized `google.rpc.Status` for the trailing metadata."""
     code = code_of(error)
     info = ErrorInfo(reason=error.reason, domain=DOMAIN)
     room = METADATA_LIMIT

@@ -22,17 +22,17 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 HEARTBEAT_S = 15.0
 ROWS_S = 0.25
-"""Between two messages of changed sessions, at least."""
+"""Least seconds between two messages of changed sessions."""
 ROW_S = 0.01
-"""The same for each session of the first message: a hundred busy sessions are sent once a second."""
+"""The same for each session in the first message: a hundred busy sessions are sent once a second."""
 PAGE_BYTES = 8 << 20
-"""Of a page of events: they are held in memory several times while they are sent, and a message has a limit."""
+"""Bytes of a page of events, which is in memory several times while it is sent, and must fit into a message."""
 NEWEST_BYTES = 40 << 20
-"""Of a page of the newest, which must reach back to the end of the last turn, whatever its words are long."""
+"""Bytes of a page of the newest events, which must include the end of the last turn, however long its text is."""
 
 
 def readable(reader: Reader, caller_id: str, names: Sequence[str], near: str | None) -> list[str] | None:
-    """The ids of the named sessions, None for all: a session reads its family's events. Raises `NotAllowedError`."""
+    """Return the ids of the named sessions, None for all; a session may read its family's events. Raise `NotAllowedError`."""
     caller = reader.sessions.get(caller_id) if caller_id else None
     if caller is None:
         return [find_session(reader, name, repo_id=near).id for name in names] or None
@@ -52,8 +52,8 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
         return common_pb2.Cursor(epoch=self._core.store.epoch, seq=seq)
 
     async def _known(self, cursor: common_pb2.Cursor) -> bool:
-        """Whether a cursor is of this log. A power cut may take the last events, whose numbers are then given out again: one beyond the end
-        is of a log that is no more, as one of another epoch is."""
+        """Return whether a cursor is valid: of this epoch, and not beyond the end, as a power cut can lose the last events, whose
+        numbers are then assigned again."""
         if cursor.epoch != self._core.store.epoch:
             return False
         return cursor.seq <= await self._core.store.read(lambda reader: reader.events.last_seq())
@@ -63,7 +63,7 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
         if not after and request.HasField("after"):
             if not await self._known(request.after):
                 raise BadCursorError(
-                    "the cursor is of another event log: the database was built anew since",
+                    "the cursor is of another event log: the database was rebuilt since",
                     hint="read again from the beginning",
                 )
             after = request.after.seq
@@ -72,7 +72,7 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
         near = here.get()
 
         def work(reader: Reader) -> event_pb2.ListEventsResponse:
-            # A session that names none reads its own.
+            # A session that names no session reads its own events.
             named = request.session or who
             ids = readable(reader, who, [named] if named else [], near)
             found, cut = reader.events.page(
@@ -85,7 +85,7 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
                 newest=request.newest,
             )
             last = found[-1].seq if found else after
-            # After a page of the newest that had no room for all of them it is the first page of the log.
+            # If a page of the newest events had no room for all, this one starts at the beginning of the log.
             more = token_of("events", 0 if request.newest else last)
             token = more if cut or (len(found) == size and not request.newest) else ""
             return event_pb2.ListEventsResponse(
@@ -101,7 +101,7 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
     ) -> AsyncIterator[event_pb2.WatchEventsResponse]:
         core = self._core
         if request.snapshot and request.HasField("after"):
-            raise InvalidInputError("a snapshot begins now: it takes no cursor", hint="leave out one of them")
+            raise InvalidInputError("a snapshot begins now and takes no cursor", hint="leave out one of them")
         if request.HasField("after") and not await self._known(request.after):
             yield event_pb2.WatchEventsResponse(reset=event_pb2.Reset(epoch=core.store.epoch), cursor=self._cursor(0))
             return
@@ -120,8 +120,8 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
         watcher = core.hub.watch(seq, ids)
         detailed = frozenset(request.detailed)
         loop = asyncio.get_running_loop()
-        # Sessions whose changes are not sent yet, with the first event that changed each. A cursor beyond that event would lose the change when the
-        # client goes on from it, so that cursors stay before it.
+        # Sessions whose changes are not sent yet, with the first event that changed each. Cursors stay before that event: a client
+        # that resumed after it would miss the change.
         changed: dict[str, int] = {}
         due = 0.0
 
@@ -156,6 +156,6 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
 
 
 def present(reader: Reader, ids: Sequence[str]) -> list[session_pb2.Session]:
-    """Those sessions that were not removed."""
+    """Return the sessions that still exist."""
     found = [reader.sessions.find(each) for each in ids]
     return sessions_messages(reader, [each for each in found if each is not None])

@@ -1,4 +1,4 @@
-"""Around every call: who calls, whether they may, and what becomes of an error."""
+"""The interceptor of every call: authentication, permission, version check, and error mapping."""
 
 import os
 import secrets
@@ -35,11 +35,11 @@ from rametd.services.core import Core
 log = structlog.get_logger()
 
 CONTRACT_VERSION = 1
-"""Counted up with each change of the contract that a client may need to know of."""
+"""Incremented with each change of the contract that matters to a client."""
 DIRECTORY = "ramet-directory-bin"
 """Metadata of a call: the caller's directory, absolute, in the bytes of its file system."""
 NAMING = frozenset({"session", "session_id", "sessions"})
-"""Fields of requests in which a caller may type the name of a session."""
+"""Request fields that may contain the name of a session."""
 OLDEST_CLIENT = 1
 """The oldest contract that this daemon serves."""
 
@@ -47,13 +47,13 @@ OUR_FAULTS = (
     *(OSError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, RuntimeError, AssertionError),
     sqlite3.Error,
 )
-"""What a mistake of ours raises; anything else (a cancelled call, a stop) is not an answer to the caller."""
+"""Errors that count as internal errors; others (a cancelled call, a stop) give the caller no answer."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Gate(grpc.aio.ServerInterceptor):
-    """One for the whole server. ``serving`` tells whether recovery is over."""
+    """The server's interceptor. ``serving`` returns whether recovery is over."""
 
     def __init__(self, core: Core, serving: Callable[[], bool]) -> None:
         self._core = core
@@ -100,11 +100,11 @@ class Gate(grpc.aio.ServerInterceptor):
         if method not in ALWAYS:
             check_versions(metadata.get("ramet-contract"))
             if not self._serving():
-                raise RecoveringError("the daemon is taking up its sessions", hint="try again in a moment")
+                raise RecoveringError("the daemon is recovering its sessions", hint="try again in a moment")
         token = metadata.get("ramet-token")
         calls.environment.set({})
         calls.here.set(None)
-        calls.principal.set(OWNER)  # until it is known: what is refused before is nobody's else
+        calls.principal.set(OWNER)  # until authentication: earlier refusals are the owner's
         if token is not None:
             calls.principal.set(await self._principal_of(str(token)))
         who = calls.principal.get()
@@ -113,7 +113,7 @@ class Gate(grpc.aio.ServerInterceptor):
             raise NotAllowedError(f"{noun} may not call {method.rpartition('/')[2]}", hint="ask the person, who can")
         directory = metadata.get(DIRECTORY)
         if directory and not NAMING.isdisjoint(request.DESCRIPTOR.fields_by_name):
-            with suppress(RametError):  # a repository that git cannot open: names are looked for everywhere
+            with suppress(RametError):  # git cannot open the repository, so search names in all repositories
                 calls.here.set(await repo_id_around(self._core, os.fsdecode(directory)))
         if who == OWNER and METADATA in metadata:
             pass_env = self._core.config.agents.claude.pass_env
@@ -133,7 +133,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
 
 async def record_refusal(core: Core, method: str, principal: str, error: RametError) -> None:
-    """Log a call that a session may not make, or not any more: once a minute for each method and reason. Typing errors are not logged."""
+    """Log a call that a session may not make, at most once a minute for each method and reason, but no typing errors."""
     if principal in {OWNER, COMMAND} or not isinstance(error, DeniedError | ExhaustedError):
         return
     if not core.rates.take(("refused", principal, method, error.reason), 1, core.clock()):
@@ -144,25 +144,25 @@ async def record_refusal(core: Core, method: str, principal: str, error: RametEr
 
 
 def check_versions(client: Any) -> None:
-    """Raise `VersionSkewError` for a client that this daemon does not understand, or that would not understand it."""
+    """Raise `VersionSkewError` if client and daemon are incompatible."""
     try:
         version = int(client)
     except (TypeError, ValueError):
-        return  # another client than ours: it has read the contract
+        return  # a client of another author, which knows the contract
     if version > CONTRACT_VERSION:
         raise VersionSkewError(
             f"the daemon is older (contract {CONTRACT_VERSION}) than this client (contract {version})",
-            hint="`rametctl daemon restart` starts the new one; agents go on",
+            hint="`rametctl daemon restart` starts the new one; agents keep running",
         )
     if version < OLDEST_CLIENT:
         raise VersionSkewError(
             f"this client (contract {version}) is older than the daemon serves ({OLDEST_CLIENT})",
-            hint="install the client again from where the daemon comes",
+            hint="install the client of the daemon's release",
         )
 
 
 def internal(method: str, error: Exception) -> BrokenError:
-    """Our own fault: its text stays in the log, under an identity that the person can report."""
+    """Log an internal error with its text, and return one with an identity that a person can report."""
     identity = secrets.token_hex(4)
     log.error("internal error", method=method, id=identity, exc_info=error)
     return BrokenError(

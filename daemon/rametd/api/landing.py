@@ -29,7 +29,7 @@ from rametd.store import Reader, Unit
 Context = grpc.aio.ServicerContext[Any, Any]
 
 LOOKS = 4
-"""Pull requests that are looked at together when a person asks."""
+"""Most pull requests to look up at once when a person asks."""
 LARGEST_NUMBER = (1 << 31) - 1
 
 
@@ -52,7 +52,7 @@ class LandingServicer(landing_pb2_grpc.LandingServiceServicer):
         def answer(unit: Unit, made: list[Landing], warnings: list[str]) -> landing_pb2.LandSessionsResponse:
             entries = [message(unit, each) for each in made]
             running = [
-                f"`{command.description}` runs in the background of {each.session_name}: what it writes later does not land"
+                f"`{command.description}` runs in the background of {each.session_name}; later changes by it do not land"
                 for each in made
                 for command in in_background(unit, each.session_id)
             ]
@@ -96,7 +96,7 @@ class LandingServicer(landing_pb2_grpc.LandingServiceServicer):
     ) -> landing_pb2.WaitLandingsResponse:
         seconds = request.timeout_seconds
         if not 0 <= seconds < float("inf"):
-            raise InvalidInputError(f"{seconds} seconds cannot be waited for", hint="0 means no limit")
+            raise InvalidInputError(f"{seconds} seconds is no valid timeout", hint="0 means no limit")
         found, timed_out = await self._queue.wait(list(request.landings), seconds or None)
         return await self._core.store.read(
             lambda reader: landing_pb2.WaitLandingsResponse(
@@ -215,7 +215,7 @@ class LandingServicer(landing_pb2_grpc.LandingServiceServicer):
 
     async def _to_clean(self, names: Sequence[str], repo_name: str) -> list[Session]:
         if not names and not repo_name:
-            raise InvalidInputError("neither sessions nor a repository", hint="name one of them")
+            raise InvalidInputError("no sessions and no repository given", hint="name one of them")
         repo = await resolve_repo(self._core, repo_name) if repo_name else None
         repo_id = repo.id if repo is not None else None
         if names:
@@ -226,7 +226,7 @@ class LandingServicer(landing_pb2_grpc.LandingServiceServicer):
         )
 
     async def _called(self, name: str) -> Session:
-        """Find the session that a call is about, and give it the call's environment."""
+        """Find the session of a call, and update its environment from the call."""
         session = await self._session(name)
         await freshen(self._core, session.id)
         return session
@@ -251,7 +251,9 @@ def _cleaned_message(cleaned: CleanedUp) -> landing_pb2.PullRequestCleanUp:
 
 
 def _text(text: str, limit: int, what: str) -> str:
-    """Raises `InvalidInputError` for what GitHub would refuse."""
+    """Raise `InvalidInputError` for a text that GitHub would refuse."""
     if len(text) > limit or "\0" in text:
-        raise InvalidInputError(f"the {what} is too long, or holds a zero byte", hint=f"use up to {limit} characters")
+        raise InvalidInputError(
+            f"the {what} is too long, or contains a zero byte", hint=f"use up to {limit} characters"
+        )
     return text

@@ -1,4 +1,4 @@
-"""Permission modes as callers give them."""
+"""Read permission modes from requests."""
 
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Mode
@@ -6,14 +6,14 @@ from rametd.services.views import MODES_BACK
 
 
 def mode_of(number: int) -> Mode | None:
-    """None where none was given. One that only a newer client knows is refused: another in its place could be looser."""
+    """Return the mode, None if unset. Refuse an unknown number, which a newer client may send: a substitute could be looser."""
     if number and number not in MODES_BACK:
         raise InvalidInputError(f"there is no permission mode number {number}", hint="see: rametctl help modes")
     return MODES_BACK.get(number)  # type: ignore[call-overload, no-any-return]
 
 
 def mode_named(name: str) -> Mode | None:
-    """Also as the answers spell it (``accept_edits``). Raises `InvalidInputError` for a mode that there is not."""
+    """Return the mode of a name, also spelled as in answers (``accept_edits``). Raise `InvalidInputError` for an unknown one."""
     if not name:
         return None
     spelled = name.replace("_", "").lower()

@@ -1,4 +1,4 @@
-"""OrchestrationService: the caller is a session, or the owner, for whom every session is family."""
+"""OrchestrationService, for sessions; the owner may call it too, with every session as family."""
 
 from typing import Any
 
@@ -36,11 +36,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 DIFF_BYTES, LARGEST_DIFF = 20_000, 200_000
 TRANSCRIPT_BYTES, LARGEST_TRANSCRIPT = 10_000, 100_000
 LONGEST_WAIT_S = 50
-"""Below the minute after which MCP clients give up on a tool."""
+"""Seconds; below the minute after which MCP clients give up on a tool."""
 
 
 def caller_of(reader: Reader, who: str) -> Session | None:
-    """The calling session, None for the owner. ``who`` is taken from the context before: the store's threads do not have it."""
+    """Return the calling session, None for the owner. Pass ``who`` from the context, which the store's threads do not have."""
     session_id = sender_of(who)
     return reader.sessions.get(session_id) if session_id else None
 
@@ -140,7 +140,7 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
         return response
 
     def _member(self, reader: Reader, caller: Session | None, name: str) -> Session:
-        """The session named, or the caller itself."""
+        """Return the named session, or the caller."""
         if name:
             return find_member(reader, caller, name)
         if caller is None:
@@ -267,7 +267,7 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
 
         return await self._orchestration.report(caller_id, request.text, answer)
 
-    # Paths that sessions ask for and hand over
+    # Requests for paths, and their handover
 
     @mutation
     async def RequestPath(
@@ -294,7 +294,7 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
 
 
 def tool_server(core: Core, servicer: OrchestrationServicer, session_id: str) -> ToolServer:
-    """The MCP server of one session: its calls are made as that session."""
+    """The MCP server of one session, whose calls run as that session."""
 
     async def call(method: str, request: Message, key: str) -> Message:
         token = principal.set(SESSION + session_id)
@@ -304,7 +304,7 @@ def tool_server(core: Core, servicer: OrchestrationServicer, session_id: str) ->
             await record_refusal(core, f"/{SERVICE.full_name}/{method}", principal.get(), error)
             raise ToolRefused(f"{error.message}; {error.hint}" if error.hint else error.message) from error
         except OUR_FAULTS as error:
-            # Without an answer the agent would wait for ever.
+            # Without an answer the agent would wait forever.
             raise ToolRefused(internal(method, error).message) from error
         finally:
             principal.reset(token)

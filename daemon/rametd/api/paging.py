@@ -1,4 +1,4 @@
-"""Pages of lists: sizes, and tokens that say where the next one begins."""
+"""Pages of lists: sizes, and tokens for the position of the next page."""
 
 import base64
 import json
@@ -19,14 +19,14 @@ def size_of(page_size: int) -> int:
 
 
 def token_of(kind: str, position: Any) -> str:
-    """An opaque token for a position, which JSON can hold, in a list of one kind."""
+    """Return an opaque token for a position, a JSON value, in a list of one kind."""
     return base64.urlsafe_b64encode(json.dumps([kind, position]).encode()).decode()
 
 
 def position_of(kind: str, token: str, read: Callable[[Any], Position]) -> Position | None:
-    """The position in a token, None for the first page; raises `BadPageTokenError` for anything that `token_of` did not make.
+    """Return the position in a token, None for the first page. Raise `BadPageTokenError` for a token not from `token_of`.
 
-    ``read`` takes the position as JSON had it; what it raises for one of another shape becomes that error too.
+    ``read`` converts the position from JSON; its errors for another shape become that error too.
     """
     if not token:
         return None
@@ -35,19 +35,19 @@ def position_of(kind: str, token: str, read: Callable[[Any], Position]) -> Posit
         if found == kind:
             return read(position)
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
-        pass  # somebody made it up
-    raise BadPageTokenError("the page token is not one of this list's", hint="start again from the first page")
+        pass  # a forged token
+    raise BadPageTokenError("the page token does not belong to this list", hint="start again from the first page")
 
 
 def offset(position: Any) -> int:
-    """A position that is a number of rows or of an event."""
+    """Read a position that is a number of rows or of an event."""
     if type(position) is not int or not 0 <= position <= LARGEST_OFFSET:
         raise ValueError("no offset")
     return position
 
 
 def time_and_id(position: Any) -> tuple[float, str]:
-    """A position in a list that is ordered by time."""
+    """Read a position in a list ordered by time."""
     time, identity = position
     if type(time) not in {int, float} or type(identity) is not str:
         raise ValueError("no time and id")

@@ -31,7 +31,7 @@ UNSPECIFIED = common_pb2.PERMISSION_MODE_UNSPECIFIED
 
 
 def find_plan(reader: Reader, name: str, repo: Repo | None) -> Plan:
-    """By id, file, or name; "" is the only one of the repository. Raises `PlanNotFoundError`, `AmbiguousError`."""
+    """Return a plan by id, file, or name; "" means the only one of the repository. Raise `PlanNotFoundError`, `AmbiguousError`."""
     plans = reader.plans.list()
     here = [plan for plan in plans if repo is not None and plan.repo_id == repo.id]
     if name:
@@ -96,7 +96,7 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
         if request.dry_run:
             return await self._core.store.read(lambda reader: applied_message(reader, applied))
         threads = await self._core.store.read(lambda reader: sessions_of(reader, applied.plan_id))
-        await freshen(self._core, *threads)  # those that the plan had before
+        await freshen(self._core, *threads)  # sessions of the plan's previous version
         del stored.warnings[:]
         stored.warnings.extend(applied.warnings)
         return stored
@@ -168,9 +168,9 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
 
 
 def file_of(file: str) -> str:
-    """Raises `InvalidInputError` for a path that is not absolute: it would be taken for one beside the daemon."""
+    """Raise `InvalidInputError` for a relative path, which would be relative to the daemon's directory."""
     if file and not Path(file).is_absolute():
-        raise InvalidInputError(f"the plan's file {file!r} is not an absolute path", hint="give it whole")
+        raise InvalidInputError(f"the plan's file {file!r} is not an absolute path", hint="give the absolute path")
     return file
 
 
@@ -286,6 +286,6 @@ def cleaned_message(steps: list[CleanedUp], removed: bool) -> plan_pb2.CleanUpPl
 
 
 def sessions_of(reader: Reader, plan_id: str) -> list[str]:
-    """Return the sessions of a plan's threads that exist."""
+    """Return the existing sessions of a plan's threads."""
     threads = reader.plans.threads(plan_id)
     return [each.session_id for each in threads if reader.sessions.find(each.session_id) is not None]

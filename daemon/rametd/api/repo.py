@@ -91,7 +91,7 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
         if not fields or fields - {"name", "trusted"}:
             raise InvalidInputError("update_mask takes name and trusted", hint="name at least one of them")
         if "trusted" in fields and request.repo.trusted and not request.trust_digest:
-            raise InvalidInputError("trust_digest is missing", hint="call GetTrust, and show what it answers")
+            raise InvalidInputError("trust_digest is missing", hint="call GetTrust, and show its answer")
         repo = await resolve_repo(self._core, request.repo_id)
         contents = await seen_contents(self._core, repo, request.trust_digest) if request.trust_digest else {}
 
@@ -127,7 +127,7 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
         try:
             info = await repos.info_of(self._core, repo)
         except RepoNotFoundError:
-            return  # gone from disk, and what git knew of them with it
+            return  # gone from disk, with git's record of them
         await remove_unused(self._core, repo, info)
 
 
@@ -138,23 +138,23 @@ def trust_state(trusted: Trusted, key: str, text: str) -> repo_pb2.TrustState.Va
 
 
 async def seen_contents(core: Core, repo: Repo, digest: str) -> Contents:
-    """The contents that the person has seen. Raises `WrongStateError` when they are others by now."""
+    """Return the contents that the person has seen. Raise `WrongStateError` if they have changed."""
     contents = await at_place(core, repo)
     if digest_of(contents) != digest:
-        hint = "rametctl repo trust shows what is there now"
+        hint = "rametctl repo trust shows the present contents"
         raise WrongStateError(f"{repo.name} has changed since it was shown; nothing was trusted", hint=hint)
     return contents
 
 
 def absolute(path: str) -> Path:
-    """Raises `InvalidInputError` for a relative path: the daemon stands elsewhere than the caller."""
+    """Raise `InvalidInputError` for a relative path, as the daemon's directory is not the caller's."""
     if not path.startswith("/") or "\0" in path:
         raise InvalidInputError(f"{path[:200]!r} is not an absolute path", hint="give the full path of the repository")
     return Path(path)
 
 
 async def repo_id_around(core: Core, path: str) -> str | None:
-    """The repository whose sessions are meant where a name fits several; none around ``path``, or no path, is no fault."""
+    """Return the repository around ``path``, whose session an ambiguous name means; "" without one."""
     if not path:
         return None
     try:
@@ -165,7 +165,7 @@ async def repo_id_around(core: Core, path: str) -> str | None:
 
 
 async def resolve_repo(core: Core, name: str) -> Repo:
-    """By id or name, or by a path inside it, linked worktrees included. Raises `RepoNotFoundError`, `AmbiguousError`."""
+    """Return a repository by id, name, or a path inside it, linked worktrees included. Raise `RepoNotFoundError`, `AmbiguousError`."""
     if name.startswith("/"):
         repo = await repos.around(core, absolute(name))
         if repo is not None:
@@ -178,7 +178,7 @@ async def resolve_repo(core: Core, name: str) -> Repo:
 
 
 async def resolve_or_new(core: Core, name: str) -> Repo:
-    """The same, but for a path inside a repository that is not registered the row that it would get (`repos.register`)."""
+    """The same; for a path inside an unregistered repository return the row that `repos.register` would create."""
     if not name.startswith("/"):
         return await resolve_repo(core, name)
     info = await core.git.discover(absolute(name))

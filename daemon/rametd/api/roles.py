@@ -1,5 +1,5 @@
-"""What each principal may call. The owner may do everything; a session may look, and act on its family within the caps; a command
-of no session may look."""
+"""The RPCs that each principal may call. The owner may call all; a session may read, and act on its family within the caps; a
+command without a session may only read."""
 
 from rametd.domain.models import OWNER
 from rametd.services.delivery import SESSION
@@ -46,7 +46,7 @@ SESSION_METHODS = frozenset(
         "/ramet.v1.OrchestrationService/HandOverPath",
     }
 )
-"""What a session's token opens. Nothing in it answers a request, raises a budget or loosens a mode."""
+"""RPCs for a session's token. None answers a request, raises a budget or loosens a mode."""
 
 COMMAND_METHODS = frozenset(
     {
@@ -58,14 +58,14 @@ COMMAND_METHODS = frozenset(
         "/ramet.v1.SessionService/ListSessions",
     }
 )
-"""What the token of a landing check or of a spare's setup opens."""
+"""RPCs for the token of a landing check or of a spare's setup."""
 
 ALWAYS = frozenset({"/ramet.v1.DaemonService/GetInfo", "/ramet.v1.DaemonService/Shutdown"})
-"""Served during recovery and to clients of every release."""
+"""RPCs served during recovery and to clients of every release."""
 
 
 def allowed(method: str, principal: str) -> bool:
-    """Whether a call may be made; ``method`` is its full name, such as ``/ramet.v1.SessionService/GetSession``."""
+    """Return whether a principal may call ``method``, a full name such as ``/ramet.v1.SessionService/GetSession``."""
     if principal == OWNER or not method.startswith("/ramet."):
         return True
     return method in (SESSION_METHODS if principal.startswith(SESSION) else COMMAND_METHODS)

@@ -55,24 +55,24 @@ UPDATABLE = frozenset({"name", "model", "effort", "mode", "budget_usd", "budget_
 
 
 def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
-    """What a session asks for with the person's own command: a child, within the caps."""
+    """Create a child, within the caps, for a session that calls the person's `CreateSession`."""
     elsewhere = (
         request.in_place or request.adopt_path or request.with_changes or request.fetch or request.initial_commit
     )
     if elsewhere:
         raise NotAllowedError(
             "a session's children start from a base, in worktrees of their own",
-            hint="leave --in-place, --with-changes, --fetch and --initial-commit out",
+            hint="leave out --in-place, --with-changes, --fetch and --initial-commit",
         )
     if request.HasField("variables"):
-        raise NotAllowedError("a session's children have its environment", hint="leave --env out")
+        raise NotAllowedError("a session's children have its environment", hint="leave out --env")
     if request.contenders or request.check or request.judges:
         raise NotAllowedError(
             "a session creates its children one by one", hint="spawn a session for each agent, and compare their diffs"
         )
     if request.existing_branch or request.parent:
         raise NotAllowedError(
-            "a session makes children of its own, on new branches", hint="leave --existing and --parent out"
+            "a session creates only its own children, on new branches", hint="leave out --existing and --parent"
         )
     return Spawn(
         prompt=request.prompt,
@@ -96,7 +96,7 @@ def contest_message(reader: Reader, contenders: Sequence[str]) -> session_pb2.Cr
 
 
 def limit_of(limit: T, present: bool) -> T | Literal[0]:
-    """The limit to set; 0, which takes it away, where the message has none. Raises `InvalidInputError` for a limit of nothing."""
+    """Return the limit to set; 0 removes the limit if the message has none. Raise `InvalidInputError` for a limit of 0."""
     if present and not limit:
         raise InvalidInputError("a budget of 0 is none", hint="give an amount over 0, or none for no limit")
     return limit if present else 0
@@ -388,7 +388,8 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     async def AttachNative(
         self, request: session_pb2.AttachNativeRequest, context: Context
     ) -> session_pb2.AttachNativeResponse:
-        # The answer is not remembered: it holds the agent's environment, which no database may have. The process makes a second call the same one.
+        # The answer is not stored, since it contains the agent's environment, which must not be in the database. The attached process
+        # makes a repeated call the same one.
         session_id = await self._find(request.session)
         warnings = await freshen(self._core, session_id)
         background = await self._core.store.read(lambda reader: in_background(reader, session_id))

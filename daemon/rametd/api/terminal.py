@@ -39,7 +39,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 LONGEST_NS = 366 * 86400 * 10**9
 MOST_LIVING = 20
-"""Commands of its own that a session may have running: each has a keeper."""
+"""Most commands of its own that a session may run at once; each has a keeper."""
 
 
 class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
@@ -56,7 +56,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
         if sum(map(bool, (request.argv, request.name, request.check.strip()))) != 1:
             raise InvalidInputError("give one command, name or check", hint="rametctl run SESSION -- COMMAND...")
         if request.HasField("timeout") and not 0 < request.timeout.ToNanoseconds() <= LONGEST_NS:
-            raise InvalidInputError("the timeout is no time", hint="give more than 0 and at most a year")
+            raise InvalidInputError("invalid timeout", hint="give more than 0 and at most a year")
 
         session, repo = await self._session(request.session, call.principal)
         await self._core.git.worktrees.verify(session.worktree, None)
@@ -97,16 +97,16 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
                 remember=remember,
             ),
         )
-        if not answer.HasField("command"):  # it was started for this very request by a daemon that was killed
+        if not answer.HasField("command"):  # a killed daemon started it for this request
             answer.command.CopyFrom(await self._message(command))
         return answer
 
     async def _check_living(self, session: Session) -> None:
-        """Raises `CapReachedError` where a session has as many living commands as it may start itself."""
+        """Raise `CapReachedError` if a session already runs as many commands as it may start."""
         living = await self._core.store.read(lambda reader: len(reader.commands.living(session.id)))
         if living >= MOST_LIVING:
             raise CapReachedError(
-                f"{living} commands of yours are running, the most there may be",
+                f"{living} commands of yours are running, the maximum",
                 hint="wait for one, or end one with stop_command",
                 cap="commands",
             )
@@ -172,7 +172,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
             call.remember(unit, answer)
 
         asked = await self._setup.again(session, call.principal, call.request_id, remember)
-        if asked.command is not None and not answer.HasField("command"):  # one that ran already
+        if asked.command is not None and not answer.HasField("command"):  # a command that ran already
             answer.command.CopyFrom(await self._message(asked.command))
         if asked.project is not None:
             answer.suggestion.extend(asked.project.setup)
@@ -220,7 +220,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
         return terminal_pb2.SessionPorts(session_id=session.id, session_name=session.name, ports=listed)
 
     async def _session(self, name: str, who: str) -> tuple[Session, Repo]:
-        """A session whose worktree is there, and its repository; a session may name only itself."""
+        """Return a session with an existing worktree, and its repository; a calling session may name only itself."""
         near = here.get()
 
         def work(reader: Reader) -> tuple[Session, Repo]:
@@ -244,7 +244,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
 
 
 def allow(who: str, session_id: str) -> None:
-    """Raise `NotAllowedError` for a session that would run something in another one's worktree."""
+    """Raise `NotAllowedError` if a session would run a command in another's worktree."""
     if sender_of(who) not in {"", session_id}:
         raise NotAllowedError("a session may run and end commands in its own worktree only", hint="ask that session")
 
@@ -254,7 +254,7 @@ def block(session: Session) -> range:
 
 
 def find_command(reader: Reader, name: str) -> Command:
-    """By id or unique prefix. Raises `CommandNotFoundError`, `AmbiguousError`."""
+    """Return a command by id or unique prefix. Raise `CommandNotFoundError`, `AmbiguousError`."""
     found = list(reader.commands.find_by_prefix(name)) if name else []
     exact = [command for command in found if command.id == name]
     if len(exact or found) == 1:
@@ -262,11 +262,13 @@ def find_command(reader: Reader, name: str) -> Command:
     if not found:
         raise CommandNotFoundError(f"there is no command {name!r}", hint="`rametctl run S --list` shows them")
     matches = ", ".join(command.id for command in found)
-    raise AmbiguousError(f"{name!r} fits several commands: {matches}", hint="give more of it", matches=matches)
+    raise AmbiguousError(
+        f"{name!r} fits several commands: {matches}", hint="give more characters of the id", matches=matches
+    )
 
 
 def command_named(name: str, settings: Settings, repo: Repo) -> str:
-    """The shell command under ``run.NAME``. Raises `CommandNotFoundError`, `NotTrustedError`."""
+    """Return the shell command under ``run.NAME``. Raise `CommandNotFoundError`, `NotTrustedError`."""
     check_trust(settings, repo, lambda config: config.run.get(name))
     if name in settings.config.run:
         return settings.config.run[name]

@@ -57,7 +57,7 @@ WHITESPACE = {
 CLEAN = worktree_pb2.CONFLICT_KIND_CLEAN
 
 WAKING = frozenset({"conflict_changed", "session_created", "session_removed", "session_archived", "session_restored"})
-"""Events after which the picture may be another one."""
+"""Events after which the diff may have changed."""
 
 
 class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
@@ -153,7 +153,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
     async def _changed(
         self, session: Session, old: Against, tracker: Tracker, before: str, now: str, limit: int | None
     ) -> worktree_pb2.WatchChangesResponse:
-        """What differs between ``old`` and the tree ``now``; ``before`` is that of the last answer, "" for the first."""
+        """Return the changes from ``old`` to the tree ``now``; ``before`` is the tree of the last answer, "" for the first."""
         core = self._core
         info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
         whole = await core.git.diffs.between(
@@ -272,7 +272,9 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
         session = await named_session(self._core, request.session)
         await require_tree(self._core, session)
         made = await self._checkpointer.ask(session.id, CheckpointReason.MANUAL, call.principal)
-        warnings = [f"not kept, since git could not read it: {line}" for line in self._checkpointer.unread(session.id)]
+        warnings = [
+            f"not in the checkpoint, as git could not read it: {line}" for line in self._checkpointer.unread(session.id)
+        ]
         return worktree_pb2.CreateCheckpointResponse(checkpoint=checkpoint_message(made), warnings=warnings)
 
     @mutation
@@ -334,7 +336,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
         )
 
     async def _meant(self, repo: str, names: tuple[str, ...]) -> tuple[str, frozenset[str]]:
-        """The repository, and the ids of the sessions named; raises `InvalidInputError` where there is no one repository."""
+        """Return the repository and the ids of the named sessions. Raise `InvalidInputError` unless all are of one repository."""
         near = here.get()
         found = await self._core.store.read(lambda reader: [find_session(reader, name, repo_id=near) for name in names])
         repositories = {each.repo_id for each in found}
@@ -345,8 +347,8 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             repositories = {(await self._core.store.read(lambda reader: reader.sessions.get(own))).repo_id}
         if len(repositories) != 1:
             raise InvalidInputError(
-                "sessions of several repositories were named" if repositories else "no repository was named",
-                hint="name one repository, or sessions of one: those of different ones never meet",
+                "sessions of several repositories were named" if repositories else "no repository given",
+                hint="name one repository, or sessions of one; sessions of different repositories never conflict",
             )
         return repositories.pop(), frozenset(each.id for each in found)
 
@@ -394,7 +396,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
 
         def work(reader: Reader) -> worktree_pb2.ListTrashResponse:
             entries = reader.trash.list(repo_id)
-            if after is not None:  # the newest first, and by id where they are of one moment
+            if after is not None:  # newest first, then by id
                 time, identity = after
                 entries = [each for each in entries if (-each.create_time, each.id) > (-time, identity)]
             page = entries[:size]
@@ -492,7 +494,7 @@ def concerns(pair: PairConflict, wanted: frozenset[str]) -> bool:
 
 
 def messages(reader: Reader, picture: Picture, wanted: frozenset[str]) -> list[worktree_pb2.Conflict]:
-    """The pairs that are not clean, of the sessions that are compared."""
+    """Return the conflicting pairs among the compared sessions."""
     present = {each.id for each in picture.sessions}
     return [
         conflicts.message(reader, pair)
@@ -502,7 +504,7 @@ def messages(reader: Reader, picture: Picture, wanted: frozenset[str]) -> list[w
 
 
 def clean(picture: Picture, wanted: frozenset[str]) -> list[worktree_pb2.Conflict]:
-    """The pairs of siblings that have no row."""
+    """Return the clean pairs of siblings, which have no row."""
     known = {(each.session_id, each.other_id) for each in picture.pairs}
     sessions = sorted(picture.sessions, key=lambda each: each.id)
     return [

@@ -93,8 +93,8 @@ if sys.platform == "darwin":
         return [found[pid] for pid in pids if pid in found and not found[pid].zombie]
 
     def send_signal(pid: int, start: str, signum: int) -> bool:
-        """Signal the process if it is still that one; False when it is gone. macOS has no handle on a process: between look
-        and signal the pid could in theory be given away."""
+        """Signal the process if it is still the same; return False if it is gone. macOS has no handle on a process, so that in
+        theory the pid could be reused between the check and the signal."""
         process = find(pid)
         if process is None or process.zombie or process.start != start:
             return False
@@ -107,7 +107,7 @@ if sys.platform == "darwin":
 else:
 
     def boot_id() -> str:
-        """What changes with every boot."""
+        """Id that changes with every boot."""
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
 

@@ -8,9 +8,9 @@ from typing import Final
 from rametd.platform.inotify import IN_IGNORED, IN_Q_OVERFLOW, Event, Inotify
 
 PAUSE_S: Final = 0.02
-"""Between two readings of the kernel's queue, so that a burst of changes wakes the loop a few times only."""
+"""Seconds between two reads of the kernel's queue, so that a burst of changes wakes the loop only a few times."""
 MOST: Final = 16_384
-"""Events that wait for one tracker; beyond them they count as lost, as in the kernel's own queue."""
+"""Most events that wait for one tracker; further ones count as lost, as in the kernel's own queue."""
 _LOST: Final = Event(-1, IN_Q_OVERFLOW, "")
 
 
@@ -18,7 +18,7 @@ class Watches:
     """The instance, open while there are queues. Events reach every `Queue` that has the watch."""
 
     def __init__(self) -> None:
-        # A thread that adds a watch holds it until the watch has an owner: an event that the loop read in between would be dropped.
+        # A thread holds it while it adds a watch: otherwise the loop could read an event before the watch has an owner, and drop it.
         self._lock = threading.Lock()
         self._inotify: Inotify | None = None
         self._queues: list[Queue] = []
@@ -101,7 +101,7 @@ class Watches:
 
 
 class Queue:
-    """What one tracker watches, and the events of that."""
+    """The watches of one tracker, and their events."""
 
     def __init__(self, watches: Watches, news: Callable[[], None]) -> None:
         self.news = news
@@ -120,7 +120,7 @@ class Queue:
         self._watches.unwatch(self, wd)
 
     def read(self) -> Iterator[Event]:
-        """Everything that happened until now, once."""
+        """Return the events until now, each once."""
         self._watches.read()
         events, self._events = self._events, []
         return iter(events)

@@ -14,7 +14,7 @@ from rametd.domain.states import SLOT_STATES, State, check_transition
 from rametd.store.rows import RowType, Table, Value, json_text, marks
 
 SESSIONS = RowType(Session, "sessions", remembered=2048)
-"""Most of the sessions that are read have not changed since they were read last, and a row has sixty columns to convert."""
+"""Cached sessions: most have not changed since the last read, and a row has sixty columns to convert."""
 
 
 class SessionColumns(TypedDict, total=False):

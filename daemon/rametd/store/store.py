@@ -170,7 +170,7 @@ class Store:
         await asyncio.to_thread(self._writer.close)  # last, because only a writing connection can checkpoint the WAL
 
     def _finish(self, jobs: Sequence[Job], events: Sequence[Event]) -> None:
-        if events:  # before the answers: a caller finds its events offered to whoever watches
+        if events:  # before the answers, so that watchers have a caller's events when it continues
             for subscriber in tuple(self._subscribers):
                 self._loop.call_soon(subscriber, events)
         for job in jobs:
