@@ -28,25 +28,25 @@ class _RuleEffect:
 class _RuleEffectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RuleEffect.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     RULE_EFFECT_UNSPECIFIED: _RuleEffect.ValueType  # 0
-    """Not said."""
+    """Not set."""
     RULE_EFFECT_DENY: _RuleEffect.ValueType  # 1
     """They are refused."""
     RULE_EFFECT_ASK: _RuleEffect.ValueType  # 2
-    """The person is asked, whatever the mode."""
+    """Ask the person, in every mode."""
     RULE_EFFECT_ALLOW: _RuleEffect.ValueType  # 3
-    """They go on without asking."""
+    """Allow them without asking."""
 
 class RuleEffect(_RuleEffect, metaclass=_RuleEffectEnumTypeWrapper):
-    """RuleEffect says what a rule does with the calls that it matches. DENY goes before ASK, and ASK before ALLOW."""
+    """RuleEffect is the effect of a rule on matching calls. DENY overrides ASK, and ASK overrides ALLOW."""
 
 RULE_EFFECT_UNSPECIFIED: RuleEffect.ValueType  # 0
-"""Not said."""
+"""Not set."""
 RULE_EFFECT_DENY: RuleEffect.ValueType  # 1
 """They are refused."""
 RULE_EFFECT_ASK: RuleEffect.ValueType  # 2
-"""The person is asked, whatever the mode."""
+"""Ask the person, in every mode."""
 RULE_EFFECT_ALLOW: RuleEffect.ValueType  # 3
-"""They go on without asking."""
+"""Allow them without asking."""
 Global___RuleEffect: _TypeAlias = RuleEffect  # noqa: Y015
 
 class _AttentionKind:
@@ -56,7 +56,7 @@ class _AttentionKind:
 class _AttentionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AttentionKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ATTENTION_KIND_UNSPECIFIED: _AttentionKind.ValueType  # 0
-    """Not said."""
+    """Not set."""
     ATTENTION_KIND_PERMISSION: _AttentionKind.ValueType  # 1
     """Leave to use a tool."""
     ATTENTION_KIND_QUESTION: _AttentionKind.ValueType  # 2
@@ -64,29 +64,29 @@ class _AttentionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attenti
     ATTENTION_KIND_PLAN: _AttentionKind.ValueType  # 3
     """A verdict on a plan."""
     ATTENTION_KIND_ELICITATION: _AttentionKind.ValueType  # 4
-    """Input that an MCP server asks for."""
+    """Input for an MCP server."""
     ATTENTION_KIND_REVIEW: _AttentionKind.ValueType  # 5
-    """A look at what a turn has done."""
+    """A review of a turn's work."""
     ATTENTION_KIND_CONFLICT: _AttentionKind.ValueType  # 6
-    """Two sessions change the same lines: either answer puts it aside until it changes."""
+    """Two sessions change the same lines: either answer dismisses it until the conflict changes."""
     ATTENTION_KIND_LANDING: _AttentionKind.ValueType  # 7
     """A landing that needs a person: yes tries again, no takes it out of the queue."""
     ATTENTION_KIND_OWNERSHIP: _AttentionKind.ValueType  # 8
-    """A session asks for paths that are not its own."""
+    """A session requests paths that are not its own."""
     ATTENTION_KIND_TROUBLE: _AttentionKind.ValueType  # 9
-    """A session cannot go on without a person: yes resumes it, no leaves it as it is."""
+    """A session cannot continue without a person: yes resumes it, no leaves it as it is."""
     ATTENTION_KIND_LOGIN: _AttentionKind.ValueType  # 10
     """A kind of agent is not logged in: yes tries again, as the daemon does by itself after the login."""
     ATTENTION_KIND_TRUST: _AttentionKind.ValueType  # 11
     """A trusted repository has changed commands or settings, which are withheld. Closed when the person trusts them or they are as before; no
-    puts it aside until they change again.
+    dismisses it until they change again.
     """
 
 class AttentionKind(_AttentionKind, metaclass=_AttentionKindEnumTypeWrapper):
-    """AttentionKind says what an agent wants of a person."""
+    """AttentionKind is the kind of a request."""
 
 ATTENTION_KIND_UNSPECIFIED: AttentionKind.ValueType  # 0
-"""Not said."""
+"""Not set."""
 ATTENTION_KIND_PERMISSION: AttentionKind.ValueType  # 1
 """Leave to use a tool."""
 ATTENTION_KIND_QUESTION: AttentionKind.ValueType  # 2
@@ -94,22 +94,22 @@ ATTENTION_KIND_QUESTION: AttentionKind.ValueType  # 2
 ATTENTION_KIND_PLAN: AttentionKind.ValueType  # 3
 """A verdict on a plan."""
 ATTENTION_KIND_ELICITATION: AttentionKind.ValueType  # 4
-"""Input that an MCP server asks for."""
+"""Input for an MCP server."""
 ATTENTION_KIND_REVIEW: AttentionKind.ValueType  # 5
-"""A look at what a turn has done."""
+"""A review of a turn's work."""
 ATTENTION_KIND_CONFLICT: AttentionKind.ValueType  # 6
-"""Two sessions change the same lines: either answer puts it aside until it changes."""
+"""Two sessions change the same lines: either answer dismisses it until the conflict changes."""
 ATTENTION_KIND_LANDING: AttentionKind.ValueType  # 7
 """A landing that needs a person: yes tries again, no takes it out of the queue."""
 ATTENTION_KIND_OWNERSHIP: AttentionKind.ValueType  # 8
-"""A session asks for paths that are not its own."""
+"""A session requests paths that are not its own."""
 ATTENTION_KIND_TROUBLE: AttentionKind.ValueType  # 9
-"""A session cannot go on without a person: yes resumes it, no leaves it as it is."""
+"""A session cannot continue without a person: yes resumes it, no leaves it as it is."""
 ATTENTION_KIND_LOGIN: AttentionKind.ValueType  # 10
 """A kind of agent is not logged in: yes tries again, as the daemon does by itself after the login."""
 ATTENTION_KIND_TRUST: AttentionKind.ValueType  # 11
 """A trusted repository has changed commands or settings, which are withheld. Closed when the person trusts them or they are as before; no
-puts it aside until they change again.
+dismisses it until they change again.
 """
 Global___AttentionKind: _TypeAlias = AttentionKind  # noqa: Y015
 
@@ -120,7 +120,7 @@ class _AttentionState:
 class _AttentionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AttentionState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ATTENTION_STATE_UNSPECIFIED: _AttentionState.ValueType  # 0
-    """Not said."""
+    """Not set."""
     ATTENTION_STATE_OPEN: _AttentionState.ValueType  # 1
     """It waits for a person."""
     ATTENTION_STATE_ANSWERED: _AttentionState.ValueType  # 2
@@ -129,10 +129,10 @@ class _AttentionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attent
     """The agent no longer asks."""
 
 class AttentionState(_AttentionState, metaclass=_AttentionStateEnumTypeWrapper):
-    """AttentionState says whether a request still waits."""
+    """AttentionState is the state of a request."""
 
 ATTENTION_STATE_UNSPECIFIED: AttentionState.ValueType  # 0
-"""Not said."""
+"""Not set."""
 ATTENTION_STATE_OPEN: AttentionState.ValueType  # 1
 """It waits for a person."""
 ATTENTION_STATE_ANSWERED: AttentionState.ValueType  # 2
@@ -150,19 +150,19 @@ class _ApprovalScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Approva
     APPROVAL_SCOPE_UNSPECIFIED: _ApprovalScope.ValueType  # 0
     """As ONCE."""
     APPROVAL_SCOPE_ONCE: _ApprovalScope.ValueType  # 1
-    """This call alone."""
+    """Only this call."""
     APPROVAL_SCOPE_SESSION: _ApprovalScope.ValueType  # 2
     """Calls like it in this session: a rule for the session is stored."""
     APPROVAL_SCOPE_ALWAYS: _ApprovalScope.ValueType  # 3
     """Calls like it in this repository: a rule for the repository is stored."""
 
 class ApprovalScope(_ApprovalScope, metaclass=_ApprovalScopeEnumTypeWrapper):
-    """ApprovalScope says how far an approval reaches."""
+    """ApprovalScope is the extent of an approval."""
 
 APPROVAL_SCOPE_UNSPECIFIED: ApprovalScope.ValueType  # 0
 """As ONCE."""
 APPROVAL_SCOPE_ONCE: ApprovalScope.ValueType  # 1
-"""This call alone."""
+"""Only this call."""
 APPROVAL_SCOPE_SESSION: ApprovalScope.ValueType  # 2
 """Calls like it in this session: a rule for the session is stored."""
 APPROVAL_SCOPE_ALWAYS: ApprovalScope.ValueType  # 3
@@ -171,7 +171,7 @@ Global___ApprovalScope: _TypeAlias = ApprovalScope  # noqa: Y015
 
 @_typing.final
 class PermissionRule(_message.Message):
-    """PermissionRule decides calls before they are made, in Claude's own syntax: "Bash(git status:*)", "Edit(src/**)", "mcp__server__tool",
+    """PermissionRule decides calls before they run, in Claude's own syntax: "Bash(git status:*)", "Edit(src/**)", "mcp__server__tool",
     "WebFetch(domain:example.com)".
     """
 
@@ -190,22 +190,22 @@ class PermissionRule(_message.Message):
     id: _builtins.str
     """Made by the daemon."""
     repo: _builtins.str
-    """The repository it holds for."""
+    """The repository that it applies to."""
     session_id: _builtins.str
-    """The session it holds for alone, or empty."""
+    """The only session that it applies to, or empty."""
     effect: Global___RuleEffect.ValueType
     """What it does."""
     rule: _builtins.str
     """The rule itself."""
     source: _builtins.str
-    """Who made it."""
+    """Its author."""
     request_id: _builtins.str
-    """The request whose answer made it, or empty."""
+    """The request whose answer created it, or empty."""
     matches: _builtins.int
     """Calls that it has decided."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was made."""
+        """When it was created."""
 
     @_builtins.property
     def match_time(self) -> _timestamp_pb2.Timestamp:
@@ -235,7 +235,7 @@ Global___PermissionRule: _TypeAlias = PermissionRule  # noqa: Y015
 
 @_typing.final
 class ListRulesRequest(_message.Message):
-    """ListRulesRequest asks for a page of rules."""
+    """ListRulesRequest requests a page of rules."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -275,7 +275,7 @@ class ListRulesResponse(_message.Message):
     """Empty on the last page."""
     @_builtins.property
     def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___PermissionRule]:
-        """The page, in the order they were made."""
+        """The page, in the order of creation."""
 
     def __init__(
         self,
@@ -303,9 +303,9 @@ class CreateRuleRequest(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     repo: _builtins.str
-    """The repository it is to hold for: id, name, or an absolute path inside it."""
+    """The repository that it applies to: id, name, or an absolute path inside it."""
     session: _builtins.str
-    """The session it is to hold for alone, or empty."""
+    """The only session that it applies to, or empty."""
     effect: Global___RuleEffect.ValueType
     """What it does."""
     rule: _builtins.str
@@ -331,7 +331,7 @@ Global___CreateRuleRequest: _TypeAlias = CreateRuleRequest  # noqa: Y015
 
 @_typing.final
 class CreateRuleResponse(_message.Message):
-    """CreateRuleResponse holds the rule."""
+    """CreateRuleResponse contains the rule."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -387,7 +387,7 @@ Global___DeleteRuleRequest: _TypeAlias = DeleteRuleRequest  # noqa: Y015
 
 @_typing.final
 class DeleteRuleResponse(_message.Message):
-    """DeleteRuleResponse holds what was removed."""
+    """DeleteRuleResponse contains what was removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -435,7 +435,7 @@ class AttentionRequest(_message.Message):
     id: _builtins.str
     """Made by the daemon; any unique prefix names it."""
     session_id: _builtins.str
-    """The session that asks."""
+    """The session of the request."""
     session_name: _builtins.str
     """The session's name."""
     kind: Global___AttentionKind.ValueType
@@ -445,7 +445,7 @@ class AttentionRequest(_message.Message):
     input_json: _builtins.str
     """The exact input of the tool, or the question or plan, as a JSON object."""
     reason: _builtins.str
-    """Why it is asked, in the agent's words."""
+    """The agent's reason."""
     state: Global___AttentionState.ValueType
     """Whether it still waits."""
     answered_by: _builtins.str
@@ -458,7 +458,7 @@ class AttentionRequest(_message.Message):
     """The tool call that waits for the answer, or empty."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was asked."""
+        """When it was opened."""
 
     @_builtins.property
     def answer_time(self) -> _timestamp_pb2.Timestamp:
@@ -578,15 +578,15 @@ class Approval(_message.Message):
     MODE_FIELD_NUMBER: _builtins.int
     RULES_FIELD_NUMBER: _builtins.int
     updated_input_json: _builtins.str
-    """The input to use instead of the one asked for, as a JSON object; empty means as asked."""
+    """The input to use instead of the requested one, as a JSON object; empty: the requested one."""
     scope: Global___ApprovalScope.ValueType
     """How far the yes reaches."""
     mode: _common_pb2.PermissionMode.ValueType
-    """For plans: the mode to go on in; unspecified means the session's own before it planned."""
+    """For plans: the mode to continue in; unspecified: the session's mode before it planned."""
     @_builtins.property
     def rules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """With a scope of SESSION or ALWAYS: the rules to store ("Bash(git commit:*)", or "git commit *" for a call of Bash); none means the first
-        offer, which is refused with INVALID_INPUT where it is a whole line of several commands.
+        offer, which is refused with INVALID_INPUT if it is a line with several commands.
         """
 
     def __init__(
@@ -613,7 +613,7 @@ class Denial(_message.Message):
 
     MESSAGE_FIELD_NUMBER: _builtins.int
     message: _builtins.str
-    """What the model is told."""
+    """What Ramet tells the model."""
     def __init__(
         self,
         *,
@@ -653,7 +653,7 @@ Global___Reply: _TypeAlias = Reply  # noqa: Y015
 
 @_typing.final
 class ListRequestsRequest(_message.Message):
-    """ListRequestsRequest asks for a page of requests."""
+    """ListRequestsRequest requests a page of requests."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -737,7 +737,7 @@ Global___GetRequestRequest: _TypeAlias = GetRequestRequest  # noqa: Y015
 
 @_typing.final
 class GetRequestResponse(_message.Message):
-    """GetRequestResponse holds the request."""
+    """GetRequestResponse contains the request."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -793,7 +793,7 @@ Global___ResolveRequestRequest: _TypeAlias = ResolveRequestRequest  # noqa: Y015
 
 @_typing.final
 class ResolveRequestResponse(_message.Message):
-    """ResolveRequestResponse holds the answered request."""
+    """ResolveRequestResponse contains the answered request."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -806,11 +806,11 @@ class ResolveRequestResponse(_message.Message):
 
     @_builtins.property
     def rule(self) -> Global___PermissionRule:
-        """The first rule that the answer has made, where it made one."""
+        """The first rule that the answer created, if any."""
 
     @_builtins.property
     def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___PermissionRule]:
-        """All rules that the answer has made."""
+        """All rules that the answer created."""
 
     def __init__(
         self,
@@ -836,7 +836,7 @@ class ReportFocusRequest(_message.Message):
     CLIENT_FIELD_NUMBER: _builtins.int
     FOCUSED_FIELD_NUMBER: _builtins.int
     client: _builtins.str
-    """Identifies the client among others; any text that it keeps."""
+    """Identifies the client; any text that it does not change."""
     focused: _builtins.bool
     """Whether it has the keyboard and shows what waits."""
     def __init__(

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AttentionServiceStub:
-    """AttentionService holds what waits for a person: it is stored before it is shown, never expires, and is never answered by itself.
+    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, never answers one itself, and none expires.
     """
 
     def __init__(self, channel):
@@ -78,7 +78,7 @@ class AttentionServiceStub:
 
 
 class AttentionServiceServicer:
-    """AttentionService holds what waits for a person: it is stored before it is shown, never expires, and is never answered by itself.
+    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, never answers one itself, and none expires.
     """
 
     def ListRequests(self, request, context):
@@ -103,7 +103,7 @@ class AttentionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListRules(self, request, context):
-        """ListRules lists the permission rules that answers and people have made.
+        """ListRules lists the permission rules from answers and from people.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,7 +124,7 @@ class AttentionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReportFocus(self, request, context):
-        """ReportFocus says that a dashboard has the keyboard, or no longer: what it shows then needs no notification. A report counts for a
+        """ReportFocus reports that a dashboard gained or lost the keyboard; the session that it shows needs no notification. A report is valid for a
         minute, so a client repeats it every 20 seconds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -190,7 +190,7 @@ def add_AttentionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AttentionService:
-    """AttentionService holds what waits for a person: it is stored before it is shown, never expires, and is never answered by itself.
+    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, never answers one itself, and none expires.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AttentionServiceStub:
-    """AttentionService holds what waits for a person: it is stored before it is shown, never expires, and is never answered by itself."""
+    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, never answers one itself, and none expires."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -40,13 +40,13 @@ class AttentionServiceStub:
     ResolveRequest: _grpc.UnaryUnaryMultiCallable[_attention_pb2.ResolveRequestRequest, _attention_pb2.ResolveRequestResponse]
     """ResolveRequest answers one. The first answer wins; a later one is refused with REQUEST_CLOSED."""
     ListRules: _grpc.UnaryUnaryMultiCallable[_attention_pb2.ListRulesRequest, _attention_pb2.ListRulesResponse]
-    """ListRules lists the permission rules that answers and people have made."""
+    """ListRules lists the permission rules from answers and from people."""
     CreateRule: _grpc.UnaryUnaryMultiCallable[_attention_pb2.CreateRuleRequest, _attention_pb2.CreateRuleResponse]
     """CreateRule makes a rule for a repository or for one session."""
     DeleteRule: _grpc.UnaryUnaryMultiCallable[_attention_pb2.DeleteRuleRequest, _attention_pb2.DeleteRuleResponse]
     """DeleteRule removes one."""
     ReportFocus: _grpc.UnaryUnaryMultiCallable[_attention_pb2.ReportFocusRequest, _attention_pb2.ReportFocusResponse]
-    """ReportFocus says that a dashboard has the keyboard, or no longer: what it shows then needs no notification. A report counts for a
+    """ReportFocus reports that a dashboard gained or lost the keyboard; the session that it shows needs no notification. A report is valid for a
     minute, so a client repeats it every 20 seconds.
     """
     TestNotifications: _grpc.UnaryUnaryMultiCallable[_attention_pb2.TestNotificationsRequest, _attention_pb2.TestNotificationsResponse]
@@ -54,7 +54,7 @@ class AttentionServiceStub:
 
 @_typing.type_check_only
 class AttentionServiceAsyncStub(AttentionServiceStub):
-    """AttentionService holds what waits for a person: it is stored before it is shown, never expires, and is never answered by itself."""
+    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, never answers one itself, and none expires."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListRequests: _aio.UnaryUnaryMultiCallable[_attention_pb2.ListRequestsRequest, _attention_pb2.ListRequestsResponse]  # type: ignore[assignment]
@@ -64,20 +64,20 @@ class AttentionServiceAsyncStub(AttentionServiceStub):
     ResolveRequest: _aio.UnaryUnaryMultiCallable[_attention_pb2.ResolveRequestRequest, _attention_pb2.ResolveRequestResponse]  # type: ignore[assignment]
     """ResolveRequest answers one. The first answer wins; a later one is refused with REQUEST_CLOSED."""
     ListRules: _aio.UnaryUnaryMultiCallable[_attention_pb2.ListRulesRequest, _attention_pb2.ListRulesResponse]  # type: ignore[assignment]
-    """ListRules lists the permission rules that answers and people have made."""
+    """ListRules lists the permission rules from answers and from people."""
     CreateRule: _aio.UnaryUnaryMultiCallable[_attention_pb2.CreateRuleRequest, _attention_pb2.CreateRuleResponse]  # type: ignore[assignment]
     """CreateRule makes a rule for a repository or for one session."""
     DeleteRule: _aio.UnaryUnaryMultiCallable[_attention_pb2.DeleteRuleRequest, _attention_pb2.DeleteRuleResponse]  # type: ignore[assignment]
     """DeleteRule removes one."""
     ReportFocus: _aio.UnaryUnaryMultiCallable[_attention_pb2.ReportFocusRequest, _attention_pb2.ReportFocusResponse]  # type: ignore[assignment]
-    """ReportFocus says that a dashboard has the keyboard, or no longer: what it shows then needs no notification. A report counts for a
+    """ReportFocus reports that a dashboard gained or lost the keyboard; the session that it shows needs no notification. A report is valid for a
     minute, so a client repeats it every 20 seconds.
     """
     TestNotifications: _aio.UnaryUnaryMultiCallable[_attention_pb2.TestNotificationsRequest, _attention_pb2.TestNotificationsResponse]  # type: ignore[assignment]
     """TestNotifications sends a test message by each configured way, at once."""
 
 class AttentionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """AttentionService holds what waits for a person: it is stored before it is shown, never expires, and is never answered by itself."""
+    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, never answers one itself, and none expires."""
 
     @_abc_1.abstractmethod
     def ListRequests(
@@ -109,7 +109,7 @@ class AttentionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _attention_pb2.ListRulesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_attention_pb2.ListRulesResponse, _abc.Awaitable[_attention_pb2.ListRulesResponse]]:
-        """ListRules lists the permission rules that answers and people have made."""
+        """ListRules lists the permission rules from answers and from people."""
 
     @_abc_1.abstractmethod
     def CreateRule(
@@ -133,7 +133,7 @@ class AttentionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _attention_pb2.ReportFocusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_attention_pb2.ReportFocusResponse, _abc.Awaitable[_attention_pb2.ReportFocusResponse]]:
-        """ReportFocus says that a dashboard has the keyboard, or no longer: what it shows then needs no notification. A report counts for a
+        """ReportFocus reports that a dashboard gained or lost the keyboard; the session that it shows needs no notification. A report is valid for a
         minute, so a client repeats it every 20 seconds.
         """
 

@@ -24,37 +24,37 @@ class _PermissionMode:
 class _PermissionModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PermissionMode.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PERMISSION_MODE_UNSPECIFIED: _PermissionMode.ValueType  # 0
-    """Nothing was said: the configured default."""
+    """Not set: the configured default."""
     PERMISSION_MODE_DEFAULT: _PermissionMode.ValueType  # 1
-    """Reads go on, edits and commands are asked for."""
+    """Reads run; edits and commands ask."""
     PERMISSION_MODE_ACCEPT_EDITS: _PermissionMode.ValueType  # 2
-    """Edits inside the worktree go on, commands are asked for."""
+    """Edits inside the worktree run; commands ask."""
     PERMISSION_MODE_PLAN: _PermissionMode.ValueType  # 3
     """Nothing is changed: the agent explores and proposes a plan."""
     PERMISSION_MODE_DONT_ASK: _PermissionMode.ValueType  # 4
-    """What would be asked for is denied."""
+    """Deny calls that would ask."""
     PERMISSION_MODE_BYPASS_PERMISSIONS: _PermissionMode.ValueType  # 5
-    """Everything goes on; needs permissions.allow_bypass in the owner's configuration."""
+    """Every call runs; needs permissions.allow_bypass in the owner's configuration."""
     PERMISSION_MODE_AUTO: _PermissionMode.ValueType  # 6
     """A model judges each call instead of the person; needs permissions.allow_bypass too."""
 
 class PermissionMode(_PermissionMode, metaclass=_PermissionModeEnumTypeWrapper):
-    """PermissionMode says what an agent may do without asking, from strictest to loosest: PLAN, DONT_ASK, DEFAULT, ACCEPT_EDITS,
+    """PermissionMode determines what an agent may do without asking, from strictest to loosest: PLAN, DONT_ASK, DEFAULT, ACCEPT_EDITS,
     AUTO, BYPASS_PERMISSIONS.
     """
 
 PERMISSION_MODE_UNSPECIFIED: PermissionMode.ValueType  # 0
-"""Nothing was said: the configured default."""
+"""Not set: the configured default."""
 PERMISSION_MODE_DEFAULT: PermissionMode.ValueType  # 1
-"""Reads go on, edits and commands are asked for."""
+"""Reads run; edits and commands ask."""
 PERMISSION_MODE_ACCEPT_EDITS: PermissionMode.ValueType  # 2
-"""Edits inside the worktree go on, commands are asked for."""
+"""Edits inside the worktree run; commands ask."""
 PERMISSION_MODE_PLAN: PermissionMode.ValueType  # 3
 """Nothing is changed: the agent explores and proposes a plan."""
 PERMISSION_MODE_DONT_ASK: PermissionMode.ValueType  # 4
-"""What would be asked for is denied."""
+"""Deny calls that would ask."""
 PERMISSION_MODE_BYPASS_PERMISSIONS: PermissionMode.ValueType  # 5
-"""Everything goes on; needs permissions.allow_bypass in the owner's configuration."""
+"""Every call runs; needs permissions.allow_bypass in the owner's configuration."""
 PERMISSION_MODE_AUTO: PermissionMode.ValueType  # 6
 """A model judges each call instead of the person; needs permissions.allow_bypass too."""
 Global___PermissionMode: _TypeAlias = PermissionMode  # noqa: Y015
@@ -70,7 +70,7 @@ class Cursor(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     epoch: _builtins.str
-    """Identity of the log, as told by DaemonService.GetInfo."""
+    """Identity of the log, as in DaemonService.GetInfo."""
     seq: _builtins.int
     """Number of the last event seen; 0 is before the first."""
     def __init__(
@@ -134,7 +134,7 @@ class FileEdit(_message.Message):
     OMITTED_LINES_FIELD_NUMBER: _builtins.int
     CREATES_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """The file, as the call names it; in a request relative to the worktree where it is below that."""
+    """The file, as the call names it; in a request, relative to the worktree if it is in it."""
     patch: _builtins.str
     """Hunks of a unified diff, at most 400 lines or 32 KiB. A hunk "@@ -0,0 +0,0 @@" has no known place in the file."""
     additions: _builtins.int
@@ -142,7 +142,7 @@ class FileEdit(_message.Message):
     deletions: _builtins.int
     """Lines that it removes."""
     omitted_lines: _builtins.int
-    """Lines of the diff that `patch` leaves out, or cuts at 1,000 characters."""
+    """Lines of the diff that `patch` omits, or cuts at 1,000 characters."""
     creates: _builtins.bool
     """Whether it creates the file."""
     def __init__(

@@ -30,7 +30,7 @@ class _CostGroupingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CostGrou
     COST_GROUPING_UNSPECIFIED: _CostGrouping.ValueType  # 0
     """As SESSION."""
     COST_GROUPING_SESSION: _CostGrouping.ValueType  # 1
-    """By session; the key is its name, or its id where it is gone."""
+    """By session; the key is its name, or its id if it is removed."""
     COST_GROUPING_DAY: _CostGrouping.ValueType  # 2
     """By day, UTC, as YYYY-MM-DD."""
     COST_GROUPING_MODEL: _CostGrouping.ValueType  # 3
@@ -39,12 +39,12 @@ class _CostGroupingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CostGrou
     """By repository; the key is its name, empty for sessions that are gone for good."""
 
 class CostGrouping(_CostGrouping, metaclass=_CostGroupingEnumTypeWrapper):
-    """CostGrouping says what costs are summed by."""
+    """CostGrouping is the key by which to sum costs."""
 
 COST_GROUPING_UNSPECIFIED: CostGrouping.ValueType  # 0
 """As SESSION."""
 COST_GROUPING_SESSION: CostGrouping.ValueType  # 1
-"""By session; the key is its name, or its id where it is gone."""
+"""By session; the key is its name, or its id if it is removed."""
 COST_GROUPING_DAY: CostGrouping.ValueType  # 2
 """By day, UTC, as YYYY-MM-DD."""
 COST_GROUPING_MODEL: CostGrouping.ValueType  # 3
@@ -111,7 +111,7 @@ Global___ListAgentsResponse: _TypeAlias = ListAgentsResponse  # noqa: Y015
 
 @_typing.final
 class KindOfAgent(_message.Message):
-    """KindOfAgent is a kind of agent and what is known of its program."""
+    """KindOfAgent is a kind of agent and the state of its program."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -141,7 +141,7 @@ class KindOfAgent(_message.Message):
     version: _builtins.str
     """Release of the program."""
     logged_in: _builtins.bool
-    """Whether somebody is logged in; unset where that is not known."""
+    """Whether a person is logged in; unset if unknown."""
     problem: _builtins.str
     """Why it cannot be used, or empty."""
     login_command: _builtins.str
@@ -151,7 +151,7 @@ class KindOfAgent(_message.Message):
     minimum_version: _builtins.str
     """Oldest release that Ramet works with, or empty."""
     tried: _builtins.bool
-    """Whether it has been run with Ramet; else only its documentation says that it works."""
+    """Whether it has been tested with Ramet; otherwise only its documentation says that it works."""
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Program and arguments."""
@@ -216,7 +216,7 @@ Global___GetInfoRequest: _TypeAlias = GetInfoRequest  # noqa: Y015
 
 @_typing.final
 class GetInfoResponse(_message.Message):
-    """GetInfoResponse tells who serves here."""
+    """GetInfoResponse describes the daemon."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -244,7 +244,7 @@ class GetInfoResponse(_message.Message):
     socket: _builtins.str
     """Path of the socket it serves."""
     state_dir: _builtins.str
-    """Directory that holds its state."""
+    """Its state directory."""
     serving: _builtins.bool
     """Whether recovery is over and every call is served."""
     log_file: _builtins.str
@@ -318,7 +318,7 @@ class ShutdownResponse(_message.Message):
     pid: _builtins.int
     """Process id of the daemon that is about to end."""
     agents_alive: _builtins.int
-    """Agents that go on under their keepers."""
+    """Agents that keep running under their keepers."""
     def __init__(
         self,
         *,
@@ -335,13 +335,13 @@ Global___ShutdownResponse: _TypeAlias = ShutdownResponse  # noqa: Y015
 
 @_typing.final
 class GetConfigRequest(_message.Message):
-    """GetConfigRequest asks for the effective configuration."""
+    """GetConfigRequest requests the effective configuration."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REPO_PATH_FIELD_NUMBER: _builtins.int
     repo_path: _builtins.str
-    """A path inside the repository whose own settings count too, or empty for the owner's alone."""
+    """A path inside the repository whose settings to include, or empty for only the owner's."""
     def __init__(
         self,
         *,
@@ -372,16 +372,16 @@ class GetConfigResponse(_message.Message):
     repo_file: _builtins.str
     """The repository's file where repo_path led to one."""
     repo_problem: _builtins.str
-    """Why nothing of that file could count, were the repository trusted; empty where it is as it should be."""
+    """Why that file is invalid, trusted or not; empty if it is valid."""
     repo: _builtins.str
-    """The repository's name; empty where it is not registered, as before its first session."""
+    """The repository's name; empty if it is not registered, as before its first session."""
     @_builtins.property
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Setting]:
         """All settings, by key, with the values that count."""
 
     @_builtins.property
     def withheld(self) -> _containers.RepeatedCompositeFieldContainer[Global___Setting]:
-        """What the repository's file says and does not count, because the repository is not trusted."""
+        """Items of the repository's file that have no effect because the repository is not trusted."""
 
     def __init__(
         self,
@@ -419,9 +419,9 @@ class Setting(_message.Message):
     origin: _builtins.str
     """Where the value comes from: "default", "owner" or "repository"."""
     description: _builtins.str
-    """One line that says what it does."""
+    """Its purpose, in one line."""
     unit: _builtins.str
-    """Unit of a number, such as "seconds", "bytes" or "USD"; empty where it has none."""
+    """Unit of a number, such as "seconds", "bytes" or "USD"; empty without one."""
     def __init__(
         self,
         *,
@@ -458,7 +458,7 @@ Global___GetStatisticsRequest: _TypeAlias = GetStatisticsRequest  # noqa: Y015
 
 @_typing.final
 class GetStatisticsResponse(_message.Message):
-    """GetStatisticsResponse counts what the daemon holds."""
+    """GetStatisticsResponse contains the counts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -526,7 +526,7 @@ Global___GetStatisticsResponse: _TypeAlias = GetStatisticsResponse  # noqa: Y015
 
 @_typing.final
 class GetCostsRequest(_message.Message):
-    """GetCostsRequest asks for sums."""
+    """GetCostsRequest requests sums."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -556,9 +556,9 @@ class GetCostsResponse(_message.Message):
     TOTAL_USD_FIELD_NUMBER: _builtins.int
     UNPRICED_FIELD_NUMBER: _builtins.int
     total_usd: _builtins.float
-    """Dollars of all, as far as agents say."""
+    """Sum in dollars, as far as agents report costs."""
     unpriced: _builtins.bool
-    """Whether some of it has a cost that its agent does not say."""
+    """Whether it includes turns whose agent does not report costs."""
     @_builtins.property
     def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cost]:
         """Sums, the dearest first; by day, in the order of days."""
@@ -580,7 +580,7 @@ Global___GetCostsResponse: _TypeAlias = GetCostsResponse  # noqa: Y015
 
 @_typing.final
 class Cost(_message.Message):
-    """Cost is what was spent under one key."""
+    """Cost is the sum for one key."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -591,12 +591,12 @@ class Cost(_message.Message):
     key: _builtins.str
     """Session, day, model or repository."""
     cost_usd: _builtins.float
-    """Dollars, as far as the agents say; unset where none does."""
+    """Dollars, as far as agents report them; unset if none does."""
     unpriced: _builtins.bool
-    """Whether some of it has a cost that its agent does not say."""
+    """Whether it includes turns whose agent does not report costs."""
     @_builtins.property
     def tokens(self) -> _common_pb2.Tokens:
-        """Tokens; unset where the agents do not say."""
+        """Tokens; unset if the agents do not report them."""
 
     def __init__(
         self,

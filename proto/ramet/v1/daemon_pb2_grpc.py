@@ -72,14 +72,14 @@ class DaemonServiceServicer:
     """
 
     def GetInfo(self, request, context):
-        """GetInfo tells who serves here; it answers during recovery too.
+        """GetInfo describes the daemon; it answers during recovery too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Shutdown(self, request, context):
-        """Shutdown ends the daemon cleanly. Agents go on under their keepers.
+        """Shutdown ends the daemon cleanly. Agents keep running under their keepers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -93,21 +93,21 @@ class DaemonServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetStatistics(self, request, context):
-        """GetStatistics counts what the daemon holds.
+        """GetStatistics counts the daemon's sessions, agents and events.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCosts(self, request, context):
-        """GetCosts sums what was spent, by session, day, model or repository.
+        """GetCosts sums costs, by session, day, model or repository.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAgents(self, request, context):
-        """ListAgents lists the kinds of agents: what each can do and, where asked for, whether it is installed and logged in.
+        """ListAgents lists the kinds of agents: what each can do and, if requested, whether it is installed and logged in.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

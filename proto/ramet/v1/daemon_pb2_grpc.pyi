@@ -34,17 +34,17 @@ class DaemonServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DaemonServiceAsyncStub: ...
     GetInfo: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.GetInfoRequest, _daemon_pb2.GetInfoResponse]
-    """GetInfo tells who serves here; it answers during recovery too."""
+    """GetInfo describes the daemon; it answers during recovery too."""
     Shutdown: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.ShutdownRequest, _daemon_pb2.ShutdownResponse]
-    """Shutdown ends the daemon cleanly. Agents go on under their keepers."""
+    """Shutdown ends the daemon cleanly. Agents keep running under their keepers."""
     GetConfig: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.GetConfigRequest, _daemon_pb2.GetConfigResponse]
     """GetConfig lists every setting with its value and where the value comes from."""
     GetStatistics: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.GetStatisticsRequest, _daemon_pb2.GetStatisticsResponse]
-    """GetStatistics counts what the daemon holds."""
+    """GetStatistics counts the daemon's sessions, agents and events."""
     GetCosts: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.GetCostsRequest, _daemon_pb2.GetCostsResponse]
-    """GetCosts sums what was spent, by session, day, model or repository."""
+    """GetCosts sums costs, by session, day, model or repository."""
     ListAgents: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.ListAgentsRequest, _daemon_pb2.ListAgentsResponse]
-    """ListAgents lists the kinds of agents: what each can do and, where asked for, whether it is installed and logged in."""
+    """ListAgents lists the kinds of agents: what each can do and, if requested, whether it is installed and logged in."""
 
 @_typing.type_check_only
 class DaemonServiceAsyncStub(DaemonServiceStub):
@@ -52,17 +52,17 @@ class DaemonServiceAsyncStub(DaemonServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetInfo: _aio.UnaryUnaryMultiCallable[_daemon_pb2.GetInfoRequest, _daemon_pb2.GetInfoResponse]  # type: ignore[assignment]
-    """GetInfo tells who serves here; it answers during recovery too."""
+    """GetInfo describes the daemon; it answers during recovery too."""
     Shutdown: _aio.UnaryUnaryMultiCallable[_daemon_pb2.ShutdownRequest, _daemon_pb2.ShutdownResponse]  # type: ignore[assignment]
-    """Shutdown ends the daemon cleanly. Agents go on under their keepers."""
+    """Shutdown ends the daemon cleanly. Agents keep running under their keepers."""
     GetConfig: _aio.UnaryUnaryMultiCallable[_daemon_pb2.GetConfigRequest, _daemon_pb2.GetConfigResponse]  # type: ignore[assignment]
     """GetConfig lists every setting with its value and where the value comes from."""
     GetStatistics: _aio.UnaryUnaryMultiCallable[_daemon_pb2.GetStatisticsRequest, _daemon_pb2.GetStatisticsResponse]  # type: ignore[assignment]
-    """GetStatistics counts what the daemon holds."""
+    """GetStatistics counts the daemon's sessions, agents and events."""
     GetCosts: _aio.UnaryUnaryMultiCallable[_daemon_pb2.GetCostsRequest, _daemon_pb2.GetCostsResponse]  # type: ignore[assignment]
-    """GetCosts sums what was spent, by session, day, model or repository."""
+    """GetCosts sums costs, by session, day, model or repository."""
     ListAgents: _aio.UnaryUnaryMultiCallable[_daemon_pb2.ListAgentsRequest, _daemon_pb2.ListAgentsResponse]  # type: ignore[assignment]
-    """ListAgents lists the kinds of agents: what each can do and, where asked for, whether it is installed and logged in."""
+    """ListAgents lists the kinds of agents: what each can do and, if requested, whether it is installed and logged in."""
 
 class DaemonServiceServicer(metaclass=_abc_1.ABCMeta):
     """DaemonService is about the daemon itself."""
@@ -73,7 +73,7 @@ class DaemonServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _daemon_pb2.GetInfoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_daemon_pb2.GetInfoResponse, _abc.Awaitable[_daemon_pb2.GetInfoResponse]]:
-        """GetInfo tells who serves here; it answers during recovery too."""
+        """GetInfo describes the daemon; it answers during recovery too."""
 
     @_abc_1.abstractmethod
     def Shutdown(
@@ -81,7 +81,7 @@ class DaemonServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _daemon_pb2.ShutdownRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_daemon_pb2.ShutdownResponse, _abc.Awaitable[_daemon_pb2.ShutdownResponse]]:
-        """Shutdown ends the daemon cleanly. Agents go on under their keepers."""
+        """Shutdown ends the daemon cleanly. Agents keep running under their keepers."""
 
     @_abc_1.abstractmethod
     def GetConfig(
@@ -97,7 +97,7 @@ class DaemonServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _daemon_pb2.GetStatisticsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_daemon_pb2.GetStatisticsResponse, _abc.Awaitable[_daemon_pb2.GetStatisticsResponse]]:
-        """GetStatistics counts what the daemon holds."""
+        """GetStatistics counts the daemon's sessions, agents and events."""
 
     @_abc_1.abstractmethod
     def GetCosts(
@@ -105,7 +105,7 @@ class DaemonServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _daemon_pb2.GetCostsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_daemon_pb2.GetCostsResponse, _abc.Awaitable[_daemon_pb2.GetCostsResponse]]:
-        """GetCosts sums what was spent, by session, day, model or repository."""
+        """GetCosts sums costs, by session, day, model or repository."""
 
     @_abc_1.abstractmethod
     def ListAgents(
@@ -113,6 +113,6 @@ class DaemonServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _daemon_pb2.ListAgentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_daemon_pb2.ListAgentsResponse, _abc.Awaitable[_daemon_pb2.ListAgentsResponse]]:
-        """ListAgents lists the kinds of agents: what each can do and, where asked for, whether it is installed and logged in."""
+        """ListAgents lists the kinds of agents: what each can do and, if requested, whether it is installed and logged in."""
 
 def add_DaemonServiceServicer_to_server(servicer: DaemonServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -106,14 +106,14 @@ class Event(_message.Message):
     offset: _builtins.int
     """For lines of an agent: where in that process's output it begins, in bytes."""
     frame: _builtins.bytes
-    """The agent's line itself, where asked for."""
+    """The agent's line itself, if requested."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """When it was recorded."""
 
     @_builtins.property
     def session_created(self) -> Global___SessionCreated:
-        """A session was made."""
+        """A session was created."""
 
     @_builtins.property
     def session_updated(self) -> Global___SessionUpdated:
@@ -157,7 +157,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def assistant_message(self) -> Global___AssistantMessage:
-        """The agent says, thinks or calls something."""
+        """A message of the agent: text, thinking or calls."""
 
     @_builtins.property
     def user_message(self) -> Global___UserMessage:
@@ -181,11 +181,11 @@ class Event(_message.Message):
 
     @_builtins.property
     def rate_limit(self) -> Global___RateLimit:
-        """The agent's usage limits were told."""
+        """The agent reported its usage limits."""
 
     @_builtins.property
     def agent_notice(self) -> Global___AgentNotice:
-        """The agent says something else about itself."""
+        """The agent reported something else about itself."""
 
     @_builtins.property
     def control_line(self) -> Global___ControlLine:
@@ -205,7 +205,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def worktree_created(self) -> Global___WorktreeCreated:
-        """A worktree was made."""
+        """A worktree was created."""
 
     @_builtins.property
     def worktree_removed(self) -> Global___WorktreeRemoved:
@@ -229,7 +229,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def store_rebuilt(self) -> Global___StoreRebuilt:
-        """The database was damaged and built anew."""
+        """The database was damaged and rebuilt."""
 
     @_builtins.property
     def call_denied(self) -> Global___CallDenied:
@@ -241,7 +241,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def checkpoint_made(self) -> Global___CheckpointMade:
-        """A worktree was kept as it was."""
+        """A checkpoint was created."""
 
     @_builtins.property
     def session_rewound(self) -> Global___SessionRewound:
@@ -249,7 +249,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def comment_changed(self) -> Global___CommentChanged:
-        """A review comment was made, sent or dealt with."""
+        """A review comment was created, sent or resolved."""
 
     @_builtins.property
     def command_started(self) -> Global___CommandStarted:
@@ -277,7 +277,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def path_refused(self) -> Global___PathRefused:
-        """An agent was kept from changing a path that is not its own, or has changed one."""
+        """An agent was refused a change to another's path, or has made one."""
 
     @_builtins.property
     def ownership_changed(self) -> Global___OwnershipChanged:
@@ -289,7 +289,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def plan_removed(self) -> Global___PlanRemoved:
-        """A plan was forgotten: nothing of it was left."""
+        """A plan was removed, as no session of it was left."""
 
     @_builtins.property
     def landing_changed(self) -> Global___LandingChanged:
@@ -297,7 +297,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def target_moved(self) -> Global___TargetMoved:
-        """A branch was moved to hold landed work."""
+        """A branch was advanced to landed work."""
 
     @_builtins.property
     def pull_request_changed(self) -> Global___PullRequestChanged:
@@ -385,7 +385,7 @@ Global___Event: _TypeAlias = Event  # noqa: Y015
 
 @_typing.final
 class SessionCreated(_message.Message):
-    """SessionCreated tells that a session was made."""
+    """SessionCreated reports that a session was created."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -409,7 +409,7 @@ Global___SessionCreated: _TypeAlias = SessionCreated  # noqa: Y015
 
 @_typing.final
 class SessionUpdated(_message.Message):
-    """SessionUpdated tells that fields of a session changed."""
+    """SessionUpdated reports that fields of a session changed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -439,7 +439,7 @@ Global___SessionUpdated: _TypeAlias = SessionUpdated  # noqa: Y015
 
 @_typing.final
 class StateChanged(_message.Message):
-    """StateChanged tells that a session changed its state."""
+    """StateChanged reports that a session changed its state."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -469,7 +469,7 @@ Global___StateChanged: _TypeAlias = StateChanged  # noqa: Y015
 
 @_typing.final
 class SessionRemoved(_message.Message):
-    """SessionRemoved tells that a session was removed."""
+    """SessionRemoved reports that a session was removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -481,7 +481,7 @@ class SessionRemoved(_message.Message):
     branch: _builtins.str
     """Its branch."""
     trash_ref: _builtins.str
-    """The ref that holds what it had, or empty."""
+    """The ref with its work, or empty."""
     def __init__(
         self,
         *,
@@ -499,7 +499,7 @@ Global___SessionRemoved: _TypeAlias = SessionRemoved  # noqa: Y015
 
 @_typing.final
 class PromptQueued(_message.Message):
-    """PromptQueued tells that a prompt was queued."""
+    """PromptQueued reports that a prompt was queued."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -523,7 +523,7 @@ Global___PromptQueued: _TypeAlias = PromptQueued  # noqa: Y015
 
 @_typing.final
 class PromptSent(_message.Message):
-    """PromptSent tells that a prompt is on its way to the agent."""
+    """PromptSent reports that the daemon sends a prompt to the agent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -545,7 +545,7 @@ Global___PromptSent: _TypeAlias = PromptSent  # noqa: Y015
 
 @_typing.final
 class PromptReceived(_message.Message):
-    """PromptReceived tells that the agent has a prompt."""
+    """PromptReceived reports that the agent has a prompt."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -567,7 +567,7 @@ Global___PromptReceived: _TypeAlias = PromptReceived  # noqa: Y015
 
 @_typing.final
 class AgentStarted(_message.Message):
-    """AgentStarted tells that an agent's process was started."""
+    """AgentStarted reports that an agent's process was started."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -597,7 +597,7 @@ Global___AgentStarted: _TypeAlias = AgentStarted  # noqa: Y015
 
 @_typing.final
 class AgentExited(_message.Message):
-    """AgentExited tells that an agent's process ended."""
+    """AgentExited reports that an agent's process ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -608,7 +608,7 @@ class AgentExited(_message.Message):
     generation: _builtins.int
     """Which process."""
     exit_status: _builtins.str
-    """"code 0", "signal SIGKILL", or empty where nobody saw it."""
+    """"code 0", "signal SIGKILL", or empty if unknown."""
     stop_intent: _builtins.str
     """Why we ended it, or empty when we did not."""
     stderr_tail: _builtins.str
@@ -631,7 +631,7 @@ Global___AgentExited: _TypeAlias = AgentExited  # noqa: Y015
 
 @_typing.final
 class AgentAttached(_message.Message):
-    """AgentAttached tells that a daemon took up a running agent."""
+    """AgentAttached reports that a daemon attached to a running agent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -657,7 +657,7 @@ Global___AgentAttached: _TypeAlias = AgentAttached  # noqa: Y015
 
 @_typing.final
 class TurnStarted(_message.Message):
-    """TurnStarted tells that the agent begins a turn."""
+    """TurnStarted reports that the agent began a turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -702,7 +702,7 @@ class ContentBlock(_message.Message):
     text: _builtins.str
     """Text for people."""
     thinking: _builtins.str
-    """The model's thinking, where it is shown."""
+    """The model's thinking, if it is shown."""
     other: _builtins.str
     """Another kind of block, by its type."""
     @_builtins.property
@@ -759,7 +759,7 @@ Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
 
 @_typing.final
 class ToolResult(_message.Message):
-    """ToolResult is what a tool answered."""
+    """ToolResult is a tool's answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -771,7 +771,7 @@ class ToolResult(_message.Message):
     tool_use_id: _builtins.str
     """Which call."""
     text: _builtins.str
-    """The answer's text, cut at 64 KiB; the frame holds all of it."""
+    """The answer's text, cut at 64 KiB; the frame has all of it."""
     is_error: _builtins.bool
     """Whether it failed."""
     truncated: _builtins.bool
@@ -799,7 +799,7 @@ Global___ToolResult: _TypeAlias = ToolResult  # noqa: Y015
 
 @_typing.final
 class AssistantMessage(_message.Message):
-    """AssistantMessage is what the agent says, thinks or calls."""
+    """AssistantMessage is a message of the agent: text, thinking or calls."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -809,7 +809,7 @@ class AssistantMessage(_message.Message):
     PARENT_TOOL_USE_ID_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
-    """The message it belongs to; one message may come in several events."""
+    """The message it belongs to; one message may span several events."""
     model: _builtins.str
     """The model that wrote it."""
     parent_tool_use_id: _builtins.str
@@ -839,7 +839,7 @@ Global___AssistantMessage: _TypeAlias = AssistantMessage  # noqa: Y015
 
 @_typing.final
 class UserMessage(_message.Message):
-    """UserMessage is what the agent was given."""
+    """UserMessage is input of the agent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -848,9 +848,9 @@ class UserMessage(_message.Message):
     PROMPT_ID_FIELD_NUMBER: _builtins.int
     PARENT_TOOL_USE_ID_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """Text: a prompt that the agent shows to have, or one it made itself."""
+    """Text: a prompt that the agent confirms, or one of its own."""
     prompt_id: _builtins.str
-    """Id of the prompt, where it is one."""
+    """Id of the prompt, if it is one."""
     parent_tool_use_id: _builtins.str
     """The tool call whose subagent was given it, or empty."""
     @_builtins.property
@@ -875,7 +875,7 @@ Global___UserMessage: _TypeAlias = UserMessage  # noqa: Y015
 
 @_typing.final
 class TurnEnded(_message.Message):
-    """TurnEnded tells that a turn is over."""
+    """TurnEnded reports that a turn ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -896,12 +896,12 @@ class TurnEnded(_message.Message):
     terminal_reason: _builtins.str
     """Why it ended, in the agent's word."""
     cost_usd: _builtins.float
-    """Dollars it cost; unset where the agent does not say."""
+    """Dollars it cost; unset if the agent does not report it."""
     result_index: _builtins.int
     """Counts the results of this process from 0."""
     @_builtins.property
     def tokens(self) -> _common_pb2.Tokens:
-        """Tokens it used; unset where the agent does not say."""
+        """Tokens it used; unset if the agent does not report them."""
 
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
@@ -931,7 +931,7 @@ Global___TurnEnded: _TypeAlias = TurnEnded  # noqa: Y015
 
 @_typing.final
 class Partial(_message.Message):
-    """Partial is a piece of a message, as the model writes it. The pieces that one batch holds are one event, which has no frame."""
+    """Partial is a piece of a message, as the model writes it. The pieces of one batch are one event, which has no frame."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -944,7 +944,7 @@ class Partial(_message.Message):
     thinking: _builtins.str
     """Thinking to add."""
     output_tokens: _builtins.int
-    """Tokens that the model has written in this message, once it is whole; else 0."""
+    """Tokens of this message, once it is complete; else 0."""
     parent_tool_use_id: _builtins.str
     """The tool call whose subagent writes, or empty for the agent itself."""
     def __init__(
@@ -965,7 +965,7 @@ Global___Partial: _TypeAlias = Partial  # noqa: Y015
 
 @_typing.final
 class BackgroundTask(_message.Message):
-    """BackgroundTask tells of something the agent runs beside its turn."""
+    """BackgroundTask reports a task that the agent runs in the background of its turns."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -977,13 +977,13 @@ class BackgroundTask(_message.Message):
     TOOL_USE_ID_FIELD_NUMBER: _builtins.int
     OUTPUT_FILE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
-    """The agent's id of it; empty when the whole list is told."""
+    """The agent's id of it; empty for a report of the whole list."""
     description: _builtins.str
     """What it does."""
     status: _builtins.str
     """"started", "progress", "completed", "failed", "stopped" or "list"."""
     running: _builtins.int
-    """How many are running, where the whole list is told."""
+    """Number of running ones, in a report of the whole list."""
     foreground: _builtins.bool
     """Whether the agent waits for it: a command of the turn itself that takes a while."""
     tool_use_id: _builtins.str
@@ -1011,7 +1011,7 @@ Global___BackgroundTask: _TypeAlias = BackgroundTask  # noqa: Y015
 
 @_typing.final
 class ApiRetry(_message.Message):
-    """ApiRetry tells that the agent tries a model call again."""
+    """ApiRetry reports that the agent retries a call of the model."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1047,7 +1047,7 @@ Global___ApiRetry: _TypeAlias = ApiRetry  # noqa: Y015
 
 @_typing.final
 class RateLimit(_message.Message):
-    """RateLimit tells the agent's usage limits."""
+    """RateLimit reports the agent's usage limits."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1083,7 +1083,7 @@ Global___RateLimit: _TypeAlias = RateLimit  # noqa: Y015
 
 @_typing.final
 class AgentNotice(_message.Message):
-    """AgentNotice is anything else that an agent says about itself; the frame holds it."""
+    """AgentNotice is any other report of an agent; the frame has it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1109,7 +1109,7 @@ Global___AgentNotice: _TypeAlias = AgentNotice  # noqa: Y015
 
 @_typing.final
 class ControlLine(_message.Message):
-    """ControlLine is a line of the agent's control protocol; the frame holds it."""
+    """ControlLine is a line of the agent's control protocol; the frame has it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1119,7 +1119,7 @@ class ControlLine(_message.Message):
     type: _builtins.str
     """The line's type: "control_request", "control_response" or "control_cancel_request"."""
     subtype: _builtins.str
-    """What it asks for, or how it was answered."""
+    """The kind of request, or the kind of answer."""
     request_id: _builtins.str
     """Id of the request."""
     def __init__(
@@ -1165,7 +1165,7 @@ Global___AgentNoise: _TypeAlias = AgentNoise  # noqa: Y015
 
 @_typing.final
 class RequestOpened(_message.Message):
-    """RequestOpened tells that something waits for a person."""
+    """RequestOpened reports that a request waits for a person."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1189,7 +1189,7 @@ Global___RequestOpened: _TypeAlias = RequestOpened  # noqa: Y015
 
 @_typing.final
 class RequestClosed(_message.Message):
-    """RequestClosed tells that something no longer waits."""
+    """RequestClosed reports that a request no longer waits."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1213,7 +1213,7 @@ Global___RequestClosed: _TypeAlias = RequestClosed  # noqa: Y015
 
 @_typing.final
 class WorktreeCreated(_message.Message):
-    """WorktreeCreated tells that a worktree was made."""
+    """WorktreeCreated reports that a worktree was created."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1243,7 +1243,7 @@ Global___WorktreeCreated: _TypeAlias = WorktreeCreated  # noqa: Y015
 
 @_typing.final
 class WorktreeRemoved(_message.Message):
-    """WorktreeRemoved tells that a worktree was removed."""
+    """WorktreeRemoved reports that a worktree was removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1265,7 +1265,7 @@ Global___WorktreeRemoved: _TypeAlias = WorktreeRemoved  # noqa: Y015
 
 @_typing.final
 class RepoChanged(_message.Message):
-    """RepoChanged tells that a repository became known or changed."""
+    """RepoChanged reports that a repository became known or changed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1295,7 +1295,7 @@ Global___RepoChanged: _TypeAlias = RepoChanged  # noqa: Y015
 
 @_typing.final
 class RepoRemoved(_message.Message):
-    """RepoRemoved tells that a repository was forgotten."""
+    """RepoRemoved reports that a repository was removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1317,7 +1317,7 @@ Global___RepoRemoved: _TypeAlias = RepoRemoved  # noqa: Y015
 
 @_typing.final
 class DaemonStarted(_message.Message):
-    """DaemonStarted tells that a daemon began its run."""
+    """DaemonStarted reports that a daemon began its run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1347,7 +1347,7 @@ Global___DaemonStarted: _TypeAlias = DaemonStarted  # noqa: Y015
 
 @_typing.final
 class DaemonStopped(_message.Message):
-    """DaemonStopped tells that a daemon ended its run cleanly."""
+    """DaemonStopped reports that a daemon ended its run cleanly."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1369,7 +1369,7 @@ Global___DaemonStopped: _TypeAlias = DaemonStopped  # noqa: Y015
 
 @_typing.final
 class StoreRebuilt(_message.Message):
-    """StoreRebuilt tells that the database was damaged and built anew from the keepers' directories."""
+    """StoreRebuilt reports that the database was damaged and rebuilt from the keepers' directories."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1395,7 +1395,7 @@ Global___StoreRebuilt: _TypeAlias = StoreRebuilt  # noqa: Y015
 
 @_typing.final
 class CallDenied(_message.Message):
-    """CallDenied tells that a call was refused for lack of rights."""
+    """CallDenied reports that a call was refused for lack of permission."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1443,7 +1443,7 @@ Global___Warning: _TypeAlias = Warning  # noqa: Y015
 
 @_typing.final
 class CheckpointMade(_message.Message):
-    """CheckpointMade tells that a worktree was kept as it was."""
+    """CheckpointMade reports that a checkpoint was created."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1467,7 +1467,7 @@ Global___CheckpointMade: _TypeAlias = CheckpointMade  # noqa: Y015
 
 @_typing.final
 class SessionRewound(_message.Message):
-    """SessionRewound tells that a session was brought back to a checkpoint."""
+    """SessionRewound reports that a session was rewound to a checkpoint."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1501,7 +1501,7 @@ Global___SessionRewound: _TypeAlias = SessionRewound  # noqa: Y015
 
 @_typing.final
 class CommentChanged(_message.Message):
-    """CommentChanged tells of a review comment."""
+    """CommentChanged reports a changed review comment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1525,7 +1525,7 @@ Global___CommentChanged: _TypeAlias = CommentChanged  # noqa: Y015
 
 @_typing.final
 class CommandStarted(_message.Message):
-    """CommandStarted tells that a command was started in a worktree."""
+    """CommandStarted reports that a command was started in a worktree."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1559,7 +1559,7 @@ class CommandOutput(_message.Message):
     command_id: _builtins.str
     """Which command."""
     text: _builtins.str
-    """What it wrote, at most 64 KiB; what is not UTF-8 is replaced."""
+    """Its output, at most 64 KiB; bytes that are not UTF-8 are replaced."""
     offset: _builtins.int
     """Where that begins in its output."""
     def __init__(
@@ -1579,7 +1579,7 @@ Global___CommandOutput: _TypeAlias = CommandOutput  # noqa: Y015
 
 @_typing.final
 class CommandEnded(_message.Message):
-    """CommandEnded tells that a command ended."""
+    """CommandEnded reports that a command ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1603,7 +1603,7 @@ Global___CommandEnded: _TypeAlias = CommandEnded  # noqa: Y015
 
 @_typing.final
 class SessionArchived(_message.Message):
-    """SessionArchived tells that a session was archived."""
+    """SessionArchived reports that a session was archived."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1611,11 +1611,11 @@ class SessionArchived(_message.Message):
     FREED_BYTES_FIELD_NUMBER: _builtins.int
     COMMIT_FIELD_NUMBER: _builtins.int
     ref: _builtins.str
-    """The ref that holds its files."""
+    """The ref with its files."""
     freed_bytes: _builtins.int
     """Bytes on disk that were freed."""
     commit: _builtins.str
-    """What the ref keeps: a commit, by which it can be made again."""
+    """The object of the ref, from which the ref can be restored."""
     def __init__(
         self,
         *,
@@ -1633,7 +1633,7 @@ Global___SessionArchived: _TypeAlias = SessionArchived  # noqa: Y015
 
 @_typing.final
 class SessionRestored(_message.Message):
-    """SessionRestored tells that a session was brought back."""
+    """SessionRestored reports that a session was restored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1661,7 +1661,7 @@ Global___SessionRestored: _TypeAlias = SessionRestored  # noqa: Y015
 
 @_typing.final
 class ConflictChanged(_message.Message):
-    """ConflictChanged tells that two pieces of work go together in another way than before."""
+    """ConflictChanged reports that the conflict between two sessions, or a session and its base, changed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1689,7 +1689,7 @@ Global___ConflictChanged: _TypeAlias = ConflictChanged  # noqa: Y015
 
 @_typing.final
 class PathRefused(_message.Message):
-    """PathRefused tells of a path that is not the session's own."""
+    """PathRefused reports a change, or an attempt, to a path that the session does not own."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1702,7 +1702,7 @@ class PathRefused(_message.Message):
     owner_id: _builtins.str
     """The session that owns them, or empty."""
     changed: _builtins.bool
-    """Whether they were changed; else it was kept from it."""
+    """Whether they were changed; else the change was refused."""
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The paths."""
@@ -1725,7 +1725,7 @@ Global___PathRefused: _TypeAlias = PathRefused  # noqa: Y015
 
 @_typing.final
 class OwnershipChanged(_message.Message):
-    """OwnershipChanged tells that paths have another owner."""
+    """OwnershipChanged reports that paths have a new owner."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1757,7 +1757,7 @@ Global___OwnershipChanged: _TypeAlias = OwnershipChanged  # noqa: Y015
 
 @_typing.final
 class PlanApplied(_message.Message):
-    """PlanApplied tells that a plan was applied."""
+    """PlanApplied reports that a plan was applied."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1789,7 +1789,7 @@ Global___PlanApplied: _TypeAlias = PlanApplied  # noqa: Y015
 
 @_typing.final
 class PlanRemoved(_message.Message):
-    """PlanRemoved tells that a plan was forgotten."""
+    """PlanRemoved reports that a plan was removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1815,7 +1815,7 @@ Global___PlanRemoved: _TypeAlias = PlanRemoved  # noqa: Y015
 
 @_typing.final
 class LandingChanged(_message.Message):
-    """LandingChanged tells that an entry of a merge queue changed."""
+    """LandingChanged reports that an entry of a merge queue changed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1839,7 +1839,7 @@ Global___LandingChanged: _TypeAlias = LandingChanged  # noqa: Y015
 
 @_typing.final
 class TargetMoved(_message.Message):
-    """TargetMoved tells that a branch was moved to hold landed work."""
+    """TargetMoved reports that a branch was advanced to landed work."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1855,7 +1855,7 @@ class TargetMoved(_message.Message):
     """Its commit now."""
     @_builtins.property
     def landing_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The entries that it holds now."""
+        """The entries that it contains now."""
 
     def __init__(
         self,
@@ -1875,7 +1875,7 @@ Global___TargetMoved: _TypeAlias = TargetMoved  # noqa: Y015
 
 @_typing.final
 class PullRequestChanged(_message.Message):
-    """PullRequestChanged tells that a pull request was opened or changed."""
+    """PullRequestChanged reports that a pull request was opened or changed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1899,7 +1899,7 @@ Global___PullRequestChanged: _TypeAlias = PullRequestChanged  # noqa: Y015
 
 @_typing.final
 class SessionSynced(_message.Message):
-    """SessionSynced tells that the base was brought into a session's branch."""
+    """SessionSynced reports that the base's commits were merged into a session's branch, or the branch rebased onto them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1931,7 +1931,7 @@ Global___SessionSynced: _TypeAlias = SessionSynced  # noqa: Y015
 
 @_typing.final
 class SetupChanged(_message.Message):
-    """SetupChanged tells that the setup of a worktree began or ended."""
+    """SetupChanged reports that the setup of a worktree began or ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1961,7 +1961,7 @@ Global___SetupChanged: _TypeAlias = SetupChanged  # noqa: Y015
 
 @_typing.final
 class ListEventsRequest(_message.Message):
-    """ListEventsRequest asks for stored events."""
+    """ListEventsRequest requests stored events."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1976,7 +1976,7 @@ class ListEventsRequest(_message.Message):
     session: _builtins.str
     """Only those of this session (id, prefix or name)."""
     page_size: _builtins.int
-    """At most this many; 0 means 100, more than 1000 means 1000. Fewer come where they are large."""
+    """At most this many; 0 means 100, more than 1000 means 1000. A page has fewer if they are large."""
     page_token: _builtins.str
     """From the previous answer, or empty for the first page."""
     include_frames: _builtins.bool
@@ -1986,10 +1986,10 @@ class ListEventsRequest(_message.Message):
     audit: _builtins.bool
     """Only what principals did: creations, prompts, answers, changes and refusals."""
     omit_partials: _builtins.bool
-    """Without pieces of messages, which whole messages repeat."""
+    """Omit pieces of messages, which complete messages repeat."""
     @_builtins.property
     def after(self) -> _common_pb2.Cursor:
-        """Events after this; unset means from the first."""
+        """Events after this; unset: from the first."""
 
     def __init__(
         self,
@@ -2021,7 +2021,7 @@ class ListEventsResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty when there is no more. After `newest`: set where not all of them had room; it begins at the first event then."""
+    """Empty on the last page. After `newest`: set if not all of them had room; the next page then begins at the first event."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___Event]:
         """The page, in order."""
@@ -2047,7 +2047,7 @@ Global___ListEventsResponse: _TypeAlias = ListEventsResponse  # noqa: Y015
 
 @_typing.final
 class WatchEventsRequest(_message.Message):
-    """WatchEventsRequest says what to watch."""
+    """WatchEventsRequest selects events."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2060,16 +2060,16 @@ class WatchEventsRequest(_message.Message):
     include_frames: _builtins.bool
     """With the agents' lines."""
     snapshot: _builtins.bool
-    """Begin with the sessions as they are, then go on from there; `after` must be unset."""
+    """Begin with a snapshot of the sessions, then send later events; `after` must be unset."""
     rows: _builtins.bool
-    """Send sessions whose fields may have changed (`Changed`), at most a few times a second, and what agents say and do only for the sessions in `detailed`."""
+    """Send sessions whose fields may have changed (`Changed`), at most a few times a second, and agents' messages only for the sessions in `detailed`."""
     @_builtins.property
     def after(self) -> _common_pb2.Cursor:
-        """Events after this; unset means from now on."""
+        """Events after this; unset: from now on."""
 
     @_builtins.property
     def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only those of these sessions (ids, prefixes or names); none means all."""
+        """Only those of these sessions (ids, prefixes or names); none: all."""
 
     @_builtins.property
     def detailed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -2115,11 +2115,11 @@ class WatchEventsResponse(_message.Message):
 
     @_builtins.property
     def snapshot(self) -> Global___Snapshot:
-        """The sessions as they are, told first when asked for."""
+        """The snapshot of the sessions, first if requested."""
 
     @_builtins.property
     def reset(self) -> Global___Reset:
-        """The cursor is of another log: begin anew from a snapshot."""
+        """The cursor is of another log: start again from a snapshot."""
 
     @_builtins.property
     def changed(self) -> Global___Changed:
@@ -2127,7 +2127,7 @@ class WatchEventsResponse(_message.Message):
 
     @_builtins.property
     def cursor(self) -> _common_pb2.Cursor:
-        """Where to go on after a break. With `rows` events may come again after it."""
+        """Where to continue after an interruption. With `rows`, events after it may repeat."""
 
     def __init__(
         self,
@@ -2151,7 +2151,7 @@ Global___WatchEventsResponse: _TypeAlias = WatchEventsResponse  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
-    """Heartbeat tells that the daemon is alive."""
+    """Heartbeat reports that the daemon is alive."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2199,7 +2199,7 @@ class Changed(_message.Message):
     SESSIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[_session_pb2.Session]:
-        """The sessions; a removed one is left out."""
+        """The sessions, without removed ones."""
 
     def __init__(
         self,
@@ -2216,7 +2216,7 @@ Global___Changed: _TypeAlias = Changed  # noqa: Y015
 
 @_typing.final
 class Reset(_message.Message):
-    """Reset tells that a cursor cannot be gone on from."""
+    """Reset reports that the stream cannot continue from a cursor."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -59,7 +59,7 @@ class EventServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchEvents(self, request, context):
-        """WatchEvents sends the stored events after a cursor, then new ones as they come, and a heartbeat when it is quiet.
+        """WatchEvents sends the stored events after a cursor, then new ones as they occur, and a heartbeat in quiet times.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,7 +36,7 @@ class EventServiceStub:
     ListEvents: _grpc.UnaryUnaryMultiCallable[_event_pb2.ListEventsRequest, _event_pb2.ListEventsResponse]
     """ListEvents reads stored events."""
     WatchEvents: _grpc.UnaryStreamMultiCallable[_event_pb2.WatchEventsRequest, _event_pb2.WatchEventsResponse]
-    """WatchEvents sends the stored events after a cursor, then new ones as they come, and a heartbeat when it is quiet."""
+    """WatchEvents sends the stored events after a cursor, then new ones as they occur, and a heartbeat in quiet times."""
 
 @_typing.type_check_only
 class EventServiceAsyncStub(EventServiceStub):
@@ -46,7 +46,7 @@ class EventServiceAsyncStub(EventServiceStub):
     ListEvents: _aio.UnaryUnaryMultiCallable[_event_pb2.ListEventsRequest, _event_pb2.ListEventsResponse]  # type: ignore[assignment]
     """ListEvents reads stored events."""
     WatchEvents: _aio.UnaryStreamMultiCallable[_event_pb2.WatchEventsRequest, _event_pb2.WatchEventsResponse]  # type: ignore[assignment]
-    """WatchEvents sends the stored events after a cursor, then new ones as they come, and a heartbeat when it is quiet."""
+    """WatchEvents sends the stored events after a cursor, then new ones as they occur, and a heartbeat in quiet times."""
 
 class EventServiceServicer(metaclass=_abc_1.ABCMeta):
     """EventService reads the daemon's append-only event log."""
@@ -65,6 +65,6 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _event_pb2.WatchEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_event_pb2.WatchEventsResponse], _abc.AsyncIterator[_event_pb2.WatchEventsResponse]]:
-        """WatchEvents sends the stored events after a cursor, then new ones as they come, and a heartbeat when it is quiet."""
+        """WatchEvents sends the stored events after a cursor, then new ones as they occur, and a heartbeat in quiet times."""
 
 def add_EventServiceServicer_to_server(servicer: EventServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -28,7 +28,7 @@ class _LandingState:
 class _LandingStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LandingState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     LANDING_STATE_UNSPECIFIED: _LandingState.ValueType  # 0
-    """Not said."""
+    """Not set."""
     LANDING_STATE_QUEUED: _LandingState.ValueType  # 1
     """It waits for its turn."""
     LANDING_STATE_MERGING: _LandingState.ValueType  # 2
@@ -36,7 +36,7 @@ class _LandingStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LandingS
     LANDING_STATE_CHECKING: _LandingState.ValueType  # 3
     """Its check runs."""
     LANDING_STATE_WAITING: _LandingState.ValueType  # 4
-    """It waits for something: a session that is to land first, or somebody's checkout."""
+    """It waits: for a session that must land first, or for a checkout."""
     LANDING_STATE_RETURNED: _LandingState.ValueType  # 5
     """It went back to its agent with what went wrong, and is queued again when that is done."""
     LANDING_STATE_HELD: _LandingState.ValueType  # 6
@@ -47,10 +47,10 @@ class _LandingStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LandingS
     """It was taken out."""
 
 class LandingState(_LandingState, metaclass=_LandingStateEnumTypeWrapper):
-    """LandingState says where an entry of a queue is."""
+    """LandingState is the state of an entry of a queue."""
 
 LANDING_STATE_UNSPECIFIED: LandingState.ValueType  # 0
-"""Not said."""
+"""Not set."""
 LANDING_STATE_QUEUED: LandingState.ValueType  # 1
 """It waits for its turn."""
 LANDING_STATE_MERGING: LandingState.ValueType  # 2
@@ -58,7 +58,7 @@ LANDING_STATE_MERGING: LandingState.ValueType  # 2
 LANDING_STATE_CHECKING: LandingState.ValueType  # 3
 """Its check runs."""
 LANDING_STATE_WAITING: LandingState.ValueType  # 4
-"""It waits for something: a session that is to land first, or somebody's checkout."""
+"""It waits: for a session that must land first, or for a checkout."""
 LANDING_STATE_RETURNED: LandingState.ValueType  # 5
 """It went back to its agent with what went wrong, and is queued again when that is done."""
 LANDING_STATE_HELD: LandingState.ValueType  # 6
@@ -76,7 +76,7 @@ class _ChecksState:
 class _ChecksStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChecksState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CHECKS_STATE_UNSPECIFIED: _ChecksState.ValueType  # 0
-    """Not known yet."""
+    """Unknown yet."""
     CHECKS_STATE_NONE: _ChecksState.ValueType  # 1
     """It has none."""
     CHECKS_STATE_RUNNING: _ChecksState.ValueType  # 2
@@ -90,7 +90,7 @@ class ChecksState(_ChecksState, metaclass=_ChecksStateEnumTypeWrapper):
     """ChecksState sums up the checks of a pull request."""
 
 CHECKS_STATE_UNSPECIFIED: ChecksState.ValueType  # 0
-"""Not known yet."""
+"""Unknown yet."""
 CHECKS_STATE_NONE: ChecksState.ValueType  # 1
 """It has none."""
 CHECKS_STATE_RUNNING: ChecksState.ValueType  # 2
@@ -166,7 +166,7 @@ class Landing(_message.Message):
 
     @_builtins.property
     def after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Sessions that are to land before it."""
+        """Sessions that must land before it."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -228,24 +228,24 @@ class LandSessionsRequest(_message.Message):
     COMMIT_MESSAGE_FIELD_NUMBER: _builtins.int
     LOCAL_FIELD_NUMBER: _builtins.int
     target: _builtins.str
-    """The branch to land on; empty means the base that each started from."""
+    """The branch to land on; empty: the base of each."""
     method: _builtins.str
-    """"merge", "rebase" or "squash"; empty means as configured."""
+    """"merge", "rebase" or "squash"; empty: as configured."""
     path: _builtins.str
-    """A path inside the repository whose sessions are meant where a name fits several."""
+    """A path inside the repository whose session an ambiguous name means."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     commit_message: _builtins.str
-    """Commit first what is not committed, as the person and with this message; empty refuses a session with such work."""
+    """First commit uncommitted work, as the person and with this message; empty: refuse a session with such work."""
     local: _builtins.bool
     """Land on the local branch although it has an upstream; nothing is pushed. A branch that land.protected names stays protected."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids, prefixes or names, in the order they are to land."""
+        """Ids, prefixes or names, in the order of landing."""
 
     @_builtins.property
     def check(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What must succeed first, instead of what is configured."""
+        """The check that must succeed first, instead of the configured one."""
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ Global___LandSessionsRequest: _TypeAlias = LandSessionsRequest  # noqa: Y015
 
 @_typing.final
 class LandSessionsResponse(_message.Message):
-    """LandSessionsResponse holds the entries."""
+    """LandSessionsResponse contains the entries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -301,7 +301,7 @@ Global___LandSessionsResponse: _TypeAlias = LandSessionsResponse  # noqa: Y015
 
 @_typing.final
 class ListLandingsRequest(_message.Message):
-    """ListLandingsRequest says which entries."""
+    """ListLandingsRequest selects entries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -310,7 +310,7 @@ class ListLandingsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     repo: _builtins.str
-    """Only those of this repository; empty means all."""
+    """Only those of this repository; empty: all."""
     include_ended: _builtins.bool
     """Those that are over too."""
     page_size: _builtins.int
@@ -370,7 +370,7 @@ class WaitLandingsRequest(_message.Message):
     LANDINGS_FIELD_NUMBER: _builtins.int
     TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
     timeout_seconds: _builtins.float
-    """How long at most, in seconds; 0 means no limit."""
+    """Time limit in seconds; 0: none."""
     @_builtins.property
     def landings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids, prefixes, or sessions."""
@@ -391,7 +391,7 @@ Global___WaitLandingsRequest: _TypeAlias = WaitLandingsRequest  # noqa: Y015
 
 @_typing.final
 class WaitLandingsResponse(_message.Message):
-    """WaitLandingsResponse tells how they stand."""
+    """WaitLandingsResponse reports their states."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -445,7 +445,7 @@ Global___RemoveLandingRequest: _TypeAlias = RemoveLandingRequest  # noqa: Y015
 
 @_typing.final
 class RemoveLandingResponse(_message.Message):
-    """RemoveLandingResponse holds it."""
+    """RemoveLandingResponse contains it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -495,7 +495,7 @@ Global___RetryLandingRequest: _TypeAlias = RetryLandingRequest  # noqa: Y015
 
 @_typing.final
 class RetryLandingResponse(_message.Message):
-    """RetryLandingResponse holds it."""
+    """RetryLandingResponse contains it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -544,7 +544,7 @@ class PullRequest(_message.Message):
     session_name: _builtins.str
     """Its name."""
     number: _builtins.int
-    """Number in its repository; 0 where none is open and it is to be opened by hand."""
+    """Number in its repository; 0 if it has to be opened by hand."""
     url: _builtins.str
     """Where it can be looked at, or opened by hand."""
     state: _builtins.str
@@ -552,9 +552,9 @@ class PullRequest(_message.Message):
     title: _builtins.str
     """Title."""
     branch: _builtins.str
-    """The branch it comes from."""
+    """Its source branch."""
     base: _builtins.str
-    """The branch it goes to."""
+    """Its target branch."""
     checks: Global___ChecksState.ValueType
     """Its checks."""
     review: _builtins.str
@@ -567,7 +567,7 @@ class PullRequest(_message.Message):
     """The commit that was pushed."""
     @_builtins.property
     def blockers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What keeps it from being merged, in words."""
+        """Why it cannot be merged."""
 
     @_builtins.property
     def check_time(self) -> _timestamp_pb2.Timestamp:
@@ -621,15 +621,15 @@ class CreatePullRequestRequest(_message.Message):
     session: _builtins.str
     """Session id, prefix or name."""
     title: _builtins.str
-    """Title; empty means made of the goal or the prompt."""
+    """Title; empty: from the goal or the prompt."""
     body: _builtins.str
-    """Body; empty means made of goal, result, checkpoints and cost, within the repository's template where it has one."""
+    """Body; empty: from goal, result, checkpoints and cost, in the repository's template if it has one."""
     base: _builtins.str
-    """The branch it goes to; empty means the base it started from."""
+    """Its target branch; empty: the session's base."""
     draft: _builtins.bool
-    """Whether it is a draft; unset means as configured."""
+    """Whether it is a draft; unset: as configured."""
     remote: _builtins.str
-    """The remote to push to; empty means the one of the base, else "origin"."""
+    """The remote to push to; empty: that of the base, else "origin"."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -655,7 +655,7 @@ Global___CreatePullRequestRequest: _TypeAlias = CreatePullRequestRequest  # noqa
 
 @_typing.final
 class CreatePullRequestResponse(_message.Message):
-    """CreatePullRequestResponse holds it."""
+    """CreatePullRequestResponse contains it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -663,7 +663,7 @@ class CreatePullRequestResponse(_message.Message):
     ACTION_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     action: _builtins.str
-    """"opened", "adopted", "updated", or "pushed" where there is no way to open one from here."""
+    """"opened", "adopted", "updated", or "pushed" if Ramet cannot open one."""
     @_builtins.property
     def pull_request(self) -> Global___PullRequest:
         """The pull request."""
@@ -689,7 +689,7 @@ Global___CreatePullRequestResponse: _TypeAlias = CreatePullRequestResponse  # no
 
 @_typing.final
 class LinkPullRequestRequest(_message.Message):
-    """LinkPullRequestRequest says which is whose."""
+    """LinkPullRequestRequest names a pull request and a session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -719,7 +719,7 @@ Global___LinkPullRequestRequest: _TypeAlias = LinkPullRequestRequest  # noqa: Y0
 
 @_typing.final
 class LinkPullRequestResponse(_message.Message):
-    """LinkPullRequestResponse holds it."""
+    """LinkPullRequestResponse contains it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -743,7 +743,7 @@ Global___LinkPullRequestResponse: _TypeAlias = LinkPullRequestResponse  # noqa: 
 
 @_typing.final
 class ListPullRequestsRequest(_message.Message):
-    """ListPullRequestsRequest says which."""
+    """ListPullRequestsRequest selects pull requests."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -753,9 +753,9 @@ class ListPullRequestsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     repo: _builtins.str
-    """Only those of this repository; empty means all."""
+    """Only those of this repository; empty: all."""
     refresh: _builtins.bool
-    """Look now instead of telling what was last seen."""
+    """Ask GitHub now instead of answering from the last state."""
     page_size: _builtins.int
     """At most this many; 0 means 100, more than 1000 means 1000."""
     page_token: _builtins.str
@@ -837,7 +837,7 @@ Global___FixPullRequestRequest: _TypeAlias = FixPullRequestRequest  # noqa: Y015
 
 @_typing.final
 class FixPullRequestResponse(_message.Message):
-    """FixPullRequestResponse tells what was sent."""
+    """FixPullRequestResponse contains the prompt."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -850,7 +850,7 @@ class FixPullRequestResponse(_message.Message):
     """Failed checks in it."""
     @_builtins.property
     def prompt(self) -> _session_pb2.Prompt:
-        """The prompt; unset where there is nothing to be fixed."""
+        """The prompt; unset if there is nothing to fix."""
 
     def __init__(
         self,
@@ -869,7 +869,7 @@ Global___FixPullRequestResponse: _TypeAlias = FixPullRequestResponse  # noqa: Y0
 
 @_typing.final
 class CleanUpPullRequestsRequest(_message.Message):
-    """CleanUpPullRequestsRequest says which."""
+    """CleanUpPullRequestsRequest selects sessions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -883,12 +883,12 @@ class CleanUpPullRequestsRequest(_message.Message):
     remote_branches: _builtins.bool
     """Delete the branches on the remote too."""
     dry_run: _builtins.bool
-    """Change nothing, only say what would be done."""
+    """Change nothing, only report what would be done."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only those of these sessions; none means all of the repository."""
+        """Only those of these sessions; none: all of the repository."""
 
     def __init__(
         self,
@@ -928,7 +928,7 @@ class PullRequestCleanUp(_message.Message):
     """What was done, or why not."""
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was not kept of it, or stays in place, and why; nothing where all went as it should."""
+        """What was not saved or not removed, and why."""
 
     def __init__(
         self,
@@ -949,7 +949,7 @@ Global___PullRequestCleanUp: _TypeAlias = PullRequestCleanUp  # noqa: Y015
 
 @_typing.final
 class CleanUpPullRequestsResponse(_message.Message):
-    """CleanUpPullRequestsResponse tells what became of them."""
+    """CleanUpPullRequestsResponse reports the outcome for each."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -134,7 +134,7 @@ class LandingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def LinkPullRequest(self, request, context):
-        """LinkPullRequest says which pull request is a session's.
+        """LinkPullRequest assigns a pull request to a session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

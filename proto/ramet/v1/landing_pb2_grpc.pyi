@@ -46,7 +46,7 @@ class LandingServiceStub:
     CreatePullRequest: _grpc.UnaryUnaryMultiCallable[_landing_pb2.CreatePullRequestRequest, _landing_pb2.CreatePullRequestResponse]
     """CreatePullRequest pushes a session's branch and opens a pull request, or takes up the one that is open."""
     LinkPullRequest: _grpc.UnaryUnaryMultiCallable[_landing_pb2.LinkPullRequestRequest, _landing_pb2.LinkPullRequestResponse]
-    """LinkPullRequest says which pull request is a session's."""
+    """LinkPullRequest assigns a pull request to a session."""
     ListPullRequests: _grpc.UnaryUnaryMultiCallable[_landing_pb2.ListPullRequestsRequest, _landing_pb2.ListPullRequestsResponse]
     """ListPullRequests shows the pull requests of sessions."""
     FixPullRequest: _grpc.UnaryUnaryMultiCallable[_landing_pb2.FixPullRequestRequest, _landing_pb2.FixPullRequestResponse]
@@ -72,7 +72,7 @@ class LandingServiceAsyncStub(LandingServiceStub):
     CreatePullRequest: _aio.UnaryUnaryMultiCallable[_landing_pb2.CreatePullRequestRequest, _landing_pb2.CreatePullRequestResponse]  # type: ignore[assignment]
     """CreatePullRequest pushes a session's branch and opens a pull request, or takes up the one that is open."""
     LinkPullRequest: _aio.UnaryUnaryMultiCallable[_landing_pb2.LinkPullRequestRequest, _landing_pb2.LinkPullRequestResponse]  # type: ignore[assignment]
-    """LinkPullRequest says which pull request is a session's."""
+    """LinkPullRequest assigns a pull request to a session."""
     ListPullRequests: _aio.UnaryUnaryMultiCallable[_landing_pb2.ListPullRequestsRequest, _landing_pb2.ListPullRequestsResponse]  # type: ignore[assignment]
     """ListPullRequests shows the pull requests of sessions."""
     FixPullRequest: _aio.UnaryUnaryMultiCallable[_landing_pb2.FixPullRequestRequest, _landing_pb2.FixPullRequestResponse]  # type: ignore[assignment]
@@ -137,7 +137,7 @@ class LandingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _landing_pb2.LinkPullRequestRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_landing_pb2.LinkPullRequestResponse, _abc.Awaitable[_landing_pb2.LinkPullRequestResponse]]:
-        """LinkPullRequest says which pull request is a session's."""
+        """LinkPullRequest assigns a pull request to a session."""
 
     @_abc_1.abstractmethod
     def ListPullRequests(

@@ -30,21 +30,21 @@ class _MessageState:
 class _MessageStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     MESSAGE_STATE_UNSPECIFIED: _MessageState.ValueType  # 0
-    """Not said."""
+    """Not set."""
     MESSAGE_STATE_QUEUED: _MessageState.ValueType  # 1
-    """It is kept until the session takes prompts again."""
+    """It waits until the session takes prompts again."""
     MESSAGE_STATE_SENT: _MessageState.ValueType  # 2
     """It is on its way into the session."""
     MESSAGE_STATE_RECEIVED: _MessageState.ValueType  # 3
     """The session has it."""
 
 class MessageState(_MessageState, metaclass=_MessageStateEnumTypeWrapper):
-    """MessageState says how far a message has come."""
+    """MessageState is the state of a message."""
 
 MESSAGE_STATE_UNSPECIFIED: MessageState.ValueType  # 0
-"""Not said."""
+"""Not set."""
 MESSAGE_STATE_QUEUED: MessageState.ValueType  # 1
-"""It is kept until the session takes prompts again."""
+"""It waits until the session takes prompts again."""
 MESSAGE_STATE_SENT: MessageState.ValueType  # 2
 """It is on its way into the session."""
 MESSAGE_STATE_RECEIVED: MessageState.ValueType  # 3
@@ -70,7 +70,7 @@ class SpawnSessionRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
     prompt: _builtins.str
-    """What it is to do."""
+    """Its task."""
     name: _builtins.str
     """Its name."""
     base: _builtins.str
@@ -82,9 +82,9 @@ class SpawnSessionRequest(_message.Message):
     agent: _builtins.str
     """Kind of agent; the parent's when empty."""
     budget_usd: _builtins.float
-    """Limit in dollars; never more than what is left of the parent's."""
+    """Limit in dollars; at most the rest of the parent's."""
     notify: _builtins.bool
-    """Whether the parent is told when it ends a turn or needs a person."""
+    """Whether the parent gets a message when it ends a turn or needs a person."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     path: _builtins.str
@@ -123,7 +123,7 @@ Global___SpawnSessionRequest: _TypeAlias = SpawnSessionRequest  # noqa: Y015
 
 @_typing.final
 class SpawnSessionResponse(_message.Message):
-    """SpawnSessionResponse tells of the child."""
+    """SpawnSessionResponse describes the child."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -173,7 +173,7 @@ class Member(_message.Message):
     name: _builtins.str
     """Its name."""
     relation: _builtins.str
-    """What it is to the caller: "self", "parent", "child", "sibling", "ancestor", "descendant" or "other"."""
+    """Its relation to the caller: "self", "parent", "child", "sibling", "ancestor", "descendant" or "other"."""
     state: _builtins.str
     """Its state, in lower case."""
     reason: _builtins.str
@@ -187,15 +187,15 @@ class Member(_message.Message):
     turns: _builtins.int
     """Turns that ended."""
     cost_usd: _builtins.float
-    """Dollars spent; unset where its agent does not say."""
+    """Dollars spent; unset if the agent does not report it."""
     budget_usd: _builtins.float
     """Limit in dollars."""
     last_words: _builtins.str
-    """The last thing it said, cut at 2,000 characters."""
+    """Its last message, cut at 2,000 characters."""
     result: _builtins.str
     """What it reported."""
     model: _builtins.str
-    """Model asked for."""
+    """Requested model."""
     mode: _common_pb2.PermissionMode.ValueType
     """What it may do unasked."""
     agent: _builtins.str
@@ -355,7 +355,7 @@ class GetMemberDiffRequest(_message.Message):
     stat_only: _builtins.bool
     """No patch."""
     max_bytes: _builtins.int
-    """Cut the patch at this many bytes; 0 means 20,000."""
+    """Cut the patch at this many bytes; 0: 20,000."""
     def __init__(
         self,
         *,
@@ -381,7 +381,7 @@ class GetMemberDiffResponse(_message.Message):
     PATCH_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     patch: _builtins.str
-    """The patch; what is not UTF-8 is replaced."""
+    """The patch; bytes that are not UTF-8 are replaced."""
     truncated: _builtins.bool
     """Whether the patch was cut."""
     @_builtins.property
@@ -414,7 +414,7 @@ class GetTranscriptRequest(_message.Message):
     session: _builtins.str
     """Name or id."""
     max_bytes: _builtins.int
-    """Cut to the newest this many bytes; 0 means 10,000."""
+    """Return only the last bytes, at most this many; 0: 10,000."""
     def __init__(
         self,
         *,
@@ -431,7 +431,7 @@ Global___GetTranscriptRequest: _TypeAlias = GetTranscriptRequest  # noqa: Y015
 
 @_typing.final
 class GetTranscriptResponse(_message.Message):
-    """GetTranscriptResponse is what was said and done."""
+    """GetTranscriptResponse contains the transcript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -440,7 +440,7 @@ class GetTranscriptResponse(_message.Message):
     text: _builtins.str
     """Lines for people and models."""
     truncated: _builtins.bool
-    """Whether something older was left out."""
+    """Whether older parts were omitted."""
     def __init__(
         self,
         *,
@@ -457,7 +457,7 @@ Global___GetTranscriptResponse: _TypeAlias = GetTranscriptResponse  # noqa: Y015
 
 @_typing.final
 class SendMessageRequest(_message.Message):
-    """SendMessageRequest says something."""
+    """SendMessageRequest contains a message."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -467,7 +467,7 @@ class SendMessageRequest(_message.Message):
     session: _builtins.str
     """Name or id."""
     text: _builtins.str
-    """What is said; at most 16 KiB."""
+    """Its text; at most 16 KiB."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -487,7 +487,7 @@ Global___SendMessageRequest: _TypeAlias = SendMessageRequest  # noqa: Y015
 
 @_typing.final
 class Message(_message.Message):
-    """Message is something that one session said to another."""
+    """Message is a message from one session to another."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -503,20 +503,20 @@ class Message(_message.Message):
     id: _builtins.str
     """Its id."""
     from_id: _builtins.str
-    """Who said it: "owner" or a session's id."""
+    """Its sender: "owner" or a session's id."""
     to_id: _builtins.str
-    """The session it was said to."""
+    """Its receiver."""
     text: _builtins.str
-    """What was said."""
+    """Its text."""
     state: Global___MessageState.ValueType
-    """How far it has come."""
+    """Its state."""
     from_name: _builtins.str
-    """Name of who said it."""
+    """Name of its sender."""
     to_name: _builtins.str
-    """Name of the session it was said to."""
+    """Name of its receiver."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was said."""
+        """When it was sent."""
 
     @_builtins.property
     def receive_time(self) -> _timestamp_pb2.Timestamp:
@@ -545,14 +545,14 @@ Global___Message: _TypeAlias = Message  # noqa: Y015
 
 @_typing.final
 class SendMessageResponse(_message.Message):
-    """SendMessageResponse tells what became of it."""
+    """SendMessageResponse reports its state."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGE_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     outcome: _builtins.str
-    """In words: delivered into the running turn, starts a turn, or kept."""
+    """Its fate in words: delivered into the running turn, starts a turn, or waits."""
     @_builtins.property
     def message(self) -> Global___Message:
         """The message."""
@@ -573,7 +573,7 @@ Global___SendMessageResponse: _TypeAlias = SendMessageResponse  # noqa: Y015
 
 @_typing.final
 class ReadMessagesRequest(_message.Message):
-    """ReadMessagesRequest names whose messages are meant."""
+    """ReadMessagesRequest names a session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -659,7 +659,7 @@ Global___WaitForMembersRequest: _TypeAlias = WaitForMembersRequest  # noqa: Y015
 
 @_typing.final
 class WaitForMembersResponse(_message.Message):
-    """WaitForMembersResponse tells how sessions stand."""
+    """WaitForMembersResponse reports the sessions' states."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -668,9 +668,9 @@ class WaitForMembersResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     ADVICE_FIELD_NUMBER: _builtins.int
     done: _builtins.bool
-    """Whether what was waited for has come."""
+    """Whether the condition holds."""
     cursor: _builtins.str
-    """To go on from."""
+    """Cursor for the next call."""
     advice: _builtins.str
     """In words: what to do next."""
     @_builtins.property
@@ -827,7 +827,7 @@ Global___RequestPathRequest: _TypeAlias = RequestPathRequest  # noqa: Y015
 
 @_typing.final
 class RequestPathResponse(_message.Message):
-    """RequestPathResponse tells who decides."""
+    """RequestPathResponse reports who decides."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -903,7 +903,7 @@ Global___HandOverPathRequest: _TypeAlias = HandOverPathRequest  # noqa: Y015
 
 @_typing.final
 class Ownership(_message.Message):
-    """Ownership says who owns what."""
+    """Ownership is the set of paths of one session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -917,7 +917,7 @@ class Ownership(_message.Message):
     """Its name."""
     @_builtins.property
     def owns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns of the paths it owns; none means no paths of its own."""
+        """Patterns of the paths it owns; may be empty."""
 
     @_builtins.property
     def forbids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -941,7 +941,7 @@ Global___Ownership: _TypeAlias = Ownership  # noqa: Y015
 
 @_typing.final
 class HandOverPathResponse(_message.Message):
-    """HandOverPathResponse tells what was decided."""
+    """HandOverPathResponse reports the decision."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class OrchestrationServiceStub:
     """OrchestrationService is what an agent may do with the sessions of its family: its ancestors, siblings and descendants. It is the source of the MCP
-    tools: `rametctl mcp` and the server inside the daemon's own sessions are made from its descriptors. Called by the owner, it reaches all sessions.
+    tools: `rametctl mcp` and the server in the daemon's sessions are generated from its descriptors. For the owner, all sessions are family.
     """
 
     def __init__(self, channel):
@@ -100,7 +100,7 @@ class OrchestrationServiceStub:
 
 class OrchestrationServiceServicer:
     """OrchestrationService is what an agent may do with the sessions of its family: its ancestors, siblings and descendants. It is the source of the MCP
-    tools: `rametctl mcp` and the server inside the daemon's own sessions are made from its descriptors. Called by the owner, it reaches all sessions.
+    tools: `rametctl mcp` and the server in the daemon's sessions are generated from its descriptors. For the owner, all sessions are family.
     """
 
     def SpawnSession(self, request, context):
@@ -132,21 +132,21 @@ class OrchestrationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTranscript(self, request, context):
-        """GetTranscript reads what a session of the family said and did.
+        """GetTranscript reads the transcript of a session of the family.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SendMessage(self, request, context):
-        """SendMessage says something to a session of the family.
+        """SendMessage sends a message to a session of the family.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadMessages(self, request, context):
-        """ReadMessages lists what was said between the caller and its family.
+        """ReadMessages lists the messages between the caller and its family.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -167,7 +167,7 @@ class OrchestrationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RequestPath(self, request, context):
-        """RequestPath asks the owner of paths for leave to change them.
+        """RequestPath asks the owner of paths for permission to change them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -181,7 +181,7 @@ class OrchestrationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReportResult(self, request, context):
-        """ReportResult stores what the calling session wants its family to know of its work.
+        """ReportResult stores the calling session's report on its work for its family.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -260,7 +260,7 @@ def add_OrchestrationServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class OrchestrationService:
     """OrchestrationService is what an agent may do with the sessions of its family: its ancestors, siblings and descendants. It is the source of the MCP
-    tools: `rametctl mcp` and the server inside the daemon's own sessions are made from its descriptors. Called by the owner, it reaches all sessions.
+    tools: `rametctl mcp` and the server in the daemon's sessions are generated from its descriptors. For the owner, all sessions are family.
     """
 
     @staticmethod

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class OrchestrationServiceStub:
     """OrchestrationService is what an agent may do with the sessions of its family: its ancestors, siblings and descendants. It is the source of the MCP
-    tools: `rametctl mcp` and the server inside the daemon's own sessions are made from its descriptors. Called by the owner, it reaches all sessions.
+    tools: `rametctl mcp` and the server in the daemon's sessions are generated from its descriptors. For the owner, all sessions are family.
     """
 
     @_typing.overload
@@ -44,26 +44,26 @@ class OrchestrationServiceStub:
     GetMemberDiff: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.GetMemberDiffRequest, _orchestration_pb2.GetMemberDiffResponse]
     """GetMemberDiff compares the worktree of a session of the family with its base."""
     GetTranscript: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.GetTranscriptRequest, _orchestration_pb2.GetTranscriptResponse]
-    """GetTranscript reads what a session of the family said and did."""
+    """GetTranscript reads the transcript of a session of the family."""
     SendMessage: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.SendMessageRequest, _orchestration_pb2.SendMessageResponse]
-    """SendMessage says something to a session of the family."""
+    """SendMessage sends a message to a session of the family."""
     ReadMessages: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.ReadMessagesRequest, _orchestration_pb2.ReadMessagesResponse]
-    """ReadMessages lists what was said between the caller and its family."""
+    """ReadMessages lists the messages between the caller and its family."""
     WaitForMembers: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.WaitForMembersRequest, _orchestration_pb2.WaitForMembersResponse]
     """WaitForMembers waits for sessions of the family."""
     StopMember: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.StopMemberRequest, _orchestration_pb2.StopMemberResponse]
     """StopMember ends the agent of a descendant."""
     RequestPath: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.RequestPathRequest, _orchestration_pb2.RequestPathResponse]
-    """RequestPath asks the owner of paths for leave to change them."""
+    """RequestPath asks the owner of paths for permission to change them."""
     HandOverPath: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.HandOverPathRequest, _orchestration_pb2.HandOverPathResponse]
     """HandOverPath gives paths that the caller owns to another session, or refuses a request for them."""
     ReportResult: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.ReportResultRequest, _orchestration_pb2.ReportResultResponse]
-    """ReportResult stores what the calling session wants its family to know of its work."""
+    """ReportResult stores the calling session's report on its work for its family."""
 
 @_typing.type_check_only
 class OrchestrationServiceAsyncStub(OrchestrationServiceStub):
     """OrchestrationService is what an agent may do with the sessions of its family: its ancestors, siblings and descendants. It is the source of the MCP
-    tools: `rametctl mcp` and the server inside the daemon's own sessions are made from its descriptors. Called by the owner, it reaches all sessions.
+    tools: `rametctl mcp` and the server in the daemon's sessions are generated from its descriptors. For the owner, all sessions are family.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -76,25 +76,25 @@ class OrchestrationServiceAsyncStub(OrchestrationServiceStub):
     GetMemberDiff: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.GetMemberDiffRequest, _orchestration_pb2.GetMemberDiffResponse]  # type: ignore[assignment]
     """GetMemberDiff compares the worktree of a session of the family with its base."""
     GetTranscript: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.GetTranscriptRequest, _orchestration_pb2.GetTranscriptResponse]  # type: ignore[assignment]
-    """GetTranscript reads what a session of the family said and did."""
+    """GetTranscript reads the transcript of a session of the family."""
     SendMessage: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.SendMessageRequest, _orchestration_pb2.SendMessageResponse]  # type: ignore[assignment]
-    """SendMessage says something to a session of the family."""
+    """SendMessage sends a message to a session of the family."""
     ReadMessages: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.ReadMessagesRequest, _orchestration_pb2.ReadMessagesResponse]  # type: ignore[assignment]
-    """ReadMessages lists what was said between the caller and its family."""
+    """ReadMessages lists the messages between the caller and its family."""
     WaitForMembers: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.WaitForMembersRequest, _orchestration_pb2.WaitForMembersResponse]  # type: ignore[assignment]
     """WaitForMembers waits for sessions of the family."""
     StopMember: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.StopMemberRequest, _orchestration_pb2.StopMemberResponse]  # type: ignore[assignment]
     """StopMember ends the agent of a descendant."""
     RequestPath: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.RequestPathRequest, _orchestration_pb2.RequestPathResponse]  # type: ignore[assignment]
-    """RequestPath asks the owner of paths for leave to change them."""
+    """RequestPath asks the owner of paths for permission to change them."""
     HandOverPath: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.HandOverPathRequest, _orchestration_pb2.HandOverPathResponse]  # type: ignore[assignment]
     """HandOverPath gives paths that the caller owns to another session, or refuses a request for them."""
     ReportResult: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.ReportResultRequest, _orchestration_pb2.ReportResultResponse]  # type: ignore[assignment]
-    """ReportResult stores what the calling session wants its family to know of its work."""
+    """ReportResult stores the calling session's report on its work for its family."""
 
 class OrchestrationServiceServicer(metaclass=_abc_1.ABCMeta):
     """OrchestrationService is what an agent may do with the sessions of its family: its ancestors, siblings and descendants. It is the source of the MCP
-    tools: `rametctl mcp` and the server inside the daemon's own sessions are made from its descriptors. Called by the owner, it reaches all sessions.
+    tools: `rametctl mcp` and the server in the daemon's sessions are generated from its descriptors. For the owner, all sessions are family.
     """
 
     @_abc_1.abstractmethod
@@ -135,7 +135,7 @@ class OrchestrationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _orchestration_pb2.GetTranscriptRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_orchestration_pb2.GetTranscriptResponse, _abc.Awaitable[_orchestration_pb2.GetTranscriptResponse]]:
-        """GetTranscript reads what a session of the family said and did."""
+        """GetTranscript reads the transcript of a session of the family."""
 
     @_abc_1.abstractmethod
     def SendMessage(
@@ -143,7 +143,7 @@ class OrchestrationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _orchestration_pb2.SendMessageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_orchestration_pb2.SendMessageResponse, _abc.Awaitable[_orchestration_pb2.SendMessageResponse]]:
-        """SendMessage says something to a session of the family."""
+        """SendMessage sends a message to a session of the family."""
 
     @_abc_1.abstractmethod
     def ReadMessages(
@@ -151,7 +151,7 @@ class OrchestrationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _orchestration_pb2.ReadMessagesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_orchestration_pb2.ReadMessagesResponse, _abc.Awaitable[_orchestration_pb2.ReadMessagesResponse]]:
-        """ReadMessages lists what was said between the caller and its family."""
+        """ReadMessages lists the messages between the caller and its family."""
 
     @_abc_1.abstractmethod
     def WaitForMembers(
@@ -175,7 +175,7 @@ class OrchestrationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _orchestration_pb2.RequestPathRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_orchestration_pb2.RequestPathResponse, _abc.Awaitable[_orchestration_pb2.RequestPathResponse]]:
-        """RequestPath asks the owner of paths for leave to change them."""
+        """RequestPath asks the owner of paths for permission to change them."""
 
     @_abc_1.abstractmethod
     def HandOverPath(
@@ -191,6 +191,6 @@ class OrchestrationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _orchestration_pb2.ReportResultRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_orchestration_pb2.ReportResultResponse, _abc.Awaitable[_orchestration_pb2.ReportResultResponse]]:
-        """ReportResult stores what the calling session wants its family to know of its work."""
+        """ReportResult stores the calling session's report on its work for its family."""
 
 def add_OrchestrationServiceServicer_to_server(servicer: OrchestrationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

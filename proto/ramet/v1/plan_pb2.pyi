@@ -40,7 +40,7 @@ class PlanProblem(_message.Message):
     code: _builtins.str
     """A stable name of the kind of problem, such as "overlap", "cycle", "branch-taken", "unknown-key"."""
     line: _builtins.int
-    """The line in the text, from 1; 0 where it has none."""
+    """The line in the text, from 1; 0 without one."""
     key: _builtins.str
     """The key, such as "threads[2].owns[0]"."""
     message: _builtins.str
@@ -77,7 +77,7 @@ Global___PlanProblem: _TypeAlias = PlanProblem  # noqa: Y015
 
 @_typing.final
 class Thread(_message.Message):
-    """Thread is one piece of a plan's work, as the plan says it."""
+    """Thread is one piece of a plan's work, as in the plan's file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -103,9 +103,9 @@ class Thread(_message.Message):
     branch: _builtins.str
     """Its branch."""
     goal: _builtins.str
-    """What it is to reach."""
+    """Its goal."""
     prompt: _builtins.str
-    """What its agent is told; the goal where it says nothing else."""
+    """The prompt of its agent; by default the goal."""
     base: _builtins.str
     """What it starts from."""
     merge_order: _builtins.int
@@ -195,7 +195,7 @@ Global___CheckPlanRequest: _TypeAlias = CheckPlanRequest  # noqa: Y015
 
 @_typing.final
 class CheckPlanResponse(_message.Message):
-    """CheckPlanResponse tells what was found."""
+    """CheckPlanResponse reports what was found."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -249,7 +249,7 @@ class ApplyPlanRequest(_message.Message):
     file: _builtins.str
     """Where the text is from: an absolute path; it names the plan when it is applied again."""
     dry_run: _builtins.bool
-    """Change nothing, only say what would be."""
+    """Change nothing, only report the steps."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -286,7 +286,7 @@ class PlanChange(_message.Message):
     message: _builtins.str
     """What changes, in one line."""
     session_id: _builtins.str
-    """The session, where there is one."""
+    """The session, if any."""
     def __init__(
         self,
         *,
@@ -305,7 +305,7 @@ Global___PlanChange: _TypeAlias = PlanChange  # noqa: Y015
 
 @_typing.final
 class ApplyPlanResponse(_message.Message):
-    """ApplyPlanResponse tells what was changed."""
+    """ApplyPlanResponse reports the changes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -352,7 +352,7 @@ class GetPlanRequest(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
-    """Id or name of the plan, or the absolute path of its file; empty means the only one of the repository."""
+    """Id or name of the plan, or the absolute path of its file; empty: the only one of the repository."""
     path: _builtins.str
     """An absolute path inside the repository."""
     def __init__(
@@ -371,7 +371,7 @@ Global___GetPlanRequest: _TypeAlias = GetPlanRequest  # noqa: Y015
 
 @_typing.final
 class ThreadStatus(_message.Message):
-    """ThreadStatus tells how a thread stands."""
+    """ThreadStatus is the state of a thread."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -399,14 +399,14 @@ class ThreadStatus(_message.Message):
     place: _builtins.int
     """Its place in the order of landing, from 1."""
     landing: _builtins.str
-    """How it stands in the queue or as a pull request, in one line."""
+    """Its state in the queue or as a pull request, in one line."""
     @_builtins.property
     def thread(self) -> Global___Thread:
         """The thread as applied."""
 
     @_builtins.property
     def session(self) -> _session_pb2.Session:
-        """Its session, where it still has one."""
+        """Its session, if it still has one."""
 
     @_builtins.property
     def inside(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -441,7 +441,7 @@ Global___ThreadStatus: _TypeAlias = ThreadStatus  # noqa: Y015
 
 @_typing.final
 class GetPlanResponse(_message.Message):
-    """GetPlanResponse tells how a plan stands."""
+    """GetPlanResponse reports the state of a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -525,7 +525,7 @@ Global___Plan: _TypeAlias = Plan  # noqa: Y015
 
 @_typing.final
 class ListPlansRequest(_message.Message):
-    """ListPlansRequest asks for a page of plans."""
+    """ListPlansRequest requests a page of plans."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -533,7 +533,7 @@ class ListPlansRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     repo: _builtins.str
-    """Only those of this repository; empty means all."""
+    """Only those of this repository; empty: all."""
     page_size: _builtins.int
     """At most this many; 0 means 100, more than 1000 means 1000."""
     page_token: _builtins.str
@@ -593,13 +593,13 @@ class ConvergePlanRequest(_message.Message):
     REMOTE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
-    """Id or name of the plan, or the absolute path of its file; empty means the only one of the repository."""
+    """Id or name of the plan, or the absolute path of its file; empty: the only one of the repository."""
     path: _builtins.str
     """An absolute path inside the repository."""
     dry_run: _builtins.bool
-    """Change nothing, only say what would be done."""
+    """Change nothing, only report the steps."""
     remote: _builtins.str
-    """The remote; empty means the one that the target's branch has, else "origin"."""
+    """The remote; empty: that of the target's branch, else "origin"."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -621,7 +621,7 @@ Global___ConvergePlanRequest: _TypeAlias = ConvergePlanRequest  # noqa: Y015
 
 @_typing.final
 class ConvergeStep(_message.Message):
-    """ConvergeStep is what was done for one thread."""
+    """ConvergeStep is the step for one thread."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -646,7 +646,7 @@ class ConvergeStep(_message.Message):
     title: _builtins.str
     """Title of its pull request."""
     pull_request: _builtins.int
-    """Number of its pull request, 0 where there is none."""
+    """Number of its pull request, 0 if there is none."""
     url: _builtins.str
     """Where it can be looked at, or opened by hand."""
     def __init__(
@@ -671,7 +671,7 @@ Global___ConvergeStep: _TypeAlias = ConvergeStep  # noqa: Y015
 
 @_typing.final
 class ConvergePlanResponse(_message.Message):
-    """ConvergePlanResponse tells what was done."""
+    """ConvergePlanResponse reports the steps."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -708,11 +708,11 @@ class CleanUpPlanRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
-    """Id or name of the plan, or the absolute path of its file; empty means the only one of the repository."""
+    """Id or name of the plan, or the absolute path of its file; empty: the only one of the repository."""
     path: _builtins.str
     """An absolute path inside the repository."""
     dry_run: _builtins.bool
-    """Change nothing, only say what would be done."""
+    """Change nothing, only report the steps."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -749,7 +749,7 @@ class CleanUpStep(_message.Message):
     """Why, or why not."""
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was not kept, or stays in place, and why; nothing where all went as it should."""
+        """What was not saved or not removed, and why."""
 
     def __init__(
         self,
@@ -769,14 +769,14 @@ Global___CleanUpStep: _TypeAlias = CleanUpStep  # noqa: Y015
 
 @_typing.final
 class CleanUpPlanResponse(_message.Message):
-    """CleanUpPlanResponse tells what became of the threads."""
+    """CleanUpPlanResponse reports the outcome for each thread."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STEPS_FIELD_NUMBER: _builtins.int
     PLAN_REMOVED_FIELD_NUMBER: _builtins.int
     plan_removed: _builtins.bool
-    """Whether the plan is forgotten: nothing of it was left."""
+    """Whether the plan was removed, as no session of it was left."""
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___CleanUpStep]:
         """By thread, in the order of landing."""

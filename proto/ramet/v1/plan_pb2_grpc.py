@@ -74,21 +74,21 @@ class PlanServiceServicer:
     """
 
     def CheckPlan(self, request, context):
-        """CheckPlan finds everything that is wrong with a plan before anything is made.
+        """CheckPlan finds all errors in a plan, and changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ApplyPlan(self, request, context):
-        """ApplyPlan makes what the plan says, all of it or nothing; applied again, it changes just what differs.
+        """ApplyPlan creates the plan's sessions, all or none; applied again, it changes only what differs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPlan(self, request, context):
-        """GetPlan shows how each thread of an applied plan stands.
+        """GetPlan shows the state of each thread of an applied plan.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,7 +109,7 @@ class PlanServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CleanUpPlan(self, request, context):
-        """CleanUpPlan removes the threads that have landed; what has not stays, and it says why.
+        """CleanUpPlan removes the threads that have landed, and reports why the others stay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

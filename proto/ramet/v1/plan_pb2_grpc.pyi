@@ -36,17 +36,17 @@ class PlanServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PlanServiceAsyncStub: ...
     CheckPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.CheckPlanRequest, _plan_pb2.CheckPlanResponse]
-    """CheckPlan finds everything that is wrong with a plan before anything is made."""
+    """CheckPlan finds all errors in a plan, and changes nothing."""
     ApplyPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.ApplyPlanRequest, _plan_pb2.ApplyPlanResponse]
-    """ApplyPlan makes what the plan says, all of it or nothing; applied again, it changes just what differs."""
+    """ApplyPlan creates the plan's sessions, all or none; applied again, it changes only what differs."""
     GetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]
-    """GetPlan shows how each thread of an applied plan stands."""
+    """GetPlan shows the state of each thread of an applied plan."""
     ListPlans: _grpc.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]
     """ListPlans lists the applied plans."""
     ConvergePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.ConvergePlanRequest, _plan_pb2.ConvergePlanResponse]
     """ConvergePlan pushes the threads' branches and opens or updates their pull requests, in order."""
     CleanUpPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.CleanUpPlanRequest, _plan_pb2.CleanUpPlanResponse]
-    """CleanUpPlan removes the threads that have landed; what has not stays, and it says why."""
+    """CleanUpPlan removes the threads that have landed, and reports why the others stay."""
 
 @_typing.type_check_only
 class PlanServiceAsyncStub(PlanServiceStub):
@@ -56,17 +56,17 @@ class PlanServiceAsyncStub(PlanServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CheckPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.CheckPlanRequest, _plan_pb2.CheckPlanResponse]  # type: ignore[assignment]
-    """CheckPlan finds everything that is wrong with a plan before anything is made."""
+    """CheckPlan finds all errors in a plan, and changes nothing."""
     ApplyPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.ApplyPlanRequest, _plan_pb2.ApplyPlanResponse]  # type: ignore[assignment]
-    """ApplyPlan makes what the plan says, all of it or nothing; applied again, it changes just what differs."""
+    """ApplyPlan creates the plan's sessions, all or none; applied again, it changes only what differs."""
     GetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]  # type: ignore[assignment]
-    """GetPlan shows how each thread of an applied plan stands."""
+    """GetPlan shows the state of each thread of an applied plan."""
     ListPlans: _aio.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]  # type: ignore[assignment]
     """ListPlans lists the applied plans."""
     ConvergePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.ConvergePlanRequest, _plan_pb2.ConvergePlanResponse]  # type: ignore[assignment]
     """ConvergePlan pushes the threads' branches and opens or updates their pull requests, in order."""
     CleanUpPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.CleanUpPlanRequest, _plan_pb2.CleanUpPlanResponse]  # type: ignore[assignment]
-    """CleanUpPlan removes the threads that have landed; what has not stays, and it says why."""
+    """CleanUpPlan removes the threads that have landed, and reports why the others stay."""
 
 class PlanServiceServicer(metaclass=_abc_1.ABCMeta):
     """PlanService makes sessions of a plan: threads of work with paths of their own, an order of landing, and checks. A plan is the text of a plan.toml,
@@ -79,7 +79,7 @@ class PlanServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.CheckPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.CheckPlanResponse, _abc.Awaitable[_plan_pb2.CheckPlanResponse]]:
-        """CheckPlan finds everything that is wrong with a plan before anything is made."""
+        """CheckPlan finds all errors in a plan, and changes nothing."""
 
     @_abc_1.abstractmethod
     def ApplyPlan(
@@ -87,7 +87,7 @@ class PlanServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.ApplyPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.ApplyPlanResponse, _abc.Awaitable[_plan_pb2.ApplyPlanResponse]]:
-        """ApplyPlan makes what the plan says, all of it or nothing; applied again, it changes just what differs."""
+        """ApplyPlan creates the plan's sessions, all or none; applied again, it changes only what differs."""
 
     @_abc_1.abstractmethod
     def GetPlan(
@@ -95,7 +95,7 @@ class PlanServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.GetPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.GetPlanResponse, _abc.Awaitable[_plan_pb2.GetPlanResponse]]:
-        """GetPlan shows how each thread of an applied plan stands."""
+        """GetPlan shows the state of each thread of an applied plan."""
 
     @_abc_1.abstractmethod
     def ListPlans(
@@ -119,6 +119,6 @@ class PlanServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.CleanUpPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.CleanUpPlanResponse, _abc.Awaitable[_plan_pb2.CleanUpPlanResponse]]:
-        """CleanUpPlan removes the threads that have landed; what has not stays, and it says why."""
+        """CleanUpPlan removes the threads that have landed, and reports why the others stay."""
 
 def add_PlanServiceServicer_to_server(servicer: PlanServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

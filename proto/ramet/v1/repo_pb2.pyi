@@ -28,7 +28,7 @@ class _TrustState:
 class _TrustStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrustState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TRUST_STATE_UNSPECIFIED: _TrustState.ValueType  # 0
-    """Not said."""
+    """Not set."""
     TRUST_STATE_TRUSTED: _TrustState.ValueType  # 1
     """It is trusted as it is."""
     TRUST_STATE_CHANGED: _TrustState.ValueType  # 2
@@ -37,10 +37,10 @@ class _TrustStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrustState
     """It was never trusted, and does not count."""
 
 class TrustState(_TrustState, metaclass=_TrustStateEnumTypeWrapper):
-    """TrustState says whether an item counts."""
+    """TrustState is the state of an item: only trusted ones have an effect."""
 
 TRUST_STATE_UNSPECIFIED: TrustState.ValueType  # 0
-"""Not said."""
+"""Not set."""
 TRUST_STATE_TRUSTED: TrustState.ValueType  # 1
 """It is trusted as it is."""
 TRUST_STATE_CHANGED: TrustState.ValueType  # 2
@@ -125,7 +125,7 @@ Global___RegisterRepoRequest: _TypeAlias = RegisterRepoRequest  # noqa: Y015
 
 @_typing.final
 class RegisterRepoResponse(_message.Message):
-    """RegisterRepoResponse holds the repository."""
+    """RegisterRepoResponse contains the repository."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -171,7 +171,7 @@ Global___GetRepoRequest: _TypeAlias = GetRepoRequest  # noqa: Y015
 
 @_typing.final
 class GetRepoResponse(_message.Message):
-    """GetRepoResponse holds the repository."""
+    """GetRepoResponse contains the repository."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -195,7 +195,7 @@ Global___GetRepoResponse: _TypeAlias = GetRepoResponse  # noqa: Y015
 
 @_typing.final
 class ListReposRequest(_message.Message):
-    """ListReposRequest asks for a page of repositories."""
+    """ListReposRequest requests a page of repositories."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -259,7 +259,7 @@ class TrustItem(_message.Message):
     key: _builtins.str
     """What it is: "setup", "run.web", ".claude/settings.json"."""
     text: _builtins.str
-    """All of it, as the person is to see it."""
+    """Its full text, to show to the person."""
     state: Global___TrustState.ValueType
     """Whether it counts."""
     def __init__(
@@ -301,7 +301,7 @@ Global___GetTrustRequest: _TypeAlias = GetTrustRequest  # noqa: Y015
 
 @_typing.final
 class GetTrustResponse(_message.Message):
-    """GetTrustResponse holds what the person is to see before they trust."""
+    """GetTrustResponse contains the items to show to the person before they trust them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -314,7 +314,7 @@ class GetTrustResponse(_message.Message):
     place: _builtins.str
     """Where the items are read: the person's checkout, or the branch at HEAD of a bare repository."""
     difference: _builtins.str
-    """A unified diff of the items that do not count, from their trusted texts; empty where there is none."""
+    """A unified diff of the untrusted items, from their trusted texts; empty if there is none."""
     digest: _builtins.str
     """Identifies the items, for UpdateRepo."""
     problem: _builtins.str
@@ -361,7 +361,7 @@ class UpdateRepoRequest(_message.Message):
     request_id: _builtins.str
     """The same id again returns the first answer."""
     trust_digest: _builtins.str
-    """To trust: the digest that GetTrust answered with what the person was shown. Refused with WRONG_STATE when the contents have changed since."""
+    """To trust: the digest from GetTrust, for the contents that the person was shown. Refused with WRONG_STATE if they have changed since."""
     @_builtins.property
     def repo(self) -> Global___Repo:
         """The new values of the fields in the mask."""
@@ -389,7 +389,7 @@ Global___UpdateRepoRequest: _TypeAlias = UpdateRepoRequest  # noqa: Y015
 
 @_typing.final
 class UpdateRepoResponse(_message.Message):
-    """UpdateRepoResponse holds the changed repository."""
+    """UpdateRepoResponse contains the changed repository."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -439,7 +439,7 @@ Global___RemoveRepoRequest: _TypeAlias = RemoveRepoRequest  # noqa: Y015
 
 @_typing.final
 class RemoveRepoResponse(_message.Message):
-    """RemoveRepoResponse tells what was forgotten."""
+    """RemoveRepoResponse contains the removed repository."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -31,7 +31,7 @@ class _SessionState:
 class _SessionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SESSION_STATE_UNSPECIFIED: _SessionState.ValueType  # 0
-    """Not said."""
+    """Not set."""
     SESSION_STATE_QUEUED: _SessionState.ValueType  # 1
     """It waits for a slot, by priority."""
     SESSION_STATE_STARTING: _SessionState.ValueType  # 2
@@ -43,19 +43,19 @@ class _SessionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionS
     SESSION_STATE_IDLE: _SessionState.ValueType  # 5
     """The last turn ended; ready for the next prompt."""
     SESSION_STATE_PAUSED: _SessionState.ValueType  # 6
-    """It is held by a budget, a usage limit or a person; prompts are kept."""
+    """A budget, a usage limit or a person holds it; prompts wait."""
     SESSION_STATE_LOST: _SessionState.ValueType  # 7
     """Its agent ended without a word; resumed by policy, with a cap."""
     SESSION_STATE_FAILED: _SessionState.ValueType  # 8
-    """It cannot go on without a person; state_reason says why and what to do."""
+    """It cannot continue without a person; state_reason says why and what to do."""
     SESSION_STATE_ARCHIVED: _SessionState.ValueType  # 9
     """It has no worktree on disk; everything can be restored."""
 
 class SessionState(_SessionState, metaclass=_SessionStateEnumTypeWrapper):
-    """SessionState says where a session is in its life."""
+    """SessionState is the state of a session."""
 
 SESSION_STATE_UNSPECIFIED: SessionState.ValueType  # 0
-"""Not said."""
+"""Not set."""
 SESSION_STATE_QUEUED: SessionState.ValueType  # 1
 """It waits for a slot, by priority."""
 SESSION_STATE_STARTING: SessionState.ValueType  # 2
@@ -67,11 +67,11 @@ SESSION_STATE_WAITING: SessionState.ValueType  # 4
 SESSION_STATE_IDLE: SessionState.ValueType  # 5
 """The last turn ended; ready for the next prompt."""
 SESSION_STATE_PAUSED: SessionState.ValueType  # 6
-"""It is held by a budget, a usage limit or a person; prompts are kept."""
+"""A budget, a usage limit or a person holds it; prompts wait."""
 SESSION_STATE_LOST: SessionState.ValueType  # 7
 """Its agent ended without a word; resumed by policy, with a cap."""
 SESSION_STATE_FAILED: SessionState.ValueType  # 8
-"""It cannot go on without a person; state_reason says why and what to do."""
+"""It cannot continue without a person; state_reason says why and what to do."""
 SESSION_STATE_ARCHIVED: SessionState.ValueType  # 9
 """It has no worktree on disk; everything can be restored."""
 Global___SessionState: _TypeAlias = SessionState  # noqa: Y015
@@ -83,23 +83,23 @@ class _WorktreeKind:
 class _WorktreeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WorktreeKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     WORKTREE_KIND_UNSPECIFIED: _WorktreeKind.ValueType  # 0
-    """Not said."""
+    """Not set."""
     WORKTREE_KIND_OWN: _WorktreeKind.ValueType  # 1
     """Made for the session, and removed with it."""
     WORKTREE_KIND_IN_PLACE: _WorktreeKind.ValueType  # 2
-    """The checkout of somebody else, in which the session works; never removed."""
+    """A worktree that Ramet did not create, in which the session works; never removed."""
     WORKTREE_KIND_ADOPTED: _WorktreeKind.ValueType  # 3
     """Made by hand and adopted; never removed."""
 
 class WorktreeKind(_WorktreeKind, metaclass=_WorktreeKindEnumTypeWrapper):
-    """WorktreeKind says whose a session's worktree is."""
+    """WorktreeKind is the owner of a session's worktree."""
 
 WORKTREE_KIND_UNSPECIFIED: WorktreeKind.ValueType  # 0
-"""Not said."""
+"""Not set."""
 WORKTREE_KIND_OWN: WorktreeKind.ValueType  # 1
 """Made for the session, and removed with it."""
 WORKTREE_KIND_IN_PLACE: WorktreeKind.ValueType  # 2
-"""The checkout of somebody else, in which the session works; never removed."""
+"""A worktree that Ramet did not create, in which the session works; never removed."""
 WORKTREE_KIND_ADOPTED: WorktreeKind.ValueType  # 3
 """Made by hand and adopted; never removed."""
 Global___WorktreeKind: _TypeAlias = WorktreeKind  # noqa: Y015
@@ -113,7 +113,7 @@ class _SetupStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SetupState
     SETUP_STATE_UNSPECIFIED: _SetupState.ValueType  # 0
     """There is none to be run."""
     SETUP_STATE_RUNNING: _SetupState.ValueType  # 1
-    """It is to be run, or runs."""
+    """It will run, or runs."""
     SETUP_STATE_DONE: _SetupState.ValueType  # 2
     """It has run well."""
     SETUP_STATE_FAILED: _SetupState.ValueType  # 3
@@ -122,12 +122,12 @@ class _SetupStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SetupState
     """It waits until the owner trusts the repository."""
 
 class SetupState(_SetupState, metaclass=_SetupStateEnumTypeWrapper):
-    """SetupState says how far the setup of a worktree is."""
+    """SetupState is the state of a worktree's setup."""
 
 SETUP_STATE_UNSPECIFIED: SetupState.ValueType  # 0
 """There is none to be run."""
 SETUP_STATE_RUNNING: SetupState.ValueType  # 1
-"""It is to be run, or runs."""
+"""It will run, or runs."""
 SETUP_STATE_DONE: SetupState.ValueType  # 2
 """It has run well."""
 SETUP_STATE_FAILED: SetupState.ValueType  # 3
@@ -143,7 +143,7 @@ class _PromptState:
 class _PromptStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PromptState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PROMPT_STATE_UNSPECIFIED: _PromptState.ValueType  # 0
-    """Not said."""
+    """Not set."""
     PROMPT_STATE_QUEUED: _PromptState.ValueType  # 1
     """It waits."""
     PROMPT_STATE_SENT: _PromptState.ValueType  # 2
@@ -154,10 +154,10 @@ class _PromptStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PromptSta
     """It was withdrawn before the agent got it."""
 
 class PromptState(_PromptState, metaclass=_PromptStateEnumTypeWrapper):
-    """PromptState says how far a prompt has come."""
+    """PromptState is the state of a prompt."""
 
 PROMPT_STATE_UNSPECIFIED: PromptState.ValueType  # 0
-"""Not said."""
+"""Not set."""
 PROMPT_STATE_QUEUED: PromptState.ValueType  # 1
 """It waits."""
 PROMPT_STATE_SENT: PromptState.ValueType  # 2
@@ -186,7 +186,7 @@ class _VariableKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Variable
     """Removed by name."""
 
 class VariableKind(_VariableKind, metaclass=_VariableKindEnumTypeWrapper):
-    """VariableKind says how long a session keeps the value of a variable."""
+    """VariableKind determines how long a session uses the value of a variable."""
 
 VARIABLE_KIND_UNSPECIFIED: VariableKind.ValueType  # 0
 """Not set."""
@@ -218,7 +218,7 @@ class _WaitConditionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitCon
     """As IDLE, and nothing runs in the background of the agent."""
 
 class WaitCondition(_WaitCondition, metaclass=_WaitConditionEnumTypeWrapper):
-    """WaitCondition says what is waited for."""
+    """WaitCondition is the condition to wait for."""
 
 WAIT_CONDITION_UNSPECIFIED: WaitCondition.ValueType  # 0
 """As IDLE."""
@@ -239,34 +239,34 @@ class _WaitOutcome:
 class _WaitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitOutcome.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     WAIT_OUTCOME_UNSPECIFIED: _WaitOutcome.ValueType  # 0
-    """Not said."""
+    """Not set."""
     WAIT_OUTCOME_DONE: _WaitOutcome.ValueType  # 1
-    """What was waited for has come."""
+    """The condition holds."""
     WAIT_OUTCOME_ATTENTION: _WaitOutcome.ValueType  # 2
     """A person is needed first."""
     WAIT_OUTCOME_TIMEOUT: _WaitOutcome.ValueType  # 3
     """The time is over."""
     WAIT_OUTCOME_FAILED: _WaitOutcome.ValueType  # 4
-    """It cannot come by itself any more: a session failed, is held, or is gone."""
+    """It can no longer be reached: a session failed, is held, or was removed."""
 
 class WaitOutcome(_WaitOutcome, metaclass=_WaitOutcomeEnumTypeWrapper):
-    """WaitOutcome says why the wait is over."""
+    """WaitOutcome is the reason why the wait ended."""
 
 WAIT_OUTCOME_UNSPECIFIED: WaitOutcome.ValueType  # 0
-"""Not said."""
+"""Not set."""
 WAIT_OUTCOME_DONE: WaitOutcome.ValueType  # 1
-"""What was waited for has come."""
+"""The condition holds."""
 WAIT_OUTCOME_ATTENTION: WaitOutcome.ValueType  # 2
 """A person is needed first."""
 WAIT_OUTCOME_TIMEOUT: WaitOutcome.ValueType  # 3
 """The time is over."""
 WAIT_OUTCOME_FAILED: WaitOutcome.ValueType  # 4
-"""It cannot come by itself any more: a session failed, is held, or is gone."""
+"""It can no longer be reached: a session failed, is held, or was removed."""
 Global___WaitOutcome: _TypeAlias = WaitOutcome  # noqa: Y015
 
 @_typing.final
 class Session(_message.Message):
-    """Session is a conversation with an agent, in a worktree and branch of its own."""
+    """Session is a conversation with an agent, in its own worktree and branch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -325,11 +325,11 @@ class Session(_message.Message):
     name: _builtins.str
     """Its label, unique in the repository."""
     repo: _builtins.str
-    """Name of its repository."""
+    """Its repository's name."""
     branch: _builtins.str
     """Branch its worktree has checked out."""
     base_ref: _builtins.str
-    """What it started from, as asked for or as found."""
+    """The ref that it started from."""
     base_commit: _builtins.str
     """The commit it started from."""
     worktree: _builtins.str
@@ -339,7 +339,7 @@ class Session(_message.Message):
     agent: _builtins.str
     """Kind of agent."""
     model: _builtins.str
-    """Model asked for; empty means the agent's own default."""
+    """Requested model; empty: the agent's default."""
     mode: _common_pb2.PermissionMode.ValueType
     """What the agent may do unasked."""
     state: Global___SessionState.ValueType
@@ -347,7 +347,7 @@ class Session(_message.Message):
     attention: _builtins.int
     """Requests that wait for a person."""
     state_reason: _builtins.str
-    """One line on why it is in its state, and what to do where something is to be done."""
+    """Why it is in its state, and what to do about it, in one line."""
     agent_alive: _builtins.bool
     """Whether the agent's process is alive; an idle session's may sleep."""
     turns: _builtins.int
@@ -365,13 +365,13 @@ class Session(_message.Message):
     conversation_id: _builtins.str
     """The agent's own id of the conversation."""
     result: _builtins.str
-    """What it reported of its work."""
+    """Its report on its work."""
     root_id: _builtins.str
-    """The session that its family descends from; its own id for one of the person's."""
+    """The session that its family descends from; its own id if it has no parent."""
     worktree_kind: Global___WorktreeKind.ValueType
     """Whose its worktree is."""
     setup: Global___SetupState.ValueType
-    """How far the setup of its worktree is."""
+    """State of its worktree's setup."""
     forked_from: _builtins.str
     """The session it was forked from, or empty."""
     plan_id: _builtins.str
@@ -381,23 +381,23 @@ class Session(_message.Message):
     landed_reason: _builtins.str
     """Whether its work is on the branch it lands on, and how that is known; empty when it is not."""
     worktree_gone: _builtins.bool
-    """Whether the directory it works in is not there, deleted or moved by hand; of an archived one it is not expected to be. Told by GetSession and
-    ListSessions alone.
+    """Whether the directory it works in is not there, deleted or moved by hand; of an archived one it is not expected to be. Only set by GetSession and
+    ListSessions.
     """
     under_way: _builtins.str
-    """What was begun with git in its worktree and is not finished ("a rebase", "a merge", "a cherry-pick", "a revert", "a bisect"), or empty. Told by
-    GetSession and ListSessions alone.
+    """Unfinished operation of git in its worktree ("a rebase", "a merge", "a cherry-pick", "a revert", "a bisect"), or empty. Only set by
+    GetSession and ListSessions.
     """
     worktree_fault: _builtins.str
-    """What is wrong with the directory it works in, in words ("its .git is missing", "HEAD is detached in it, not on ramet/a"), or empty; doctor says
-    what to do. Told by GetSession and ListSessions alone.
+    """Problem of its worktree ("its .git is missing", "HEAD is detached in it, not on ramet/a"), or empty; doctor says
+    what to do. Only set by GetSession and ListSessions.
     """
     now: _builtins.str
-    """One line on what it does, last said, or waits for; empty before the first word."""
+    """One line on what it does, said last, or waits for; empty before its first message."""
     effort: _builtins.str
-    """Effort asked for; empty means the agent's own default. A change holds from the next start of its process on."""
+    """Requested effort; empty: the agent's default. A change takes effect at the next start of its process."""
     contest: _builtins.str
-    """The contest it takes part in: sessions that began together with the same prompt and base; empty for one on its own."""
+    """Its contest: sessions that began together with the same prompt and base; empty without one."""
     check: _builtins.str
     """The shell command that checks each contender, or empty."""
     judges: _builtins.str
@@ -408,7 +408,7 @@ class Session(_message.Message):
     """Limit in tokens, those read from a cache not counted, where one is set."""
     @_builtins.property
     def tokens(self) -> _common_pb2.Tokens:
-        """Tokens used; unset where the agent does not say."""
+        """Tokens used; unset if the agent does not report them."""
 
     @_builtins.property
     def ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -416,7 +416,7 @@ class Session(_message.Message):
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was made."""
+        """When it was created."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
@@ -521,14 +521,14 @@ Global___Session: _TypeAlias = Session  # noqa: Y015
 
 @_typing.final
 class BackgroundCommand(_message.Message):
-    """BackgroundCommand is something that an agent runs beside its turns."""
+    """BackgroundCommand is a command that an agent runs in the background of its turns."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     START_TIME_FIELD_NUMBER: _builtins.int
     description: _builtins.str
-    """The command or what it is for, on one line."""
+    """The command or its purpose, in one line."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When it was first seen."""
@@ -549,7 +549,7 @@ Global___BackgroundCommand: _TypeAlias = BackgroundCommand  # noqa: Y015
 
 @_typing.final
 class Prompt(_message.Message):
-    """Prompt is something said to an agent."""
+    """Prompt is a message to an agent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -562,11 +562,11 @@ class Prompt(_message.Message):
     id: _builtins.str
     """A UUID, the agent's receipt for it."""
     text: _builtins.str
-    """What is said."""
+    """Its text."""
     source: _builtins.str
-    """Who says it: "owner", "daemon" or "session:ID"."""
+    """Its sender: "owner", "daemon" or "session:ID"."""
     state: Global___PromptState.ValueType
-    """How far it has come."""
+    """Its state."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was queued."""
@@ -610,7 +610,7 @@ class AgentProcess(_message.Message):
     state: _builtins.str
     """"starting", "live", "exited" or "lost"."""
     pid: _builtins.int
-    """Its process id, where it is alive."""
+    """Its process id, if it is alive."""
     version: _builtins.str
     """Release of the agent's program."""
     exit_status: _builtins.str
@@ -639,7 +639,7 @@ Global___AgentProcess: _TypeAlias = AgentProcess  # noqa: Y015
 
 @_typing.final
 class CreateSessionRequest(_message.Message):
-    """CreateSessionRequest describes a session to be made."""
+    """CreateSessionRequest describes a new session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -671,23 +671,23 @@ class CreateSessionRequest(_message.Message):
     JUDGES_FIELD_NUMBER: _builtins.int
     BUDGET_TOKENS_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """An absolute path inside the repository: where the caller stands."""
+    """An absolute path inside the repository: the caller's directory."""
     prompt: _builtins.str
-    """What the agent is to do; empty makes an idle session."""
+    """The first prompt; empty: the session begins idle."""
     name: _builtins.str
-    """Label; made from the prompt when empty."""
+    """Label; empty: from the prompt."""
     branch: _builtins.str
-    """Branch to make; made from the name when empty."""
+    """Branch to create; empty: from the name."""
     base_ref: _builtins.str
-    """What to start from: any ref; empty means what the caller's worktree has checked out."""
+    """The ref to start from; empty: the commit that the caller's worktree has checked out."""
     existing_branch: _builtins.str
     """Check out this existing branch instead of making one."""
     agent: _builtins.str
-    """Kind of agent; empty means "claude"."""
+    """Kind of agent; empty: "claude"."""
     model: _builtins.str
-    """Model; empty means the agent's own default."""
+    """Model; empty: the agent's default."""
     mode: _common_pb2.PermissionMode.ValueType
-    """What it may do unasked; unspecified means the configured default."""
+    """Permission mode; unspecified: the configured default."""
     budget_usd: _builtins.float
     """Limit in dollars."""
     parent: _builtins.str
@@ -697,21 +697,21 @@ class CreateSessionRequest(_message.Message):
     request_id: _builtins.str
     """The same id again returns the first answer."""
     with_changes: _builtins.bool
-    """Begin with the uncommitted and untracked changes of the worktree around `path`, which is left as it is."""
+    """Copy the uncommitted and untracked changes of the worktree around `path`, which stays unchanged."""
     in_place: _builtins.bool
     """Work in the checkout around `path` itself, without a worktree; one session at a time per checkout."""
     fetch: _builtins.bool
     """Fetch the base from its remote first."""
     adopt_path: _builtins.str
-    """Work in this worktree, made by hand; it is never cleaned up."""
+    """Work in this existing worktree; it is never cleaned up."""
     initial_commit: _builtins.bool
-    """Where the repository has no commit yet, make an empty first one."""
+    """Create an empty first commit in a repository without commits."""
     effort: _builtins.str
-    """Effort: "low", "medium", "high", "xhigh" or "max"; empty means the agent's own default."""
+    """Effort: "low", "medium", "high", "xhigh" or "max"; empty: the agent's default."""
     check: _builtins.str
     """The shell command that checks each contender."""
     judges: _builtins.str
-    """The contest whose work the session is to judge."""
+    """The contest that the session judges."""
     budget_tokens: _builtins.int
     """Limit in tokens."""
     @_builtins.property
@@ -728,12 +728,12 @@ class CreateSessionRequest(_message.Message):
 
     @_builtins.property
     def variables(self) -> Global___VariableChanges:
-        """Variables to set or remove, beside those of the caller's environment (see VariableChanges)."""
+        """Variables to set or remove, in addition to the caller's environment (see VariableChanges)."""
 
     @_builtins.property
     def contenders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Create a contest: for each entry a session with that kind of agent (empty means `agent`), all from the same commit, or none of them. Their names are
-        made from `name` and `branch`. At most 100.
+        """Create a contest: for each entry a session with that kind of agent (empty: `agent`), all from the same commit, or none of them. Their names are
+        derived from `name` and `branch`. At most 100.
         """
 
     def __init__(
@@ -784,7 +784,7 @@ Global___CreateSessionRequest: _TypeAlias = CreateSessionRequest  # noqa: Y015
 
 @_typing.final
 class CreateSessionResponse(_message.Message):
-    """CreateSessionResponse holds the new session."""
+    """CreateSessionResponse contains the new session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -911,7 +911,7 @@ class Variable(_message.Message):
     name: _builtins.str
     """Its name."""
     kind: Global___VariableKind.ValueType
-    """How long its value is kept."""
+    """How long the session uses its value."""
     def __init__(
         self,
         *,
@@ -939,11 +939,11 @@ class GetSessionRequest(_message.Message):
     session: _builtins.str
     """Id, prefix, name or REPO/NAME."""
     path: _builtins.str
-    """A path inside the repository whose sessions are meant where a name fits several."""
+    """A path inside the repository whose session an ambiguous name means."""
     include_disk_use: _builtins.bool
-    """Measure what the worktree takes on disk."""
+    """Measure the worktree's size on disk."""
     include_variables: _builtins.bool
-    """Name the variables of its environment."""
+    """List the variables of its environment."""
     def __init__(
         self,
         *,
@@ -975,16 +975,16 @@ class GetSessionResponse(_message.Message):
     SETUP_FAILURE_FIELD_NUMBER: _builtins.int
     VARIABLES_FIELD_NUMBER: _builtins.int
     disk_bytes: _builtins.int
-    """Bytes that its worktree takes on disk, where asked for."""
+    """Its worktree's bytes on disk, if requested."""
     setup_failure: _builtins.str
-    """Why its setup failed, in one line, where it did."""
+    """Why its setup failed, in one line; else empty."""
     @_builtins.property
     def session(self) -> Global___Session:
         """The session."""
 
     @_builtins.property
     def pending_prompts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Prompt]:
-        """Prompts the agent has not got yet, in order."""
+        """Prompts that the agent has not received yet, in order."""
 
     @_builtins.property
     def open_requests(self) -> _containers.RepeatedCompositeFieldContainer[_attention_pb2.AttentionRequest]:
@@ -1000,7 +1000,7 @@ class GetSessionResponse(_message.Message):
 
     @_builtins.property
     def variables(self) -> _containers.RepeatedCompositeFieldContainer[Global___Variable]:
-        """Variables that its processes get beside the daemon's own, by name, where asked for."""
+        """Variables that its processes get in addition to the daemon's own, by name, if requested."""
 
     def __init__(
         self,
@@ -1024,7 +1024,7 @@ Global___GetSessionResponse: _TypeAlias = GetSessionResponse  # noqa: Y015
 
 @_typing.final
 class ListSessionsRequest(_message.Message):
-    """ListSessionsRequest asks for a page of sessions."""
+    """ListSessionsRequest requests a page of sessions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1034,7 +1034,7 @@ class ListSessionsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     repo: _builtins.str
-    """Only those of the repository with this id or name, or around this absolute path; empty means all."""
+    """Only those of the repository with this id or name, or around this absolute path; empty: all."""
     include_archived: _builtins.bool
     """Archived ones too."""
     page_size: _builtins.int
@@ -1075,7 +1075,7 @@ class ListSessionsResponse(_message.Message):
     next_page_token: _builtins.str
     """Empty on the last page."""
     elsewhere: _builtins.int
-    """Where sessions of one repository were asked for: how many others have, without archived ones."""
+    """For a list of one repository: number of sessions of others, without archived ones."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session]:
         """The page."""
@@ -1146,7 +1146,7 @@ Global___UpdateSessionRequest: _TypeAlias = UpdateSessionRequest  # noqa: Y015
 
 @_typing.final
 class UpdateSessionResponse(_message.Message):
-    """UpdateSessionResponse holds the changed session."""
+    """UpdateSessionResponse contains the changed session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1176,7 +1176,7 @@ Global___UpdateSessionResponse: _TypeAlias = UpdateSessionResponse  # noqa: Y015
 
 @_typing.final
 class SendPromptRequest(_message.Message):
-    """SendPromptRequest says something to a session's agent."""
+    """SendPromptRequest contains a prompt for a session's agent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1186,7 +1186,7 @@ class SendPromptRequest(_message.Message):
     session: _builtins.str
     """Which session."""
     prompt: _builtins.str
-    """What is said; up to 16 MiB."""
+    """Its text; up to 16 MiB."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -1206,7 +1206,7 @@ Global___SendPromptRequest: _TypeAlias = SendPromptRequest  # noqa: Y015
 
 @_typing.final
 class SendPromptResponse(_message.Message):
-    """SendPromptResponse tells what became of the prompt."""
+    """SendPromptResponse contains the prompt with its state."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1223,7 +1223,7 @@ class SendPromptResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What the agent will not have of what was said before, and the like."""
+        """Warnings, such as that the agent has lost the earlier conversation."""
 
     def __init__(
         self,
@@ -1242,7 +1242,7 @@ Global___SendPromptResponse: _TypeAlias = SendPromptResponse  # noqa: Y015
 
 @_typing.final
 class AttachNativeRequest(_message.Message):
-    """AttachNativeRequest names a session and the process that is to have its conversation."""
+    """AttachNativeRequest names a session and the process that takes its conversation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1368,7 +1368,7 @@ Global___InterruptSessionRequest: _TypeAlias = InterruptSessionRequest  # noqa: 
 
 @_typing.final
 class InterruptSessionResponse(_message.Message):
-    """InterruptSessionResponse comes when the turn has ended."""
+    """InterruptSessionResponse is sent when the turn has ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1383,7 +1383,7 @@ class InterruptSessionResponse(_message.Message):
 
     @_builtins.property
     def withdrawn(self) -> _containers.RepeatedCompositeFieldContainer[Global___Prompt]:
-        """Prompts that were sent into the turn and that the agent had not read. They start no turn of their own: send again what still holds."""
+        """Prompts sent into the turn that the agent had not read. They start no turn: send again those that are still needed."""
 
     def __init__(
         self,
@@ -1428,7 +1428,7 @@ Global___StopSessionRequest: _TypeAlias = StopSessionRequest  # noqa: Y015
 
 @_typing.final
 class StopSessionResponse(_message.Message):
-    """StopSessionResponse comes when the agent has ended."""
+    """StopSessionResponse is sent when the agent has ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1484,7 +1484,7 @@ Global___ResumeSessionRequest: _TypeAlias = ResumeSessionRequest  # noqa: Y015
 
 @_typing.final
 class ResumeSessionResponse(_message.Message):
-    """ResumeSessionResponse holds the session."""
+    """ResumeSessionResponse contains the session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1492,7 +1492,7 @@ class ResumeSessionResponse(_message.Message):
     WARNINGS_FIELD_NUMBER: _builtins.int
     RESUMED_FIELD_NUMBER: _builtins.int
     resumed: _builtins.bool
-    """Whether the session was paused, lost or failed; else there was nothing to resume."""
+    """Whether the session was paused, lost or failed; else nothing was resumed."""
     @_builtins.property
     def session(self) -> Global___Session:
         """The session as it is now."""
@@ -1544,7 +1544,7 @@ Global___PauseSessionRequest: _TypeAlias = PauseSessionRequest  # noqa: Y015
 
 @_typing.final
 class PauseSessionResponse(_message.Message):
-    """PauseSessionResponse holds the session."""
+    """PauseSessionResponse contains the session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1598,7 +1598,7 @@ Global___DeleteSessionRequest: _TypeAlias = DeleteSessionRequest  # noqa: Y015
 
 @_typing.final
 class DeleteSessionResponse(_message.Message):
-    """DeleteSessionResponse tells what was removed and what can bring it back."""
+    """DeleteSessionResponse reports what was removed and how to restore it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1608,7 +1608,7 @@ class DeleteSessionResponse(_message.Message):
     LANDING_TARGET_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     trash_ref: _builtins.str
-    """The ref that holds what it had, or empty when nothing was at risk."""
+    """The ref with its work, or empty if nothing was at risk."""
     landing_target: _builtins.str
     """The branch that it was queued to land on, and does not; empty when it was in no queue."""
     @_builtins.property
@@ -1617,11 +1617,11 @@ class DeleteSessionResponse(_message.Message):
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """Until when the ref is kept."""
+        """When the ref expires."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was not kept, or stays in place, and why; nothing where all went as it should."""
+        """What was not saved or not removed, and why."""
 
     def __init__(
         self,
@@ -1656,17 +1656,17 @@ class ForkSessionRequest(_message.Message):
     session: _builtins.str
     """Which session."""
     prompt: _builtins.str
-    """What the new one is to do; empty makes an idle session."""
+    """The first prompt; empty: the session begins idle."""
     checkpoint: _builtins.str
     """Fork from this checkpoint (id, prefix or number) instead of the files as they are."""
     name: _builtins.str
-    """Label; made from the session's name when empty."""
+    """Label; empty: from the session's name."""
     branch: _builtins.str
-    """Branch to make; made from the name when empty."""
+    """Branch to create; empty: from the name."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     agent: _builtins.str
-    """Kind of agent, if it is to be another: it gets the conversation so far as a summary."""
+    """Another kind of agent, which gets a summary of the conversation; empty: the same kind."""
     def __init__(
         self,
         *,
@@ -1688,7 +1688,7 @@ Global___ForkSessionRequest: _TypeAlias = ForkSessionRequest  # noqa: Y015
 
 @_typing.final
 class ForkSessionResponse(_message.Message):
-    """ForkSessionResponse holds the new session."""
+    """ForkSessionResponse contains the new session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1748,7 +1748,7 @@ Global___ArchiveSessionRequest: _TypeAlias = ArchiveSessionRequest  # noqa: Y015
 
 @_typing.final
 class ArchiveSessionResponse(_message.Message):
-    """ArchiveSessionResponse tells what was kept."""
+    """ArchiveSessionResponse contains the archived session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1757,7 +1757,7 @@ class ArchiveSessionResponse(_message.Message):
     FREED_BYTES_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     ref: _builtins.str
-    """The ref that holds its files."""
+    """The ref with its files."""
     freed_bytes: _builtins.int
     """Bytes on disk that were freed."""
     @_builtins.property
@@ -1766,7 +1766,7 @@ class ArchiveSessionResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was not kept, or stays in place, and why; nothing where all went as it should."""
+        """What was not saved or not removed, and why."""
 
     def __init__(
         self,
@@ -1812,7 +1812,7 @@ Global___RestoreSessionRequest: _TypeAlias = RestoreSessionRequest  # noqa: Y015
 
 @_typing.final
 class RestoreSessionResponse(_message.Message):
-    """RestoreSessionResponse holds the session."""
+    """RestoreSessionResponse contains the session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1860,7 +1860,7 @@ class WaitSessionsRequest(_message.Message):
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long at most; unset means as long as the call's own deadline."""
+        """Time limit; unset: the call's own deadline."""
 
     def __init__(
         self,
@@ -1880,7 +1880,7 @@ Global___WaitSessionsRequest: _TypeAlias = WaitSessionsRequest  # noqa: Y015
 
 @_typing.final
 class WaitSessionsResponse(_message.Message):
-    """WaitSessionsResponse tells why the wait is over."""
+    """WaitSessionsResponse reports why the wait ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1891,7 +1891,7 @@ class WaitSessionsResponse(_message.Message):
     """Why."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session]:
-        """The sessions as they are now; removed ones are left out."""
+        """The sessions now, without removed ones."""
 
     @_builtins.property
     def open_requests(self) -> _containers.RepeatedCompositeFieldContainer[_attention_pb2.AttentionRequest]:

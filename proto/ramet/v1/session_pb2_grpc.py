@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SessionServiceStub:
-    """SessionService owns sessions: a conversation with an agent in a worktree and branch of its own. Everywhere, `session` takes an id, a
+    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a
     unique prefix of one, a name, or REPO/NAME. Every call that changes something takes a request_id (a UUID is best): the same id again returns
     the first answer, another request under a known id is refused with REQUEST_ID_REUSED.
     """
@@ -115,7 +115,7 @@ class SessionServiceStub:
 
 
 class SessionServiceServicer:
-    """SessionService owns sessions: a conversation with an agent in a worktree and branch of its own. Everywhere, `session` takes an id, a
+    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a
     unique prefix of one, a name, or REPO/NAME. Every call that changes something takes a request_id (a UUID is best): the same id again returns
     the first answer, another request under a known id is refused with REQUEST_ID_REUSED.
     """
@@ -163,8 +163,8 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AttachNative(self, request, context):
-        """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which is to become the agent's own
-        program. The session is held until that process ends; what was done in it is then part of the session. Repeating the call for the same process
+        """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which then becomes the agent's own
+        program. The session is held until that process ends; the turns in it then become part of the session. Repeating the call for the same process
         continues it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -172,43 +172,43 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StopSession(self, request, context):
-        """StopSession ends the agent with all its processes and keeps everything else.
+        """StopSession ends the agent with all its processes, and nothing else.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeSession(self, request, context):
-        """ResumeSession lets a paused, lost or failed session go on.
+        """ResumeSession continues a paused, lost or failed session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseSession(self, request, context):
-        """PauseSession holds a session: the running turn is interrupted, prompts are kept until ResumeSession.
+        """PauseSession interrupts the running turn and holds prompts until ResumeSession.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSession(self, request, context):
-        """DeleteSession removes a session with its worktree and branch. Refused with WORK_AT_RISK while it holds work that exists nowhere else; forced,
-        all of it goes to the trash first.
+        """DeleteSession removes a session with its worktree and branch. Refused with WORK_AT_RISK while it has work that exists nowhere else; with force,
+        it moves everything to the trash.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForkSession(self, request, context):
-        """ForkSession makes a session with the same conversation and the same files, in a worktree and branch of its own.
+        """ForkSession creates a session with the same conversation and the same files, in its own worktree and branch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ArchiveSession(self, request, context):
-        """ArchiveSession removes a session's worktree and keeps everything else: branch, checkpoints, uncommitted state, conversation, environment.
+        """ArchiveSession removes a session's worktree and retains everything else: branch, checkpoints, uncommitted state, conversation, environment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -222,7 +222,7 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WaitSessions(self, request, context):
-        """WaitSessions answers when the sessions are what is waited for, when a person is needed, or when the time is over.
+        """WaitSessions answers when the condition holds for the sessions, when a person is needed, or at the time limit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -315,7 +315,7 @@ def add_SessionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SessionService:
-    """SessionService owns sessions: a conversation with an agent in a worktree and branch of its own. Everywhere, `session` takes an id, a
+    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a
     unique prefix of one, a name, or REPO/NAME. Every call that changes something takes a request_id (a UUID is best): the same id again returns
     the first answer, another request under a known id is refused with REQUEST_ID_REUSED.
     """

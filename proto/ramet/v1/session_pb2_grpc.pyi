@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SessionServiceStub:
-    """SessionService owns sessions: a conversation with an agent in a worktree and branch of its own. Everywhere, `session` takes an id, a
+    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a
     unique prefix of one, a name, or REPO/NAME. Every call that changes something takes a request_id (a UUID is best): the same id again returns
     the first answer, another request under a known id is refused with REQUEST_ID_REUSED.
     """
@@ -49,32 +49,32 @@ class SessionServiceStub:
     InterruptSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.InterruptSessionRequest, _session_pb2.InterruptSessionResponse]
     """InterruptSession ends the running turn; the agent stays, ready for the next prompt."""
     AttachNative: _grpc.UnaryUnaryMultiCallable[_session_pb2.AttachNativeRequest, _session_pb2.AttachNativeResponse]
-    """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which is to become the agent's own
-    program. The session is held until that process ends; what was done in it is then part of the session. Repeating the call for the same process
+    """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which then becomes the agent's own
+    program. The session is held until that process ends; the turns in it then become part of the session. Repeating the call for the same process
     continues it.
     """
     StopSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.StopSessionRequest, _session_pb2.StopSessionResponse]
-    """StopSession ends the agent with all its processes and keeps everything else."""
+    """StopSession ends the agent with all its processes, and nothing else."""
     ResumeSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ResumeSessionRequest, _session_pb2.ResumeSessionResponse]
-    """ResumeSession lets a paused, lost or failed session go on."""
+    """ResumeSession continues a paused, lost or failed session."""
     PauseSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.PauseSessionRequest, _session_pb2.PauseSessionResponse]
-    """PauseSession holds a session: the running turn is interrupted, prompts are kept until ResumeSession."""
+    """PauseSession interrupts the running turn and holds prompts until ResumeSession."""
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]
-    """DeleteSession removes a session with its worktree and branch. Refused with WORK_AT_RISK while it holds work that exists nowhere else; forced,
-    all of it goes to the trash first.
+    """DeleteSession removes a session with its worktree and branch. Refused with WORK_AT_RISK while it has work that exists nowhere else; with force,
+    it moves everything to the trash.
     """
     ForkSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ForkSessionRequest, _session_pb2.ForkSessionResponse]
-    """ForkSession makes a session with the same conversation and the same files, in a worktree and branch of its own."""
+    """ForkSession creates a session with the same conversation and the same files, in its own worktree and branch."""
     ArchiveSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ArchiveSessionRequest, _session_pb2.ArchiveSessionResponse]
-    """ArchiveSession removes a session's worktree and keeps everything else: branch, checkpoints, uncommitted state, conversation, environment."""
+    """ArchiveSession removes a session's worktree and retains everything else: branch, checkpoints, uncommitted state, conversation, environment."""
     RestoreSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.RestoreSessionRequest, _session_pb2.RestoreSessionResponse]
     """RestoreSession brings an archived session back, also when its branch was deleted meanwhile."""
     WaitSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.WaitSessionsRequest, _session_pb2.WaitSessionsResponse]
-    """WaitSessions answers when the sessions are what is waited for, when a person is needed, or when the time is over."""
+    """WaitSessions answers when the condition holds for the sessions, when a person is needed, or at the time limit."""
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
-    """SessionService owns sessions: a conversation with an agent in a worktree and branch of its own. Everywhere, `session` takes an id, a
+    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a
     unique prefix of one, a name, or REPO/NAME. Every call that changes something takes a request_id (a UUID is best): the same id again returns
     the first answer, another request under a known id is refused with REQUEST_ID_REUSED.
     """
@@ -93,31 +93,31 @@ class SessionServiceAsyncStub(SessionServiceStub):
     InterruptSession: _aio.UnaryUnaryMultiCallable[_session_pb2.InterruptSessionRequest, _session_pb2.InterruptSessionResponse]  # type: ignore[assignment]
     """InterruptSession ends the running turn; the agent stays, ready for the next prompt."""
     AttachNative: _aio.UnaryUnaryMultiCallable[_session_pb2.AttachNativeRequest, _session_pb2.AttachNativeResponse]  # type: ignore[assignment]
-    """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which is to become the agent's own
-    program. The session is held until that process ends; what was done in it is then part of the session. Repeating the call for the same process
+    """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which then becomes the agent's own
+    program. The session is held until that process ends; the turns in it then become part of the session. Repeating the call for the same process
     continues it.
     """
     StopSession: _aio.UnaryUnaryMultiCallable[_session_pb2.StopSessionRequest, _session_pb2.StopSessionResponse]  # type: ignore[assignment]
-    """StopSession ends the agent with all its processes and keeps everything else."""
+    """StopSession ends the agent with all its processes, and nothing else."""
     ResumeSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ResumeSessionRequest, _session_pb2.ResumeSessionResponse]  # type: ignore[assignment]
-    """ResumeSession lets a paused, lost or failed session go on."""
+    """ResumeSession continues a paused, lost or failed session."""
     PauseSession: _aio.UnaryUnaryMultiCallable[_session_pb2.PauseSessionRequest, _session_pb2.PauseSessionResponse]  # type: ignore[assignment]
-    """PauseSession holds a session: the running turn is interrupted, prompts are kept until ResumeSession."""
+    """PauseSession interrupts the running turn and holds prompts until ResumeSession."""
     DeleteSession: _aio.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]  # type: ignore[assignment]
-    """DeleteSession removes a session with its worktree and branch. Refused with WORK_AT_RISK while it holds work that exists nowhere else; forced,
-    all of it goes to the trash first.
+    """DeleteSession removes a session with its worktree and branch. Refused with WORK_AT_RISK while it has work that exists nowhere else; with force,
+    it moves everything to the trash.
     """
     ForkSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ForkSessionRequest, _session_pb2.ForkSessionResponse]  # type: ignore[assignment]
-    """ForkSession makes a session with the same conversation and the same files, in a worktree and branch of its own."""
+    """ForkSession creates a session with the same conversation and the same files, in its own worktree and branch."""
     ArchiveSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ArchiveSessionRequest, _session_pb2.ArchiveSessionResponse]  # type: ignore[assignment]
-    """ArchiveSession removes a session's worktree and keeps everything else: branch, checkpoints, uncommitted state, conversation, environment."""
+    """ArchiveSession removes a session's worktree and retains everything else: branch, checkpoints, uncommitted state, conversation, environment."""
     RestoreSession: _aio.UnaryUnaryMultiCallable[_session_pb2.RestoreSessionRequest, _session_pb2.RestoreSessionResponse]  # type: ignore[assignment]
     """RestoreSession brings an archived session back, also when its branch was deleted meanwhile."""
     WaitSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.WaitSessionsRequest, _session_pb2.WaitSessionsResponse]  # type: ignore[assignment]
-    """WaitSessions answers when the sessions are what is waited for, when a person is needed, or when the time is over."""
+    """WaitSessions answers when the condition holds for the sessions, when a person is needed, or at the time limit."""
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """SessionService owns sessions: a conversation with an agent in a worktree and branch of its own. Everywhere, `session` takes an id, a
+    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a
     unique prefix of one, a name, or REPO/NAME. Every call that changes something takes a request_id (a UUID is best): the same id again returns
     the first answer, another request under a known id is refused with REQUEST_ID_REUSED.
     """
@@ -176,8 +176,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.AttachNativeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.AttachNativeResponse, _abc.Awaitable[_session_pb2.AttachNativeResponse]]:
-        """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which is to become the agent's own
-        program. The session is held until that process ends; what was done in it is then part of the session. Repeating the call for the same process
+        """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which then becomes the agent's own
+        program. The session is held until that process ends; the turns in it then become part of the session. Repeating the call for the same process
         continues it.
         """
 
@@ -187,7 +187,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.StopSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.StopSessionResponse, _abc.Awaitable[_session_pb2.StopSessionResponse]]:
-        """StopSession ends the agent with all its processes and keeps everything else."""
+        """StopSession ends the agent with all its processes, and nothing else."""
 
     @_abc_1.abstractmethod
     def ResumeSession(
@@ -195,7 +195,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ResumeSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ResumeSessionResponse, _abc.Awaitable[_session_pb2.ResumeSessionResponse]]:
-        """ResumeSession lets a paused, lost or failed session go on."""
+        """ResumeSession continues a paused, lost or failed session."""
 
     @_abc_1.abstractmethod
     def PauseSession(
@@ -203,7 +203,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.PauseSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.PauseSessionResponse, _abc.Awaitable[_session_pb2.PauseSessionResponse]]:
-        """PauseSession holds a session: the running turn is interrupted, prompts are kept until ResumeSession."""
+        """PauseSession interrupts the running turn and holds prompts until ResumeSession."""
 
     @_abc_1.abstractmethod
     def DeleteSession(
@@ -211,8 +211,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.DeleteSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.DeleteSessionResponse, _abc.Awaitable[_session_pb2.DeleteSessionResponse]]:
-        """DeleteSession removes a session with its worktree and branch. Refused with WORK_AT_RISK while it holds work that exists nowhere else; forced,
-        all of it goes to the trash first.
+        """DeleteSession removes a session with its worktree and branch. Refused with WORK_AT_RISK while it has work that exists nowhere else; with force,
+        it moves everything to the trash.
         """
 
     @_abc_1.abstractmethod
@@ -221,7 +221,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ForkSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ForkSessionResponse, _abc.Awaitable[_session_pb2.ForkSessionResponse]]:
-        """ForkSession makes a session with the same conversation and the same files, in a worktree and branch of its own."""
+        """ForkSession creates a session with the same conversation and the same files, in its own worktree and branch."""
 
     @_abc_1.abstractmethod
     def ArchiveSession(
@@ -229,7 +229,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ArchiveSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ArchiveSessionResponse, _abc.Awaitable[_session_pb2.ArchiveSessionResponse]]:
-        """ArchiveSession removes a session's worktree and keeps everything else: branch, checkpoints, uncommitted state, conversation, environment."""
+        """ArchiveSession removes a session's worktree and retains everything else: branch, checkpoints, uncommitted state, conversation, environment."""
 
     @_abc_1.abstractmethod
     def RestoreSession(
@@ -245,6 +245,6 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.WaitSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.WaitSessionsResponse, _abc.Awaitable[_session_pb2.WaitSessionsResponse]]:
-        """WaitSessions answers when the sessions are what is waited for, when a person is needed, or when the time is over."""
+        """WaitSessions answers when the condition holds for the sessions, when a person is needed, or at the time limit."""
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -28,27 +28,27 @@ class _CommandKind:
 class _CommandKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommandKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     COMMAND_KIND_UNSPECIFIED: _CommandKind.ValueType  # 0
-    """Not said."""
+    """Not set."""
     COMMAND_KIND_RUN: _CommandKind.ValueType  # 1
     """Somebody ran it."""
     COMMAND_KIND_SETUP: _CommandKind.ValueType  # 2
     """It prepares the worktree."""
     COMMAND_KIND_TEARDOWN: _CommandKind.ValueType  # 3
-    """It runs before the worktree goes."""
+    """It runs before the worktree is removed."""
     COMMAND_KIND_CHECK: _CommandKind.ValueType  # 4
     """It checks work before it is landed."""
 
 class CommandKind(_CommandKind, metaclass=_CommandKindEnumTypeWrapper):
-    """CommandKind says what a command is for."""
+    """CommandKind is the purpose of a command."""
 
 COMMAND_KIND_UNSPECIFIED: CommandKind.ValueType  # 0
-"""Not said."""
+"""Not set."""
 COMMAND_KIND_RUN: CommandKind.ValueType  # 1
 """Somebody ran it."""
 COMMAND_KIND_SETUP: CommandKind.ValueType  # 2
 """It prepares the worktree."""
 COMMAND_KIND_TEARDOWN: CommandKind.ValueType  # 3
-"""It runs before the worktree goes."""
+"""It runs before the worktree is removed."""
 COMMAND_KIND_CHECK: CommandKind.ValueType  # 4
 """It checks work before it is landed."""
 Global___CommandKind: _TypeAlias = CommandKind  # noqa: Y015
@@ -60,7 +60,7 @@ class _CommandState:
 class _CommandStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommandState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     COMMAND_STATE_UNSPECIFIED: _CommandState.ValueType  # 0
-    """Not said."""
+    """Not set."""
     COMMAND_STATE_STARTING: _CommandState.ValueType  # 1
     """Its keeper is being started."""
     COMMAND_STATE_RUNNING: _CommandState.ValueType  # 2
@@ -68,15 +68,15 @@ class _CommandStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommandS
     COMMAND_STATE_EXITED: _CommandState.ValueType  # 3
     """It ended."""
     COMMAND_STATE_STOPPED: _CommandState.ValueType  # 4
-    """It was ended: by somebody, or because its time was over."""
+    """A person, an agent or its time limit ended it."""
     COMMAND_STATE_LOST: _CommandState.ValueType  # 5
-    """It is gone, and nobody saw how it ended."""
+    """It is gone without an exit status."""
 
 class CommandState(_CommandState, metaclass=_CommandStateEnumTypeWrapper):
-    """CommandState says where a command is in its life."""
+    """CommandState is the state of a command."""
 
 COMMAND_STATE_UNSPECIFIED: CommandState.ValueType  # 0
-"""Not said."""
+"""Not set."""
 COMMAND_STATE_STARTING: CommandState.ValueType  # 1
 """Its keeper is being started."""
 COMMAND_STATE_RUNNING: CommandState.ValueType  # 2
@@ -84,9 +84,9 @@ COMMAND_STATE_RUNNING: CommandState.ValueType  # 2
 COMMAND_STATE_EXITED: CommandState.ValueType  # 3
 """It ended."""
 COMMAND_STATE_STOPPED: CommandState.ValueType  # 4
-"""It was ended: by somebody, or because its time was over."""
+"""A person, an agent or its time limit ended it."""
 COMMAND_STATE_LOST: CommandState.ValueType  # 5
-"""It is gone, and nobody saw how it ended."""
+"""It is gone without an exit status."""
 Global___CommandState: _TypeAlias = CommandState  # noqa: Y015
 
 @_typing.final
@@ -203,7 +203,7 @@ class StartCommandRequest(_message.Message):
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """End it after this long; unset means never."""
+        """Time limit; unset: none."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ Global___StartCommandRequest: _TypeAlias = StartCommandRequest  # noqa: Y015
 
 @_typing.final
 class StartCommandResponse(_message.Message):
-    """StartCommandResponse holds it."""
+    """StartCommandResponse contains it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -255,7 +255,7 @@ Global___StartCommandResponse: _TypeAlias = StartCommandResponse  # noqa: Y015
 
 @_typing.final
 class ListCommandsRequest(_message.Message):
-    """ListCommandsRequest asks for a page of commands."""
+    """ListCommandsRequest requests a page of commands."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -264,7 +264,7 @@ class ListCommandsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Session id, prefix or name; empty means all sessions."""
+    """Session id, prefix or name; empty: all sessions."""
     include_ended: _builtins.bool
     """Those that have ended too."""
     page_size: _builtins.int
@@ -339,7 +339,7 @@ Global___GetCommandRequest: _TypeAlias = GetCommandRequest  # noqa: Y015
 
 @_typing.final
 class GetCommandResponse(_message.Message):
-    """GetCommandResponse holds it."""
+    """GetCommandResponse contains it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -389,7 +389,7 @@ Global___StopCommandRequest: _TypeAlias = StopCommandRequest  # noqa: Y015
 
 @_typing.final
 class StopCommandResponse(_message.Message):
-    """StopCommandResponse comes when it has ended."""
+    """StopCommandResponse is sent when it has ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -423,9 +423,9 @@ class WatchOutputRequest(_message.Message):
     command: _builtins.str
     """Its id, or a unique prefix."""
     offset: _builtins.int
-    """From this byte of its output on; less than what is kept means from there."""
+    """First byte of its output to send; if that is deleted already, the first available one."""
     follow: _builtins.bool
-    """Go on with what it writes until it has ended."""
+    """Continue with new output until it has ended."""
     def __init__(
         self,
         *,
@@ -501,7 +501,7 @@ Global___SetUpSessionRequest: _TypeAlias = SetUpSessionRequest  # noqa: Y015
 
 @_typing.final
 class SetUpSessionResponse(_message.Message):
-    """SetUpSessionResponse tells what runs."""
+    """SetUpSessionResponse contains the running command."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -557,7 +557,7 @@ Global___GetShellRequest: _TypeAlias = GetShellRequest  # noqa: Y015
 
 @_typing.final
 class GetShellResponse(_message.Message):
-    """GetShellResponse tells how to open a shell."""
+    """GetShellResponse contains a shell's directory and environment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -587,7 +587,7 @@ class GetShellResponse(_message.Message):
     """Where."""
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """What to set beside the caller's own environment."""
+        """Variables to set in addition to the caller's environment."""
 
     def __init__(
         self,
@@ -619,13 +619,13 @@ class Port(_message.Message):
     number: _builtins.int
     """Its number."""
     variable: _builtins.str
-    """Name of the variable that holds it."""
+    """Name of the variable with it."""
     name: _builtins.str
     """Names of the configured commands that it belongs to, or empty."""
     listening: _builtins.bool
-    """Whether somebody listens there."""
+    """Whether a process listens there."""
     pid: _builtins.int
-    """Who: its process id, where it can be told."""
+    """That process's id, if known."""
     program: _builtins.str
     """Who: its program."""
     own: _builtins.bool
@@ -657,7 +657,7 @@ class ListPortsRequest(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Session id, prefix or name; empty means all sessions."""
+    """Session id, prefix or name; empty: all sessions."""
     def __init__(
         self,
         *,

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class TerminalServiceStub:
     """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They are held by keepers, as agents are: they
-    outlive the daemon, and end as whole trees of processes.
+    outlive the daemon, and end with all their descendants.
     """
 
     def __init__(self, channel):
@@ -80,7 +80,7 @@ class TerminalServiceStub:
 
 class TerminalServiceServicer:
     """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They are held by keepers, as agents are: they
-    outlive the daemon, and end as whole trees of processes.
+    outlive the daemon, and end with all their descendants.
     """
 
     def StartCommand(self, request, context):
@@ -112,7 +112,7 @@ class TerminalServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchOutput(self, request, context):
-        """WatchOutput sends what a command wrote from an offset on, and what it writes, until it has ended.
+        """WatchOutput sends a command's output from an offset on, until the command ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,7 +126,7 @@ class TerminalServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetShell(self, request, context):
-        """GetShell tells how to open a shell in a session's worktree: directory and environment.
+        """GetShell returns the directory and environment for a shell in a session's worktree.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -192,7 +192,7 @@ def add_TerminalServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class TerminalService:
     """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They are held by keepers, as agents are: they
-    outlive the daemon, and end as whole trees of processes.
+    outlive the daemon, and end with all their descendants.
     """
 
     @staticmethod

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class TerminalServiceStub:
     """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They are held by keepers, as agents are: they
-    outlive the daemon, and end as whole trees of processes.
+    outlive the daemon, and end with all their descendants.
     """
 
     @_typing.overload
@@ -44,18 +44,18 @@ class TerminalServiceStub:
     StopCommand: _grpc.UnaryUnaryMultiCallable[_terminal_pb2.StopCommandRequest, _terminal_pb2.StopCommandResponse]
     """StopCommand ends one with all its processes."""
     WatchOutput: _grpc.UnaryStreamMultiCallable[_terminal_pb2.WatchOutputRequest, _terminal_pb2.WatchOutputResponse]
-    """WatchOutput sends what a command wrote from an offset on, and what it writes, until it has ended."""
+    """WatchOutput sends a command's output from an offset on, until the command ends."""
     SetUpSession: _grpc.UnaryUnaryMultiCallable[_terminal_pb2.SetUpSessionRequest, _terminal_pb2.SetUpSessionResponse]
     """SetUpSession runs the setup of a session's worktree, again if it has run before."""
     GetShell: _grpc.UnaryUnaryMultiCallable[_terminal_pb2.GetShellRequest, _terminal_pb2.GetShellResponse]
-    """GetShell tells how to open a shell in a session's worktree: directory and environment."""
+    """GetShell returns the directory and environment for a shell in a session's worktree."""
     ListPorts: _grpc.UnaryUnaryMultiCallable[_terminal_pb2.ListPortsRequest, _terminal_pb2.ListPortsResponse]
     """ListPorts lists a session's ports and who listens on each."""
 
 @_typing.type_check_only
 class TerminalServiceAsyncStub(TerminalServiceStub):
     """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They are held by keepers, as agents are: they
-    outlive the daemon, and end as whole trees of processes.
+    outlive the daemon, and end with all their descendants.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -68,17 +68,17 @@ class TerminalServiceAsyncStub(TerminalServiceStub):
     StopCommand: _aio.UnaryUnaryMultiCallable[_terminal_pb2.StopCommandRequest, _terminal_pb2.StopCommandResponse]  # type: ignore[assignment]
     """StopCommand ends one with all its processes."""
     WatchOutput: _aio.UnaryStreamMultiCallable[_terminal_pb2.WatchOutputRequest, _terminal_pb2.WatchOutputResponse]  # type: ignore[assignment]
-    """WatchOutput sends what a command wrote from an offset on, and what it writes, until it has ended."""
+    """WatchOutput sends a command's output from an offset on, until the command ends."""
     SetUpSession: _aio.UnaryUnaryMultiCallable[_terminal_pb2.SetUpSessionRequest, _terminal_pb2.SetUpSessionResponse]  # type: ignore[assignment]
     """SetUpSession runs the setup of a session's worktree, again if it has run before."""
     GetShell: _aio.UnaryUnaryMultiCallable[_terminal_pb2.GetShellRequest, _terminal_pb2.GetShellResponse]  # type: ignore[assignment]
-    """GetShell tells how to open a shell in a session's worktree: directory and environment."""
+    """GetShell returns the directory and environment for a shell in a session's worktree."""
     ListPorts: _aio.UnaryUnaryMultiCallable[_terminal_pb2.ListPortsRequest, _terminal_pb2.ListPortsResponse]  # type: ignore[assignment]
     """ListPorts lists a session's ports and who listens on each."""
 
 class TerminalServiceServicer(metaclass=_abc_1.ABCMeta):
     """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They are held by keepers, as agents are: they
-    outlive the daemon, and end as whole trees of processes.
+    outlive the daemon, and end with all their descendants.
     """
 
     @_abc_1.abstractmethod
@@ -119,7 +119,7 @@ class TerminalServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _terminal_pb2.WatchOutputRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_terminal_pb2.WatchOutputResponse], _abc.AsyncIterator[_terminal_pb2.WatchOutputResponse]]:
-        """WatchOutput sends what a command wrote from an offset on, and what it writes, until it has ended."""
+        """WatchOutput sends a command's output from an offset on, until the command ends."""
 
     @_abc_1.abstractmethod
     def SetUpSession(
@@ -135,7 +135,7 @@ class TerminalServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _terminal_pb2.GetShellRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_terminal_pb2.GetShellResponse, _abc.Awaitable[_terminal_pb2.GetShellResponse]]:
-        """GetShell tells how to open a shell in a session's worktree: directory and environment."""
+        """GetShell returns the directory and environment for a shell in a session's worktree."""
 
     @_abc_1.abstractmethod
     def ListPorts(

@@ -31,7 +31,7 @@ class Tool(_message.Message):
     name: _builtins.str
     """The tool's name in MCP."""
     description: _builtins.str
-    """What a model is told: when to use it, what comes back, what it costs."""
+    """Description for the model: when to use it, its result, its cost."""
     def __init__(
         self,
         *,
@@ -48,7 +48,7 @@ Global___Tool: _TypeAlias = Tool  # noqa: Y015
 
 @_typing.final
 class Argument(_message.Message):
-    """Argument tells a model about one field of a tool's request."""
+    """Argument describes one field of a tool's request for the model."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -28,7 +28,7 @@ class _ChangeKind:
 class _ChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChangeKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CHANGE_KIND_UNSPECIFIED: _ChangeKind.ValueType  # 0
-    """Not said."""
+    """Not set."""
     CHANGE_KIND_ADDED: _ChangeKind.ValueType  # 1
     """It is new."""
     CHANGE_KIND_MODIFIED: _ChangeKind.ValueType  # 2
@@ -40,13 +40,13 @@ class _ChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChangeKind
     CHANGE_KIND_COPIED: _ChangeKind.ValueType  # 5
     """It is a copy of another."""
     CHANGE_KIND_TYPE_CHANGED: _ChangeKind.ValueType  # 6
-    """Its type changed, say from file to symbolic link."""
+    """Its type changed, such as from file to symbolic link."""
 
 class ChangeKind(_ChangeKind, metaclass=_ChangeKindEnumTypeWrapper):
-    """ChangeKind says what happened to a file."""
+    """ChangeKind is the kind of a file's change."""
 
 CHANGE_KIND_UNSPECIFIED: ChangeKind.ValueType  # 0
-"""Not said."""
+"""Not set."""
 CHANGE_KIND_ADDED: ChangeKind.ValueType  # 1
 """It is new."""
 CHANGE_KIND_MODIFIED: ChangeKind.ValueType  # 2
@@ -58,7 +58,7 @@ CHANGE_KIND_RENAMED: ChangeKind.ValueType  # 4
 CHANGE_KIND_COPIED: ChangeKind.ValueType  # 5
 """It is a copy of another."""
 CHANGE_KIND_TYPE_CHANGED: ChangeKind.ValueType  # 6
-"""Its type changed, say from file to symbolic link."""
+"""Its type changed, such as from file to symbolic link."""
 Global___ChangeKind: _TypeAlias = ChangeKind  # noqa: Y015
 
 class _Whitespace:
@@ -79,7 +79,7 @@ class _WhitespaceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Whitespace
     """None."""
 
 class Whitespace(_Whitespace, metaclass=_WhitespaceEnumTypeWrapper):
-    """Whitespace says which differences of white space count."""
+    """Whitespace selects the differences in white space that count."""
 
 WHITESPACE_UNSPECIFIED: Whitespace.ValueType  # 0
 """As SHOW."""
@@ -100,11 +100,11 @@ class _CheckpointReason:
 class _CheckpointReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CheckpointReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CHECKPOINT_REASON_UNSPECIFIED: _CheckpointReason.ValueType  # 0
-    """Not said."""
+    """Not set."""
     CHECKPOINT_REASON_TURN: _CheckpointReason.ValueType  # 1
     """A turn ended."""
     CHECKPOINT_REASON_MANUAL: _CheckpointReason.ValueType  # 2
-    """Somebody asked for it."""
+    """A caller requested it."""
     CHECKPOINT_REASON_REWIND: _CheckpointReason.ValueType  # 3
     """It was about to be overwritten by a rewind."""
     CHECKPOINT_REASON_FORK: _CheckpointReason.ValueType  # 4
@@ -115,14 +115,14 @@ class _CheckpointReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Chec
     """It was about to be overwritten by a sync."""
 
 class CheckpointReason(_CheckpointReason, metaclass=_CheckpointReasonEnumTypeWrapper):
-    """CheckpointReason says why a checkpoint was made."""
+    """CheckpointReason is the reason for a checkpoint."""
 
 CHECKPOINT_REASON_UNSPECIFIED: CheckpointReason.ValueType  # 0
-"""Not said."""
+"""Not set."""
 CHECKPOINT_REASON_TURN: CheckpointReason.ValueType  # 1
 """A turn ended."""
 CHECKPOINT_REASON_MANUAL: CheckpointReason.ValueType  # 2
-"""Somebody asked for it."""
+"""A caller requested it."""
 CHECKPOINT_REASON_REWIND: CheckpointReason.ValueType  # 3
 """It was about to be overwritten by a rewind."""
 CHECKPOINT_REASON_FORK: CheckpointReason.ValueType  # 4
@@ -140,7 +140,7 @@ class _CommentState:
 class _CommentStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommentState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     COMMENT_STATE_UNSPECIFIED: _CommentState.ValueType  # 0
-    """Not said."""
+    """Not set."""
     COMMENT_STATE_OPEN: _CommentState.ValueType  # 1
     """The agent has not got it."""
     COMMENT_STATE_SENT: _CommentState.ValueType  # 2
@@ -149,10 +149,10 @@ class _CommentStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommentS
     """It is dealt with, or withdrawn."""
 
 class CommentState(_CommentState, metaclass=_CommentStateEnumTypeWrapper):
-    """CommentState says how far a comment has come."""
+    """CommentState is the state of a comment."""
 
 COMMENT_STATE_UNSPECIFIED: CommentState.ValueType  # 0
-"""Not said."""
+"""Not set."""
 COMMENT_STATE_OPEN: CommentState.ValueType  # 1
 """The agent has not got it."""
 COMMENT_STATE_SENT: CommentState.ValueType  # 2
@@ -175,7 +175,7 @@ class _SyncMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SyncMethod
     """By putting the branch's own commits on top of the base."""
 
 class SyncMethod(_SyncMethod, metaclass=_SyncMethodEnumTypeWrapper):
-    """SyncMethod says how a base's commits come into a branch."""
+    """SyncMethod is the method of a sync."""
 
 SYNC_METHOD_UNSPECIFIED: SyncMethod.ValueType  # 0
 """As MERGE."""
@@ -192,7 +192,7 @@ class _ConflictKind:
 class _ConflictKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConflictKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CONFLICT_KIND_UNSPECIFIED: _ConflictKind.ValueType  # 0
-    """Not said."""
+    """Not set."""
     CONFLICT_KIND_CLEAN: _ConflictKind.ValueType  # 1
     """They touch different files."""
     CONFLICT_KIND_SAME_FILE: _ConflictKind.ValueType  # 2
@@ -200,7 +200,7 @@ class _ConflictKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conflict
     CONFLICT_KIND_OVERLAP: _ConflictKind.ValueType  # 3
     """They change the same lines."""
     CONFLICT_KIND_DELETE_EDIT: _ConflictKind.ValueType  # 4
-    """One deletes what the other changes."""
+    """One deletes a file that the other changes."""
     CONFLICT_KIND_RENAME: _ConflictKind.ValueType  # 5
     """Both rename, or a rename meets another file."""
     CONFLICT_KIND_BINARY: _ConflictKind.ValueType  # 6
@@ -211,10 +211,10 @@ class _ConflictKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conflict
     """Both add a file of the same path with different content."""
 
 class ConflictKind(_ConflictKind, metaclass=_ConflictKindEnumTypeWrapper):
-    """ConflictKind says how two pieces of work go together."""
+    """ConflictKind is the kind of a conflict."""
 
 CONFLICT_KIND_UNSPECIFIED: ConflictKind.ValueType  # 0
-"""Not said."""
+"""Not set."""
 CONFLICT_KIND_CLEAN: ConflictKind.ValueType  # 1
 """They touch different files."""
 CONFLICT_KIND_SAME_FILE: ConflictKind.ValueType  # 2
@@ -222,7 +222,7 @@ CONFLICT_KIND_SAME_FILE: ConflictKind.ValueType  # 2
 CONFLICT_KIND_OVERLAP: ConflictKind.ValueType  # 3
 """They change the same lines."""
 CONFLICT_KIND_DELETE_EDIT: ConflictKind.ValueType  # 4
-"""One deletes what the other changes."""
+"""One deletes a file that the other changes."""
 CONFLICT_KIND_RENAME: ConflictKind.ValueType  # 5
 """Both rename, or a rename meets another file."""
 CONFLICT_KIND_BINARY: ConflictKind.ValueType  # 6
@@ -263,9 +263,9 @@ class FileChange(_message.Message):
     too_large: _builtins.bool
     """Whether it is too large to be shown, so that lines are not counted."""
     blob: _builtins.str
-    """Git's id of its content; zeros where it is gone."""
+    """Git's id of its content; zeros if it is deleted."""
     old_blob: _builtins.str
-    """Git's id of the content it had; zeros where it is new."""
+    """Git's id of its old content; zeros if it is new."""
     def __init__(
         self,
         *,
@@ -311,7 +311,7 @@ class GetDiffRequest(_message.Message):
     stat_only: _builtins.bool
     """No patch, only files and counts."""
     max_bytes: _builtins.int
-    """Cut the patch at about this many bytes; 0 means 8 MiB."""
+    """Cut the patch at about this many bytes; 0: 8 MiB."""
     whitespace: Global___Whitespace.ValueType
     """Which differences of white space count."""
     binary: _builtins.bool
@@ -319,10 +319,10 @@ class GetDiffRequest(_message.Message):
     until: _builtins.str
     """The state to compare with `against`, named as that is; empty for the files as they are."""
     context: _builtins.int
-    """Unchanged lines around each change; 0 means 3."""
+    """Unchanged lines around each change; 0: 3."""
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only what lies at or below these paths."""
+        """Only changes at or below these paths."""
 
     def __init__(
         self,
@@ -431,7 +431,7 @@ Global___GetFileRequest: _TypeAlias = GetFileRequest  # noqa: Y015
 
 @_typing.final
 class GetFileResponse(_message.Message):
-    """GetFileResponse holds the file."""
+    """GetFileResponse contains the file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -439,7 +439,7 @@ class GetFileResponse(_message.Message):
     SIZE_FIELD_NUMBER: _builtins.int
     BLOB_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """Its content; nothing where it has more than 8 MiB."""
+    """Its content; empty if it has more than 8 MiB."""
     size: _builtins.int
     """Its size in bytes."""
     blob: _builtins.str
@@ -476,7 +476,7 @@ class WatchChangesRequest(_message.Message):
     include_patch: _builtins.bool
     """With the patch of what changed since the last answer."""
     max_bytes: _builtins.int
-    """Cut each patch at about this many bytes; 0 means 1 MiB."""
+    """Cut each patch at about this many bytes; 0: 1 MiB."""
     def __init__(
         self,
         *,
@@ -508,7 +508,7 @@ class WatchChangesResponse(_message.Message):
     LIVE_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     patch: _builtins.bytes
-    """Their patch, where asked for."""
+    """Their patch, if requested."""
     truncated: _builtins.bool
     """Whether the patch was cut."""
     additions: _builtins.int
@@ -525,7 +525,7 @@ class WatchChangesResponse(_message.Message):
 
     @_builtins.property
     def changed_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Paths whose content is not what it was in the last answer."""
+        """Paths whose content has changed since the last answer."""
 
     def __init__(
         self,
@@ -575,7 +575,7 @@ class Checkpoint(_message.Message):
     number: _builtins.int
     """Counts the session's checkpoints from 1."""
     reason: Global___CheckpointReason.ValueType
-    """Why it was made."""
+    """Its reason."""
     turn: _builtins.int
     """Turns that had ended."""
     commit: _builtins.str
@@ -583,9 +583,9 @@ class Checkpoint(_message.Message):
     head: _builtins.str
     """The commit that was checked out."""
     ref: _builtins.str
-    """The ref that keeps it: a tree of files/, index/ and meta.json."""
+    """Its ref, to a tree of files/, index/ and meta.json."""
     summary: _builtins.str
-    """What was asked for in its turn, in one line."""
+    """The prompt of its turn, in one line."""
     files: _builtins.int
     """Files changed since the checkpoint before."""
     additions: _builtins.int
@@ -593,12 +593,12 @@ class Checkpoint(_message.Message):
     deletions: _builtins.int
     """Lines removed since the checkpoint before."""
     abandoned: _builtins.bool
-    """A rewind went back behind it: what the session is now does not go on from it. Told by ListCheckpoints only."""
+    """A rewind abandoned it: the session's present state does not continue from it. Only set by ListCheckpoints."""
     current: _builtins.bool
-    """What the session is now goes on from it. Told by ListCheckpoints only."""
+    """It is the current one: the session continues from it. Only set by ListCheckpoints."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was made."""
+        """When it was created."""
 
     def __init__(
         self,
@@ -629,7 +629,7 @@ Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
 
 @_typing.final
 class ListCheckpointsRequest(_message.Message):
-    """ListCheckpointsRequest asks for a page of checkpoints."""
+    """ListCheckpointsRequest requests a page of checkpoints."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -713,7 +713,7 @@ Global___CreateCheckpointRequest: _TypeAlias = CreateCheckpointRequest  # noqa: 
 
 @_typing.final
 class CreateCheckpointResponse(_message.Message):
-    """CreateCheckpointResponse holds the checkpoint."""
+    """CreateCheckpointResponse contains the checkpoint."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -725,7 +725,7 @@ class CreateCheckpointResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What of the files it does not hold, and why."""
+        """Files that it does not contain, and why."""
 
     def __init__(
         self,
@@ -777,7 +777,7 @@ Global___RewindSessionRequest: _TypeAlias = RewindSessionRequest  # noqa: Y015
 
 @_typing.final
 class RewindSessionResponse(_message.Message):
-    """RewindSessionResponse tells what was done."""
+    """RewindSessionResponse describes the rewind."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -792,7 +792,7 @@ class RewindSessionResponse(_message.Message):
 
     @_builtins.property
     def before(self) -> Global___Checkpoint:
-        """What the session was before; rewind to it undoes this. The checkpoint itself where that is where it stood."""
+        """The state before; a rewind to it undoes this one. The checkpoint itself if the session was there already."""
 
     @_builtins.property
     def checkpoint(self) -> Global___Checkpoint:
@@ -850,19 +850,19 @@ class Comment(_message.Message):
     path: _builtins.str
     """Path of the file in the worktree."""
     line: _builtins.int
-    """The line, from 1; 0 for the file as a whole."""
+    """The line, from 1; 0 for the whole file."""
     text: _builtins.str
-    """What is said."""
+    """Its text."""
     quote: _builtins.str
-    """The lines as they were when it was said, the one meant among them."""
+    """The lines around it as they were when it was written, including its own."""
     state: Global___CommentState.ValueType
-    """How far it has come."""
+    """Its state."""
     author: _builtins.str
-    """Who said it."""
+    """Its author."""
     prompt_id: _builtins.str
     """The prompt that carried it to the agent."""
     current_line: _builtins.int
-    """Where the line is now; 0 where it is gone or changed."""
+    """The present number of the line; 0 if it is gone or changed."""
     end_line: _builtins.int
     """The last line of a range, included; equal to `line` for one line."""
     at: _builtins.str
@@ -919,9 +919,9 @@ class AddCommentRequest(_message.Message):
     path: _builtins.str
     """Path of the file in the worktree."""
     line: _builtins.int
-    """The line, from 1; 0 for the file as a whole."""
+    """The line, from 1; 0 for the whole file."""
     text: _builtins.str
-    """What is said; at most 16 KiB."""
+    """Its text; at most 16 KiB."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     end_line: _builtins.int
@@ -951,7 +951,7 @@ Global___AddCommentRequest: _TypeAlias = AddCommentRequest  # noqa: Y015
 
 @_typing.final
 class AddCommentResponse(_message.Message):
-    """AddCommentResponse holds the comment."""
+    """AddCommentResponse contains the comment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -975,7 +975,7 @@ Global___AddCommentResponse: _TypeAlias = AddCommentResponse  # noqa: Y015
 
 @_typing.final
 class ListCommentsRequest(_message.Message):
-    """ListCommentsRequest asks for a page of comments."""
+    """ListCommentsRequest requests a page of comments."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1063,7 +1063,7 @@ Global___ResolveCommentRequest: _TypeAlias = ResolveCommentRequest  # noqa: Y015
 
 @_typing.final
 class ResolveCommentResponse(_message.Message):
-    """ResolveCommentResponse holds it."""
+    """ResolveCommentResponse contains it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1099,7 +1099,7 @@ class SendCommentsRequest(_message.Message):
     request_id: _builtins.str
     """The same id again returns the first answer."""
     text: _builtins.str
-    """What the prompt says besides the comments; at most 16 KiB."""
+    """Text of the prompt besides the comments; at most 16 KiB."""
     def __init__(
         self,
         *,
@@ -1117,7 +1117,7 @@ Global___SendCommentsRequest: _TypeAlias = SendCommentsRequest  # noqa: Y015
 
 @_typing.final
 class SendCommentsResponse(_message.Message):
-    """SendCommentsResponse tells what was sent."""
+    """SendCommentsResponse contains the prompt and its comments."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1162,7 +1162,7 @@ class SyncSessionRequest(_message.Message):
     method: Global___SyncMethod.ValueType
     """How."""
     base_ref: _builtins.str
-    """The ref to bring in; empty means the base it started from."""
+    """The ref to sync with; empty: the session's base."""
     fetch: _builtins.bool
     """Fetch the base from its remote first."""
     ask_agent: _builtins.bool
@@ -1189,7 +1189,7 @@ Global___SyncSessionRequest: _TypeAlias = SyncSessionRequest  # noqa: Y015
 
 @_typing.final
 class SyncSessionResponse(_message.Message):
-    """SyncSessionResponse tells what came of it."""
+    """SyncSessionResponse reports the outcome."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1217,7 +1217,7 @@ class SyncSessionResponse(_message.Message):
 
     @_builtins.property
     def prompt(self) -> _session_pb2.Prompt:
-        """The prompt that asks the agent, where that was wanted."""
+        """The prompt that asks the agent to resolve conflicts, if requested."""
 
     @_builtins.property
     def checkpoint(self) -> Global___Checkpoint:
@@ -1277,7 +1277,7 @@ class Spare(_message.Message):
     """Bytes on disk that it takes."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was made."""
+        """When it was created."""
 
     def __init__(
         self,
@@ -1323,7 +1323,7 @@ Global___GetPoolRequest: _TypeAlias = GetPoolRequest  # noqa: Y015
 
 @_typing.final
 class GetPoolResponse(_message.Message):
-    """GetPoolResponse tells of its spares."""
+    """GetPoolResponse describes its spares."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1339,13 +1339,13 @@ class GetPoolResponse(_message.Message):
     warm_agents: _builtins.int
     """How many of them should have an agent."""
     held_reason: _builtins.str
-    """Why none is made now, such as too little room on the disk; empty when nothing is in the way."""
+    """Why the daemon creates none now, such as too little room on the disk; else empty."""
     disk_free_bytes: _builtins.int
-    """Bytes free on the disk that holds them."""
+    """Free bytes on their disk."""
     claims: _builtins.int
     """Sessions that were given a spare, since the daemon started."""
     misses: _builtins.int
-    """Sessions that had to be made without one, since the daemon started."""
+    """Sessions created without one since the daemon started."""
     @_builtins.property
     def spares(self) -> _containers.RepeatedCompositeFieldContainer[Global___Spare]:
         """The spares."""
@@ -1397,7 +1397,7 @@ Global___FillPoolRequest: _TypeAlias = FillPoolRequest  # noqa: Y015
 
 @_typing.final
 class FillPoolResponse(_message.Message):
-    """FillPoolResponse tells of its spares."""
+    """FillPoolResponse describes its spares."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1447,7 +1447,7 @@ Global___DrainPoolRequest: _TypeAlias = DrainPoolRequest  # noqa: Y015
 
 @_typing.final
 class DrainPoolResponse(_message.Message):
-    """DrainPoolResponse tells what was removed."""
+    """DrainPoolResponse contains the removed spares."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1495,16 +1495,16 @@ class TrashEntry(_message.Message):
     branch: _builtins.str
     """The session's branch."""
     ref: _builtins.str
-    """The ref that holds the files."""
+    """The ref with the files."""
     bytes: _builtins.int
-    """Bytes that only the trash holds."""
+    """Bytes that only the trash uses."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was removed."""
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """Until when it is kept."""
+        """When it expires."""
 
     def __init__(
         self,
@@ -1529,7 +1529,7 @@ Global___TrashEntry: _TypeAlias = TrashEntry  # noqa: Y015
 
 @_typing.final
 class ListTrashRequest(_message.Message):
-    """ListTrashRequest asks for a page of the trash."""
+    """ListTrashRequest requests a page of the trash."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1537,7 +1537,7 @@ class ListTrashRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     repo: _builtins.str
-    """Only that of this repository; empty means all."""
+    """Only that of this repository; empty: all."""
     page_size: _builtins.int
     """At most this many; 0 means 100, more than 1000 means 1000."""
     page_token: _builtins.str
@@ -1594,7 +1594,7 @@ class RestoreTrashRequest(_message.Message):
     ENTRY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     entry: _builtins.str
-    """Id, unique prefix, or name where it is the only one."""
+    """Id, unique prefix, or a unique name."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -1613,7 +1613,7 @@ Global___RestoreTrashRequest: _TypeAlias = RestoreTrashRequest  # noqa: Y015
 
 @_typing.final
 class RestoreTrashResponse(_message.Message):
-    """RestoreTrashResponse holds the session."""
+    """RestoreTrashResponse contains the session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1651,12 +1651,12 @@ class EmptyTrashRequest(_message.Message):
     REPO_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     repo: _builtins.str
-    """Only those of this repository; empty means all."""
+    """Only those of this repository; empty: all."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids, unique prefixes or names; none means all of the repository."""
+        """Ids, unique prefixes or names; none: all of the repository."""
 
     def __init__(
         self,
@@ -1675,7 +1675,7 @@ Global___EmptyTrashRequest: _TypeAlias = EmptyTrashRequest  # noqa: Y015
 
 @_typing.final
 class EmptyTrashResponse(_message.Message):
-    """EmptyTrashResponse tells what is gone."""
+    """EmptyTrashResponse contains the deleted entries."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1699,7 +1699,7 @@ Global___EmptyTrashResponse: _TypeAlias = EmptyTrashResponse  # noqa: Y015
 
 @_typing.final
 class CollectGarbageRequest(_message.Message):
-    """CollectGarbageRequest says where to clean."""
+    """CollectGarbageRequest selects a repository."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1707,7 +1707,7 @@ class CollectGarbageRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     repo: _builtins.str
-    """Only in this repository; empty means all."""
+    """Only in this repository; empty: all."""
     dry_run: _builtins.bool
     """Change nothing, only list."""
     request_id: _builtins.str
@@ -1760,7 +1760,7 @@ class Garbage(_message.Message):
     """Whether it was removed."""
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was not kept of it, or stays in place, and why; nothing where all went as it should."""
+        """What was not saved or not removed, and why."""
 
     def __init__(
         self,
@@ -1813,7 +1813,7 @@ Global___CollectGarbageResponse: _TypeAlias = CollectGarbageResponse  # noqa: Y0
 
 @_typing.final
 class DiagnoseRequest(_message.Message):
-    """DiagnoseRequest says where to look."""
+    """DiagnoseRequest selects a repository."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1821,9 +1821,9 @@ class DiagnoseRequest(_message.Message):
     FIX_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     repo: _builtins.str
-    """Only in this repository; empty means all."""
+    """Only in this repository; empty: all."""
     fix: _builtins.bool
-    """Do what is safe."""
+    """Apply safe repairs."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -1843,7 +1843,7 @@ Global___DiagnoseRequest: _TypeAlias = DiagnoseRequest  # noqa: Y015
 
 @_typing.final
 class Finding(_message.Message):
-    """Finding is a difference between what should be and what is."""
+    """Finding is a problem that doctor found."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2011,7 +2011,7 @@ Global___FileConflict: _TypeAlias = FileConflict  # noqa: Y015
 
 @_typing.final
 class Conflict(_message.Message):
-    """Conflict tells how two sessions, or a session and its base, go together."""
+    """Conflict is the result of comparing two sessions, or a session and its base."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2065,7 +2065,7 @@ Global___Conflict: _TypeAlias = Conflict  # noqa: Y015
 
 @_typing.final
 class ListConflictsRequest(_message.Message):
-    """ListConflictsRequest says of which sessions."""
+    """ListConflictsRequest selects sessions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2097,7 +2097,7 @@ Global___ListConflictsRequest: _TypeAlias = ListConflictsRequest  # noqa: Y015
 
 @_typing.final
 class ListConflictsResponse(_message.Message):
-    """ListConflictsResponse tells how they go together."""
+    """ListConflictsResponse contains their conflicts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2137,7 +2137,7 @@ Global___ListConflictsResponse: _TypeAlias = ListConflictsResponse  # noqa: Y015
 
 @_typing.final
 class WatchConflictsRequest(_message.Message):
-    """WatchConflictsRequest says of which sessions."""
+    """WatchConflictsRequest selects sessions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class WorktreeServiceStub:
-    """WorktreeService looks into worktrees, keeps what was in them, prepares spare ones, and clears away what is done. Everywhere, `session` takes an
+    """WorktreeService reads worktrees, creates checkpoints, prepares spares, and cleans up. Everywhere, `session` takes an
     id, a unique prefix of one, a name, or REPO/NAME; `repo` an id, a name, or an absolute path inside the repository.
     """
 
@@ -144,7 +144,7 @@ class WorktreeServiceStub:
 
 
 class WorktreeServiceServicer:
-    """WorktreeService looks into worktrees, keeps what was in them, prepares spare ones, and clears away what is done. Everywhere, `session` takes an
+    """WorktreeService reads worktrees, creates checkpoints, prepares spares, and cleans up. Everywhere, `session` takes an
     id, a unique prefix of one, a name, or REPO/NAME; `repo` an id, a name, or an absolute path inside the repository.
     """
 
@@ -163,28 +163,28 @@ class WorktreeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchChanges(self, request, context):
-        """WatchChanges tells what differs from the base now, and again whenever it changes.
+        """WatchChanges sends the differences from the base now, and after each change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListCheckpoints(self, request, context):
-        """ListCheckpoints lists the states of a worktree that were kept, newest first.
+        """ListCheckpoints lists the checkpoints of a session, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateCheckpoint(self, request, context):
-        """CreateCheckpoint keeps a worktree as it is now.
+        """CreateCheckpoint records the present state of a worktree.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RewindSession(self, request, context):
-        """RewindSession brings the files of a checkpoint back, and cuts the conversation at its turn; what is overwritten becomes a checkpoint first.
+        """RewindSession restores the files of a checkpoint, and cuts the conversation at its turn; it first records the present state as a checkpoint.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -205,7 +205,7 @@ class WorktreeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResolveComment(self, request, context):
-        """ResolveComment says that a comment is dealt with, or withdraws one that was not sent.
+        """ResolveComment closes a comment, or withdraws an unsent one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -219,14 +219,14 @@ class WorktreeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SyncSession(self, request, context):
-        """SyncSession brings the base's newest commits into an idle session's branch; a conflict leaves the tree as it was.
+        """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them; a conflict changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPool(self, request, context):
-        """GetPool tells of the spare worktrees of a repository.
+        """GetPool describes the spares of a repository.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -240,14 +240,14 @@ class WorktreeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DrainPool(self, request, context):
-        """DrainPool removes the spares of a repository; they come back with the next session, or the next start of the daemon.
+        """DrainPool removes the spares of a repository; the daemon prepares new ones at the next session, or at its next start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTrash(self, request, context):
-        """ListTrash lists what was removed and can be brought back, newest first.
+        """ListTrash lists removed sessions that can be restored, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -268,7 +268,7 @@ class WorktreeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CollectGarbage(self, request, context):
-        """CollectGarbage removes, or with dry_run only lists, sessions and leftovers that hold nothing that exists nowhere else.
+        """CollectGarbage removes, or with dry_run only lists, sessions and leftovers without work that exists nowhere else.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -282,14 +282,14 @@ class WorktreeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListConflicts(self, request, context):
-        """ListConflicts tells how the uncommitted and committed work of the sessions of a repository goes together.
+        """ListConflicts lists conflicts between the committed and uncommitted work of a repository's sessions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchConflicts(self, request, context):
-        """WatchConflicts tells the same now, and again whenever a pair changes.
+        """WatchConflicts sends the same now, and after each change of a pair.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -412,7 +412,7 @@ def add_WorktreeServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class WorktreeService:
-    """WorktreeService looks into worktrees, keeps what was in them, prepares spare ones, and clears away what is done. Everywhere, `session` takes an
+    """WorktreeService reads worktrees, creates checkpoints, prepares spares, and cleans up. Everywhere, `session` takes an
     id, a unique prefix of one, a name, or REPO/NAME; `repo` an id, a name, or an absolute path inside the repository.
     """
 

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class WorktreeServiceStub:
-    """WorktreeService looks into worktrees, keeps what was in them, prepares spare ones, and clears away what is done. Everywhere, `session` takes an
+    """WorktreeService reads worktrees, creates checkpoints, prepares spares, and cleans up. Everywhere, `session` takes an
     id, a unique prefix of one, a name, or REPO/NAME; `repo` an id, a name, or an absolute path inside the repository.
     """
 
@@ -40,47 +40,47 @@ class WorktreeServiceStub:
     GetFile: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.GetFileRequest, _worktree_pb2.GetFileResponse]
     """GetFile returns the content of one file of a session, as it is or as it was."""
     WatchChanges: _grpc.UnaryStreamMultiCallable[_worktree_pb2.WatchChangesRequest, _worktree_pb2.WatchChangesResponse]
-    """WatchChanges tells what differs from the base now, and again whenever it changes."""
+    """WatchChanges sends the differences from the base now, and after each change."""
     ListCheckpoints: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ListCheckpointsRequest, _worktree_pb2.ListCheckpointsResponse]
-    """ListCheckpoints lists the states of a worktree that were kept, newest first."""
+    """ListCheckpoints lists the checkpoints of a session, newest first."""
     CreateCheckpoint: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.CreateCheckpointRequest, _worktree_pb2.CreateCheckpointResponse]
-    """CreateCheckpoint keeps a worktree as it is now."""
+    """CreateCheckpoint records the present state of a worktree."""
     RewindSession: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.RewindSessionRequest, _worktree_pb2.RewindSessionResponse]
-    """RewindSession brings the files of a checkpoint back, and cuts the conversation at its turn; what is overwritten becomes a checkpoint first."""
+    """RewindSession restores the files of a checkpoint, and cuts the conversation at its turn; it first records the present state as a checkpoint."""
     AddComment: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.AddCommentRequest, _worktree_pb2.AddCommentResponse]
     """AddComment adds a review comment to a line; it reaches the agent with SendComments."""
     ListComments: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ListCommentsRequest, _worktree_pb2.ListCommentsResponse]
     """ListComments lists the review comments of a session, oldest first."""
     ResolveComment: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ResolveCommentRequest, _worktree_pb2.ResolveCommentResponse]
-    """ResolveComment says that a comment is dealt with, or withdraws one that was not sent."""
+    """ResolveComment closes a comment, or withdraws an unsent one."""
     SendComments: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.SendCommentsRequest, _worktree_pb2.SendCommentsResponse]
     """SendComments gives the agent all comments that it has not got, as one prompt that quotes the lines."""
     SyncSession: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.SyncSessionRequest, _worktree_pb2.SyncSessionResponse]
-    """SyncSession brings the base's newest commits into an idle session's branch; a conflict leaves the tree as it was."""
+    """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them; a conflict changes nothing."""
     GetPool: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.GetPoolRequest, _worktree_pb2.GetPoolResponse]
-    """GetPool tells of the spare worktrees of a repository."""
+    """GetPool describes the spares of a repository."""
     FillPool: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.FillPoolRequest, _worktree_pb2.FillPoolResponse]
     """FillPool makes the spares that are missing and brings the others up to date; returns when that is done."""
     DrainPool: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.DrainPoolRequest, _worktree_pb2.DrainPoolResponse]
-    """DrainPool removes the spares of a repository; they come back with the next session, or the next start of the daemon."""
+    """DrainPool removes the spares of a repository; the daemon prepares new ones at the next session, or at its next start."""
     ListTrash: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ListTrashRequest, _worktree_pb2.ListTrashResponse]
-    """ListTrash lists what was removed and can be brought back, newest first."""
+    """ListTrash lists removed sessions that can be restored, newest first."""
     RestoreTrash: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.RestoreTrashRequest, _worktree_pb2.RestoreTrashResponse]
     """RestoreTrash brings a removed session back: branch, files and conversation."""
     EmptyTrash: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.EmptyTrashRequest, _worktree_pb2.EmptyTrashResponse]
     """EmptyTrash forgets removed sessions for good."""
     CollectGarbage: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.CollectGarbageRequest, _worktree_pb2.CollectGarbageResponse]
-    """CollectGarbage removes, or with dry_run only lists, sessions and leftovers that hold nothing that exists nowhere else."""
+    """CollectGarbage removes, or with dry_run only lists, sessions and leftovers without work that exists nowhere else."""
     Diagnose: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.DiagnoseRequest, _worktree_pb2.DiagnoseResponse]
     """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it does the safe ones."""
     ListConflicts: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ListConflictsRequest, _worktree_pb2.ListConflictsResponse]
-    """ListConflicts tells how the uncommitted and committed work of the sessions of a repository goes together."""
+    """ListConflicts lists conflicts between the committed and uncommitted work of a repository's sessions."""
     WatchConflicts: _grpc.UnaryStreamMultiCallable[_worktree_pb2.WatchConflictsRequest, _worktree_pb2.WatchConflictsResponse]
-    """WatchConflicts tells the same now, and again whenever a pair changes."""
+    """WatchConflicts sends the same now, and after each change of a pair."""
 
 @_typing.type_check_only
 class WorktreeServiceAsyncStub(WorktreeServiceStub):
-    """WorktreeService looks into worktrees, keeps what was in them, prepares spare ones, and clears away what is done. Everywhere, `session` takes an
+    """WorktreeService reads worktrees, creates checkpoints, prepares spares, and cleans up. Everywhere, `session` takes an
     id, a unique prefix of one, a name, or REPO/NAME; `repo` an id, a name, or an absolute path inside the repository.
     """
 
@@ -90,46 +90,46 @@ class WorktreeServiceAsyncStub(WorktreeServiceStub):
     GetFile: _aio.UnaryUnaryMultiCallable[_worktree_pb2.GetFileRequest, _worktree_pb2.GetFileResponse]  # type: ignore[assignment]
     """GetFile returns the content of one file of a session, as it is or as it was."""
     WatchChanges: _aio.UnaryStreamMultiCallable[_worktree_pb2.WatchChangesRequest, _worktree_pb2.WatchChangesResponse]  # type: ignore[assignment]
-    """WatchChanges tells what differs from the base now, and again whenever it changes."""
+    """WatchChanges sends the differences from the base now, and after each change."""
     ListCheckpoints: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ListCheckpointsRequest, _worktree_pb2.ListCheckpointsResponse]  # type: ignore[assignment]
-    """ListCheckpoints lists the states of a worktree that were kept, newest first."""
+    """ListCheckpoints lists the checkpoints of a session, newest first."""
     CreateCheckpoint: _aio.UnaryUnaryMultiCallable[_worktree_pb2.CreateCheckpointRequest, _worktree_pb2.CreateCheckpointResponse]  # type: ignore[assignment]
-    """CreateCheckpoint keeps a worktree as it is now."""
+    """CreateCheckpoint records the present state of a worktree."""
     RewindSession: _aio.UnaryUnaryMultiCallable[_worktree_pb2.RewindSessionRequest, _worktree_pb2.RewindSessionResponse]  # type: ignore[assignment]
-    """RewindSession brings the files of a checkpoint back, and cuts the conversation at its turn; what is overwritten becomes a checkpoint first."""
+    """RewindSession restores the files of a checkpoint, and cuts the conversation at its turn; it first records the present state as a checkpoint."""
     AddComment: _aio.UnaryUnaryMultiCallable[_worktree_pb2.AddCommentRequest, _worktree_pb2.AddCommentResponse]  # type: ignore[assignment]
     """AddComment adds a review comment to a line; it reaches the agent with SendComments."""
     ListComments: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ListCommentsRequest, _worktree_pb2.ListCommentsResponse]  # type: ignore[assignment]
     """ListComments lists the review comments of a session, oldest first."""
     ResolveComment: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ResolveCommentRequest, _worktree_pb2.ResolveCommentResponse]  # type: ignore[assignment]
-    """ResolveComment says that a comment is dealt with, or withdraws one that was not sent."""
+    """ResolveComment closes a comment, or withdraws an unsent one."""
     SendComments: _aio.UnaryUnaryMultiCallable[_worktree_pb2.SendCommentsRequest, _worktree_pb2.SendCommentsResponse]  # type: ignore[assignment]
     """SendComments gives the agent all comments that it has not got, as one prompt that quotes the lines."""
     SyncSession: _aio.UnaryUnaryMultiCallable[_worktree_pb2.SyncSessionRequest, _worktree_pb2.SyncSessionResponse]  # type: ignore[assignment]
-    """SyncSession brings the base's newest commits into an idle session's branch; a conflict leaves the tree as it was."""
+    """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them; a conflict changes nothing."""
     GetPool: _aio.UnaryUnaryMultiCallable[_worktree_pb2.GetPoolRequest, _worktree_pb2.GetPoolResponse]  # type: ignore[assignment]
-    """GetPool tells of the spare worktrees of a repository."""
+    """GetPool describes the spares of a repository."""
     FillPool: _aio.UnaryUnaryMultiCallable[_worktree_pb2.FillPoolRequest, _worktree_pb2.FillPoolResponse]  # type: ignore[assignment]
     """FillPool makes the spares that are missing and brings the others up to date; returns when that is done."""
     DrainPool: _aio.UnaryUnaryMultiCallable[_worktree_pb2.DrainPoolRequest, _worktree_pb2.DrainPoolResponse]  # type: ignore[assignment]
-    """DrainPool removes the spares of a repository; they come back with the next session, or the next start of the daemon."""
+    """DrainPool removes the spares of a repository; the daemon prepares new ones at the next session, or at its next start."""
     ListTrash: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ListTrashRequest, _worktree_pb2.ListTrashResponse]  # type: ignore[assignment]
-    """ListTrash lists what was removed and can be brought back, newest first."""
+    """ListTrash lists removed sessions that can be restored, newest first."""
     RestoreTrash: _aio.UnaryUnaryMultiCallable[_worktree_pb2.RestoreTrashRequest, _worktree_pb2.RestoreTrashResponse]  # type: ignore[assignment]
     """RestoreTrash brings a removed session back: branch, files and conversation."""
     EmptyTrash: _aio.UnaryUnaryMultiCallable[_worktree_pb2.EmptyTrashRequest, _worktree_pb2.EmptyTrashResponse]  # type: ignore[assignment]
     """EmptyTrash forgets removed sessions for good."""
     CollectGarbage: _aio.UnaryUnaryMultiCallable[_worktree_pb2.CollectGarbageRequest, _worktree_pb2.CollectGarbageResponse]  # type: ignore[assignment]
-    """CollectGarbage removes, or with dry_run only lists, sessions and leftovers that hold nothing that exists nowhere else."""
+    """CollectGarbage removes, or with dry_run only lists, sessions and leftovers without work that exists nowhere else."""
     Diagnose: _aio.UnaryUnaryMultiCallable[_worktree_pb2.DiagnoseRequest, _worktree_pb2.DiagnoseResponse]  # type: ignore[assignment]
     """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it does the safe ones."""
     ListConflicts: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ListConflictsRequest, _worktree_pb2.ListConflictsResponse]  # type: ignore[assignment]
-    """ListConflicts tells how the uncommitted and committed work of the sessions of a repository goes together."""
+    """ListConflicts lists conflicts between the committed and uncommitted work of a repository's sessions."""
     WatchConflicts: _aio.UnaryStreamMultiCallable[_worktree_pb2.WatchConflictsRequest, _worktree_pb2.WatchConflictsResponse]  # type: ignore[assignment]
-    """WatchConflicts tells the same now, and again whenever a pair changes."""
+    """WatchConflicts sends the same now, and after each change of a pair."""
 
 class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
-    """WorktreeService looks into worktrees, keeps what was in them, prepares spare ones, and clears away what is done. Everywhere, `session` takes an
+    """WorktreeService reads worktrees, creates checkpoints, prepares spares, and cleans up. Everywhere, `session` takes an
     id, a unique prefix of one, a name, or REPO/NAME; `repo` an id, a name, or an absolute path inside the repository.
     """
 
@@ -155,7 +155,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.WatchChangesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_worktree_pb2.WatchChangesResponse], _abc.AsyncIterator[_worktree_pb2.WatchChangesResponse]]:
-        """WatchChanges tells what differs from the base now, and again whenever it changes."""
+        """WatchChanges sends the differences from the base now, and after each change."""
 
     @_abc_1.abstractmethod
     def ListCheckpoints(
@@ -163,7 +163,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.ListCheckpointsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.ListCheckpointsResponse, _abc.Awaitable[_worktree_pb2.ListCheckpointsResponse]]:
-        """ListCheckpoints lists the states of a worktree that were kept, newest first."""
+        """ListCheckpoints lists the checkpoints of a session, newest first."""
 
     @_abc_1.abstractmethod
     def CreateCheckpoint(
@@ -171,7 +171,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.CreateCheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.CreateCheckpointResponse, _abc.Awaitable[_worktree_pb2.CreateCheckpointResponse]]:
-        """CreateCheckpoint keeps a worktree as it is now."""
+        """CreateCheckpoint records the present state of a worktree."""
 
     @_abc_1.abstractmethod
     def RewindSession(
@@ -179,7 +179,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.RewindSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.RewindSessionResponse, _abc.Awaitable[_worktree_pb2.RewindSessionResponse]]:
-        """RewindSession brings the files of a checkpoint back, and cuts the conversation at its turn; what is overwritten becomes a checkpoint first."""
+        """RewindSession restores the files of a checkpoint, and cuts the conversation at its turn; it first records the present state as a checkpoint."""
 
     @_abc_1.abstractmethod
     def AddComment(
@@ -203,7 +203,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.ResolveCommentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.ResolveCommentResponse, _abc.Awaitable[_worktree_pb2.ResolveCommentResponse]]:
-        """ResolveComment says that a comment is dealt with, or withdraws one that was not sent."""
+        """ResolveComment closes a comment, or withdraws an unsent one."""
 
     @_abc_1.abstractmethod
     def SendComments(
@@ -219,7 +219,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.SyncSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.SyncSessionResponse, _abc.Awaitable[_worktree_pb2.SyncSessionResponse]]:
-        """SyncSession brings the base's newest commits into an idle session's branch; a conflict leaves the tree as it was."""
+        """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them; a conflict changes nothing."""
 
     @_abc_1.abstractmethod
     def GetPool(
@@ -227,7 +227,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.GetPoolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.GetPoolResponse, _abc.Awaitable[_worktree_pb2.GetPoolResponse]]:
-        """GetPool tells of the spare worktrees of a repository."""
+        """GetPool describes the spares of a repository."""
 
     @_abc_1.abstractmethod
     def FillPool(
@@ -243,7 +243,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.DrainPoolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.DrainPoolResponse, _abc.Awaitable[_worktree_pb2.DrainPoolResponse]]:
-        """DrainPool removes the spares of a repository; they come back with the next session, or the next start of the daemon."""
+        """DrainPool removes the spares of a repository; the daemon prepares new ones at the next session, or at its next start."""
 
     @_abc_1.abstractmethod
     def ListTrash(
@@ -251,7 +251,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.ListTrashRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.ListTrashResponse, _abc.Awaitable[_worktree_pb2.ListTrashResponse]]:
-        """ListTrash lists what was removed and can be brought back, newest first."""
+        """ListTrash lists removed sessions that can be restored, newest first."""
 
     @_abc_1.abstractmethod
     def RestoreTrash(
@@ -275,7 +275,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.CollectGarbageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.CollectGarbageResponse, _abc.Awaitable[_worktree_pb2.CollectGarbageResponse]]:
-        """CollectGarbage removes, or with dry_run only lists, sessions and leftovers that hold nothing that exists nowhere else."""
+        """CollectGarbage removes, or with dry_run only lists, sessions and leftovers without work that exists nowhere else."""
 
     @_abc_1.abstractmethod
     def Diagnose(
@@ -291,7 +291,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.ListConflictsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.ListConflictsResponse, _abc.Awaitable[_worktree_pb2.ListConflictsResponse]]:
-        """ListConflicts tells how the uncommitted and committed work of the sessions of a repository goes together."""
+        """ListConflicts lists conflicts between the committed and uncommitted work of a repository's sessions."""
 
     @_abc_1.abstractmethod
     def WatchConflicts(
@@ -299,6 +299,6 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.WatchConflictsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_worktree_pb2.WatchConflictsResponse], _abc.AsyncIterator[_worktree_pb2.WatchConflictsResponse]]:
-        """WatchConflicts tells the same now, and again whenever a pair changes."""
+        """WatchConflicts sends the same now, and after each change of a pair."""
 
 def add_WorktreeServiceServicer_to_server(servicer: WorktreeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
