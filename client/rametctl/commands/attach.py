@@ -16,7 +16,7 @@ TERMINAL_VARIABLES = (
     "COLORFGBG", "COLORTERM", "DISPLAY", "GHOSTTY_", "ITERM_", "KITTY_", "LANG", "LC_", "NO_COLOR", "SSH_CONNECTION", "SSH_TTY",
     "STY", "TERM", "TMUX", "VTE_VERSION", "WAYLAND_DISPLAY", "WEZTERM_", "WT_SESSION",
 )  # fmt: skip
-"""How the names of variables begin that tell a program about the terminal that it runs in."""
+"""Prefixes of the variables that describe a program's terminal."""
 
 
 @click.command("attach", cls=Verb, short_help="Go into a session's conversation.")
@@ -32,7 +32,7 @@ def command(app: App, session: str | None, last: bool, native: bool, interrupt: 
 
     With --native the agent's own program (Claude Code) opens with the conversation, in
     the worktree, with the session's mode, rules and environment. Ramet ends its agent
-    first and keeps prompts that come meanwhile. Leave the program as usual: its turns
+    first and holds prompts that arrive meanwhile. Leave the program as usual: its turns
     are then part of the session, with cost and checkpoint.
 
     \b
@@ -68,7 +68,7 @@ def _newest(app: App) -> "Session":
 
 
 def attach_native(app: App, session: str, *, interrupt: bool) -> None:
-    """Become the agent's program. The daemon leases the conversation to this process, whose pid and start time survive `exec`."""
+    """Exec the agent's program. The daemon leases the conversation to this process, whose pid and start time survive `exec`."""
     from ramet.v1 import session_pb2
 
     from rametctl.errors import ClientError

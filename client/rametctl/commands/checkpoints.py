@@ -73,7 +73,7 @@ def _show(app: App, checkpoints: "Sequence[Checkpoint]") -> None:
         ]
         for each in checkpoints
     ]
-    # Only a rewind makes a second line: without one the newest is where it stands.
+    # Only a rewind creates a second line; without one the newest checkpoint is the current one.
     left_behind = any(each.abandoned for each in checkpoints)
     if left_behind:
         for each, row in zip(checkpoints, rows, strict=True):

@@ -70,7 +70,7 @@ def _show_withheld(app: App, answer: "GetConfigResponse") -> None:
 
     root = str(Path(answer.repo_file).parent)
     trust = f"rametctl repo trust {shlex.quote(answer.repo)}"
-    if not answer.repo:  # nobody can trust what is not known
+    if not answer.repo:  # an unregistered repository cannot be trusted
         trust = f"rametctl repo add {shlex.quote(root)} && rametctl repo trust {shlex.quote(root)}"
     why = f"{answer.repo_file} is not in effect: {answer.repo or root} is not trusted"
     if any(setting.origin == FROM_REPOSITORY for setting in answer.settings):
@@ -180,7 +180,7 @@ def _text(file: Path) -> str | None:
 
 
 def _write(app: App, file: Path, before: str | None, after: str) -> None:
-    """Replace the file, and put the old one back if the daemon would refuse the new one. Raises ClientError."""
+    """Replace the file; restore the old one if the daemon would refuse the new one. Raise ClientError."""
     from rametctl.errors import ClientError
 
     known = [text for text in _problems(app, None) if not text.startswith(WARNING)]

@@ -87,7 +87,7 @@ def _show(
 
 
 def _names(app: App, answer: "ListConflictsResponse | WatchConflictsResponse") -> dict[str, str]:
-    """Names of the sessions that were compared, in the answer's order."""
+    """Return the names of the compared sessions, in the answer's order."""
     from rametctl.sessions import session_pages
 
     known = {each.id: each.name for page in session_pages(app.connection, repo="") for each in page.sessions}
@@ -123,7 +123,7 @@ def _watch(app: App, request: "ListConflictsRequest") -> None:
             app.connection,
             lambda daemon: daemon.worktrees.WatchConflicts,
             asked,
-            # Below what was the last: standard error would be written into the view.
+            # Below the last output: standard error would be written into the view.
             lambda words: view.update([*shown, line((words, "yellow"))]),
         )
         for answer in stream:

@@ -129,7 +129,7 @@ def status(app: App) -> None:
                 daemon_pb2.GetStatisticsRequest(), timeout=10,
             )  # fmt: skip
         except RefusedError as error:
-            # An agent may ask whether there is a daemon, and not what everybody does.
+            # An agent may ask whether a daemon runs, but not for the sessions of others.
             if error.status != "PERMISSION_DENIED":
                 raise
     sessions = sum(statistics.sessions.values()) if statistics else None
@@ -201,7 +201,7 @@ def _print_log_line(app: App, text: str) -> None:
 def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
     """Shut the daemon down and wait until it has exited. Returns (pid, running agents if reported), or None if none ran.
 
-    No process is ever signalled: whatever a file says about a pid may be about somebody else's process by now.
+    Never signals a process: a pid in a file may belong to another process by now.
     """
     from ramet.v1 import daemon_pb2
 
@@ -223,7 +223,7 @@ def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
         message = "the daemon does not answer"
         raise UnreachableError(message, hint="is its process stopped? rametctl daemon logs", reason="SILENT") from error
     except ConnectionLostError:
-        # It ended before its answer was out, or because another one asked: either way it goes.
+        # It exited before its answer was sent, or upon another request; it is stopping either way.
         agents = None
     except UnreachableError:
         return None
@@ -241,11 +241,11 @@ def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
 
 
 def _alive(pid: int) -> bool:
-    """Whether the process that has just told us its own id is there; nothing is sent to it."""
+    """Return whether the process with the pid that the daemon just reported exists; sends it nothing."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):
-        # Gone, or somebody else's by now, which means the same.
+        # Gone, or another user's process by now, which means the same.
         return False
     return True
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import GetDiffResponse, WatchChangesResponse
 
 LARGEST_PATCH = 48 << 20
-"""Bytes; the daemon gives no more."""
+"""Bytes; the daemon's limit."""
 
 
 @click.command("diff", cls=Verb, short_help="Show a session's changes.")
@@ -78,7 +78,7 @@ def command(
     if watch:
         _watch(app, found, against, stat=stat, name_only=name_only)
         return
-    # To be applied it has to be whole; to be looked at a part will do.
+    # `git apply` needs the complete patch; for reading, a part is enough.
     applied = not (stat or name_only or app.output.terminal)
     request = worktree_pb2.GetDiffRequest(
         session=found.id,
@@ -123,7 +123,7 @@ def show_diff(app: App, answer: "GetDiffResponse", *, stat: bool = False, name_o
 
 
 def _watch(app: App, session: "Session", against: str, *, stat: bool, name_only: bool) -> None:
-    """Show what differs now, and every change from then on, over restarts of the daemon, until interrupted."""
+    """Show the present differences and every change, over restarts of the daemon, until interrupted."""
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
 

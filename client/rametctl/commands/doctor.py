@@ -56,7 +56,7 @@ def command(app: App, repo: str | None, fix: bool) -> int:
 
 
 def _one_of(kind: str) -> str:
-    """The singular of what was looked at."""
+    """Return the singular of a checked kind."""
     if kind.endswith("ies"):
         return f"{kind[:-3]}y"
     return kind.removesuffix("es" if kind.endswith("ches") else "s")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PAGE = 200
 PAGE_OF_FRAMES = 50
-"""Events at a time: a message has a limit, and a tool's answer may be long."""
+"""Events per page: a message has a limit, and a tool's answer may be long."""
 
 
 @click.command("events", cls=Verb, short_help="Show a session's events.")
@@ -46,7 +46,7 @@ def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines:
 
     if follow and audit:
         raise UsageError("--follow does not go with --audit", hint="omit one of them")
-    # A session that is renamed while it is followed is still the one that was named.
+    # The id, so that a renamed session is still followed.
     found = get_session(app, session).session if follow or audit else Session(id=session_name(app, session))
     printer = _Printer(app, found, raw=raw, stream=follow, audit=audit)
     cursor = _print_stored(app, found.id, printer, frames=raw, audit=audit, newest=lines)
@@ -63,7 +63,7 @@ def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines:
 def _print_stored(
     app: App, session_id: str, printer: "_Printer", *, frames: bool, audit: bool, newest: int | None
 ) -> "Cursor":
-    """Print what the log holds; returns where it ends. ``newest`` may be more than a page has."""
+    """Print the stored events; return the end of the log. ``newest`` may be more than a page."""
     from ramet.v1 import event_pb2
 
     kept: deque[Event] = deque(maxlen=newest)
@@ -79,7 +79,7 @@ def _print_stored(
             if len(kept) == newest or (len(page.events) < size and not token):
                 token = ""
             else:
-                # Too few among the newest: all of them are read, from the first on.
+                # Too few among the newest events, so read all from the first on.
                 kept.clear()
                 request.newest = False
                 continue
@@ -93,7 +93,7 @@ def _print_stored(
 
 
 class _Printer:
-    """Prints events in the way that was asked for."""
+    """Prints events in the requested format."""
 
     def __init__(self, app: App, session: "Session", *, raw: bool, stream: bool, audit: bool) -> None:
         self._app = app
@@ -125,7 +125,7 @@ class _Printer:
             output.show(summary(event, self._who(event.principal) if self._audit else ""))
 
     def _who(self, principal: str) -> str:
-        """ "owner", "daemon", or "session:NAME", where it is this one, else "session:ID"."""
+        """Return "owner", "daemon", "session:NAME" for this session, or "session:ID" for another."""
         own = f"session:{self._session.id}"
         return f"session:{self._session.name}" if principal == own else principal or "daemon"
 

@@ -41,7 +41,7 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
         try:
             answer = app.connection.call(lambda daemon: daemon.worktrees.CollectGarbage, request)
         except ClientError as error:
-            # A repository is known to the daemon from its first session on.
+            # The daemon knows a repository from its first session on.
             if here is None or error.reason != "REPO_NOT_FOUND":
                 raise
             answer = worktree_pb2.CollectGarbageResponse()
@@ -55,7 +55,7 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
 
 
 def _again(repo: str | None) -> str:
-    """The command that does what was listed."""
+    """Return the command that removes the listed items."""
     import shlex
 
     return f"rametctl gc --yes --repo {shlex.quote(repo)}" if repo is not None else "rametctl gc --yes"

@@ -49,7 +49,7 @@ an id or the beginning of one, or REPO/NAME where two repositories share a name.
 REQUEST is the id of a request, the beginning of one, or a session with exactly
 one open request. REPO is a path or the name of a repository.""",
 }
-"""What `help TOPIC` explains."""
+"""Topics of `help TOPIC`."""
 
 
 @click.command("help", short_help="Explain a verb or a topic, or list all verbs.")
@@ -93,7 +93,7 @@ def _every_verb(root: click.Context) -> "Iterator[Line]":
 
 
 def _help(root: click.Context, words: tuple[str, ...]) -> str:
-    """The help of a verb, given as a path of names. Raises UsageError for one that does not exist."""
+    """Return the help of a verb, given as a path of names. Raise UsageError for an unknown one."""
     from rametctl.cli import unknown_verb
     from rametctl.errors import UsageError
 

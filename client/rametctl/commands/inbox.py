@@ -67,7 +67,7 @@ def command(app: App, requests: tuple[str, ...], full: bool, watch: bool) -> Non
 
 
 def _named(app: App, waiting: "Sequence[AttentionRequest]", names: Sequence[str]) -> "list[AttentionRequest]":
-    """The requests with these ids, and all of these sessions. Raises ClientError for one that has none."""
+    """Return the requests with these ids, and all of these sessions. Raise ClientError for a session without any."""
     from rametctl.requests import get_request
     from rametctl.sessions import get_session
 
@@ -107,7 +107,7 @@ def _in_full(blocking: "Sequence[AttentionRequest]", reviews: "Sequence[Attentio
 
 
 def _watch(app: App) -> None:
-    """Print what waits, then what comes and what is answered."""
+    """Print the open requests, then new ones and answers."""
     from ramet.jsonify import to_json
 
     from rametctl.follow import follow
@@ -115,7 +115,7 @@ def _watch(app: App) -> None:
     from rametctl.render.request import request_lines, short_id, shown_decision, title
     from rametctl.requests import by_urgency, open_requests
 
-    # The log's end first, then the list: what opens in between is in both, and told by its id.
+    # Read the log's end before the list: a request that opens in between is in both, and its id shows that.
     cursor = app.connection.info().cursor
     shown: set[str] = set()
     blocking, reviews = by_urgency(open_requests(app.connection))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ramet.v1.landing_pb2 import LandSessionsRequest, LandSessionsResponse
 
 SHORTEST = 0.001
-"""Seconds; 0 would be no end."""
+"""Seconds; 0 would mean no limit."""
 
 
 @click.command("land", cls=Verb, short_help="Merge work into its target branch, checked first.")
@@ -76,7 +76,7 @@ def command(
     live = not app.output.json_mode
     begin = time.monotonic()
     with app.connection.within(None if timeout is None else timeout + GRACE):
-        # The log's end first: what happens between the call and the first look is then seen too.
+        # Read the log's end first, so that events between the call and the first look are seen too.
         cursor = app.connection.info().cursor
         queued = queue_landing(app, request)
         landings = list(queued.landings)

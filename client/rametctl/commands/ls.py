@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from rametctl.lines import Line
 
 REDRAW = 0.2
-"""Seconds between two looks of `--watch`, at least."""
+"""Least seconds between two refreshes of `--watch`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which sessions: ``repo`` "" means those of all repositories, ``found`` whether it is the one around us."""
+    """Scope of the list: ``repo`` "" means all repositories, ``found`` whether it is that of the current directory."""
 
     repo: str
     states: tuple[str, ...]
@@ -80,14 +80,14 @@ def command(
 
 
 def _sessions(app: App, query: Query) -> "tuple[list[Session], int]":
-    """The sessions, and how many there are in other repositories than that around us."""
+    """Return the sessions, and the number of those in repositories other than the current one."""
     from rametctl.errors import ClientError
     from rametctl.sessions import session_pages
 
     try:
         pages = list(session_pages(app.connection, repo=query.repo, states=query.states, archived=query.archived))
     except ClientError as error:
-        # A repository is known to the daemon from its first session on.
+        # The daemon knows a repository from its first session on.
         if not query.around or error.reason != "REPO_NOT_FOUND":
             raise
         others = session_pages(app.connection, repo="")
@@ -114,7 +114,7 @@ def _rows(query: Query, sessions: Sequence["Session"]) -> list[tuple[int, "Sessi
 def _table_of(
     app: App, query: Query, sessions: Sequence["Session"], rows: Sequence[tuple[int, "Session"]]
 ) -> list["Line"]:
-    """The table of ``rows``, which may be some of ``sessions`` only."""
+    """Return the table of ``rows``, a subset of ``sessions``."""
     from rametctl.render.session import session_table
 
     with_repo = not query.repo and len({session.repo for session in sessions}) > 1
@@ -134,7 +134,7 @@ def _watch(app: App, query: Query) -> None:
 
 
 def _fitting_table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:
-    """The table with as many rows as the terminal has room for; where there are more, those first that need a person, and how many are left out."""
+    """Return the table with as many rows as fit on the terminal: first sessions that need a person, and a count of the others."""
     from rametctl.render.session import by_urgency, left_out
 
     # One line is for the headers, and one for the cursor.
@@ -151,7 +151,7 @@ def _fitting_table(app: App, query: Query, sessions: Sequence["Session"]) -> lis
 
 
 def _print_changes(app: App, query: Query, ticks: Iterator[None]) -> None:
-    """A line for each session as it is, then one for each that changes."""
+    """Print a line for each session, then one for each that changes."""
     from ramet.jsonify import to_json
 
     from rametctl.lines import line
@@ -161,7 +161,7 @@ def _print_changes(app: App, query: Query, ticks: Iterator[None]) -> None:
     for _ in ticks:
         present = {session.id: session for session in _sessions(app, query)[0]}
         for session in present.values():
-            # Its newest event's number changes with every word of the agent; that is no news here.
+            # The number of its newest event changes with every word of the agent, and does not count as a change.
             key = type(session)()
             key.CopyFrom(session)
             key.ClearField("last_seq")

@@ -24,4 +24,4 @@ def command(app: App) -> None:
     try:
         asyncio.run(serve(app))
     except* BrokenPipeError:
-        pass  # whoever asked is gone
+        pass  # the MCP client is gone

@@ -1,4 +1,4 @@
-"""`rametctl notify`: the notifications that the daemon sends when something waits for a person."""
+"""`rametctl notify`: the daemon's notifications about requests and sessions that need a person."""
 
 import click
 

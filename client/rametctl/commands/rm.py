@@ -43,7 +43,7 @@ def command(app: App, sessions: tuple[str, ...], stop: bool, force: bool) -> int
 
 
 def _remove(app: App, session: str, *, stop: bool, force: bool) -> "DeleteSessionResponse":
-    """Remove one. What it would lose is told before the error."""
+    """Remove one session. Print what would be lost before the error."""
     from ramet.v1 import session_pb2
 
     from rametctl.errors import RefusedError

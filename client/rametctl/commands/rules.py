@@ -142,7 +142,7 @@ def _list(app: App, repo: str | None) -> None:
     try:
         found = _rules(app, where)
     except ClientError as error:
-        # A repository is known to the daemon from its first session on.
+        # The daemon knows a repository from its first session on.
         if not (around and error.reason == "REPO_NOT_FOUND"):
             raise
         found = []
@@ -157,7 +157,7 @@ def _list(app: App, repo: str | None) -> None:
 
 
 def _rules(app: App, repo: str) -> "list[PermissionRule]":
-    """All pages; ``repo`` "" means everywhere."""
+    """Return the rules of all pages; ``repo`` "" means all repositories."""
     from ramet.v1 import attention_pb2
 
     request = attention_pb2.ListRulesRequest(repo=repo)
@@ -166,7 +166,7 @@ def _rules(app: App, repo: str) -> "list[PermissionRule]":
 
 
 def _names(app: App, rules: "list[PermissionRule]") -> "Mapping[str, str]":
-    """Names of the sessions that rules hold for alone, by id."""
+    """Return the names of sessions with rules of their own, by id."""
     from rametctl.sessions import session_pages
 
     if not any(rule.session_id for rule in rules):

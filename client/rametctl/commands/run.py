@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 TYPED = "rametctl.typed"
 ENDED = 30.0
-"""Seconds beyond a command's time within which the daemon has ended it, unless that is away: what it asks to end may take its time over that."""
+"""Seconds after a command's time limit within which a running daemon has ended it; the command may take a while to end."""
 
 
 class RunCommand(Verb):
-    """What follows ``--`` is a command and no argument of ours, whatever it looks like."""
+    """Takes everything after ``--`` as a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -34,7 +34,7 @@ class RunCommand(Verb):
 
 
 def argv_of(typed: Sequence[str]) -> tuple[str, ...]:
-    """The arguments after ``--``. A single one with blanks is a command line, as people quote it for ssh."""
+    """Return the arguments after ``--``. A single one with blanks is a command line, as with ssh."""
     if len(typed) == 1 and len(typed[0].split()) > 1:
         return ("sh", "-c", typed[0])
     return tuple(typed)
@@ -140,7 +140,7 @@ def _start(app: App, session: str, argv: tuple[str, ...], options: Options) -> i
 
 
 def _detach(app: App, started: "Command", stop: str) -> int:
-    """Say that it runs, once it has had a moment to fail."""
+    """Report that it runs, after a moment in which it could fail."""
     from ramet.jsonify import to_json
 
     from rametctl.terminals import ends_at_once, exit_code, how_it_ended

@@ -81,7 +81,7 @@ def _report(app: App, answer: "SendPromptResponse", *, delivered: bool = False, 
 
 
 def _first_answer(app: App, session: "Session") -> str:
-    """The command that answers the request that a waiting session's turn is blocked on; "" for another session."""
+    """Return the command that answers the request that blocks a waiting session; "" for another state."""
     from rametctl.render.request import answer_command
     from rametctl.render.session import state_name
     from rametctl.requests import by_urgency
@@ -94,7 +94,7 @@ def _first_answer(app: App, session: "Session") -> str:
 
 
 def fate(sent: "SendPromptResponse", answer: str = "") -> str:
-    """What becomes of a prompt, by the state that its session is in once it is queued; ``answer`` is the command that unblocks it."""
+    """Describe what happens to a queued prompt, by its session's state; ``answer`` is the command that unblocks the session."""
     from ramet.v1.session_pb2 import PROMPT_STATE_QUEUED
 
     from rametctl.render.session import reference, state_name

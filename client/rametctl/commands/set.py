@@ -73,7 +73,7 @@ def command(
     found = session_pb2.Session(id=session_name(app, session))
     if own or disown or forbid or allow or name:  # these depend on the present patterns, or change the name
         found = get_session(app, session).session
-    # A mask that names the budget with no value in the message takes the limit away.
+    # A mask that names the budget without a value in the message removes the limit.
     values = session_pb2.Session(
         model=model or "", mode=mode_number(mode), effort=effort or "", **(budget or {}), name=name or "", priority=priority or 0,
         owns=_changed(found.owns, own, disown), forbids=_changed(found.forbids, forbid, allow),
@@ -104,14 +104,14 @@ def command(
 
 
 def _changed(patterns: Sequence[str], more: Sequence[str], less: Sequence[str]) -> list[str]:
-    """Patterns with some more and some less: one that is there goes, a part of one is left out of it."""
+    """Return patterns with some added and some removed; a part of a pattern is excluded from it."""
     kept = [pattern for pattern in patterns if pattern not in less]
     out = [f"!{pattern}" for pattern in less if pattern not in patterns and kept]
     return list(dict.fromkeys([*kept, *more, *out]))
 
 
 def _said(path: str, session: "Session") -> str:
-    """What was changed, as it is now."""
+    """Describe the changed fields with their new values."""
     from ramet.words import tokens
 
     from rametctl.render.format import money

@@ -8,7 +8,7 @@ from rametctl.app import App
 from rametctl.options import Verb, session_argument
 
 LAST_EVENTS = 100
-"""Events among which the last words are found."""
+"""How many newest events to search for the last words."""
 
 
 @click.command("show", cls=Verb, short_help="Show a session's details.")
@@ -46,7 +46,7 @@ def command(app: App, session: str, disk: bool, env: bool) -> None:
         try:
             parent = get_session(app, parent).session.name
         except RefusedError:
-            # It may be gone, and its children live on.
+            # A parent may be removed before its children.
             parent = f"{parent} (gone)"
     spent_below = 0.0
     if answer.session.HasField("budget_usd") and answer.children:

@@ -50,7 +50,7 @@ def _stop_family(app: App, session: str, descendants: bool, alone: bool) -> obje
         else:
             app.output.note(f"rametctl: {names} of its family keep running; --descendants stops them too")
     with app.output.spinner("stopping …"):
-        # From the top down: one that is stopped spawns nothing more.
+        # From the top down, as a stopped session spawns no more.
         first, *others = [_stop(app, each.id) for each in [found, *(living if descendants else [])]]
     note = "stopped; the next prompt or `rametctl resume` starts its agent again"
     shown = outcome_of(app, first, note=note, descendants=[to_json(each) for each in others])

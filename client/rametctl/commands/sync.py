@@ -60,7 +60,7 @@ def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, as
 
 
 def _show(app: App, answer: "SyncSessionResponse", *, rebased: bool, options: str) -> None:
-    """``options`` are those that were given, for the same again with the agent's help."""
+    """Report conflicts. ``options`` are the given ones, for the hint that repeats the command with the agent's help."""
     from ramet.words import plural
 
     from rametctl.lines import line

@@ -37,7 +37,7 @@ def command(app: App, sessions: tuple[str, ...], any_of_them: bool, condition: s
 
     begin = time.monotonic()
     with app.connection.within(None if timeout is None else timeout + GRACE):
-        # Names are looked up once: a session that is renamed meanwhile is still the one that was meant.
+        # Resolve names once, so that a renamed session is still waited for.
         found = [get_session(app, session).session for session in sessions]
         left = None if timeout is None else max(timeout - (time.monotonic() - begin), 0.0)
         ids = [session.id for session in found]

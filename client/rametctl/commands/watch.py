@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from rametctl.render.transcript import Entry
 
 TICK_S = 1.0
-"""How often the foot is drawn when nothing happens: it shows seconds."""
+"""Seconds between redraws of the footer, which shows seconds, without events."""
 LEAST_S = 0.08
-"""Between two drawings, at least."""
+"""Least seconds between two redraws."""
 GLANCE = 12
-"""Sessions that are shown with their last lines where none is named; of the others there is a count."""
+"""Most sessions to show with their last lines if none is named; the others are counted."""
 GLANCE_EVENTS = 60
 GLANCE_ENTRIES = 3
 
@@ -62,7 +62,7 @@ def command(app: App, sessions: tuple[str, ...], turns: int | None, every: bool,
 def watch_sessions(
     app: App, sessions: Sequence[str], since: "Cursor | None" = None, *, turns: int | None = 1, full: bool = False
 ) -> None:
-    """Print what happens, until interrupted. ``turns`` is where to begin: with the newest so many turns, None for the first."""
+    """Print events until interrupted. Begin with the newest ``turns`` turns, None for the first."""
     from rametctl.sessions import get_session, session_pages
 
     if sessions:
@@ -79,7 +79,7 @@ def watch_sessions(
 
 
 class _Watch:
-    """What a watch on a screen and one for programs share: where they begin, and that no event comes twice."""
+    """Base of both watches, for people and for programs: where they begin, and that each event is shown once."""
 
     def __init__(self, app: App, sessions: "Sequence[Session]") -> None:
         self._app = app
@@ -92,7 +92,7 @@ class _Watch:
         return event.seq > self._shown.get(event.session_id, 0)
 
     def learn(self, step: "WatchEventsResponse") -> None:
-        """Take in names of sessions, and a new log."""
+        """Process names of sessions, and a new log."""
         if step.HasField("snapshot"):
             self.names.update((session.id, session.name) for session in step.snapshot.sessions)
         elif step.HasField("reset"):
@@ -110,7 +110,7 @@ class _Watch:
 
 
 class _Json(_Watch):
-    """One event per line."""
+    """Prints one event per line."""
 
     def begin(self, cursor: "Cursor", *, turns: int | None) -> "Cursor":
         from rametctl.render.transcript import Conversation
@@ -151,7 +151,7 @@ class _Json(_Watch):
 
 
 class _Screen(_Watch):
-    """Conversations for a person."""
+    """Prints conversations for a person."""
 
     def __init__(self, app: App, sessions: "Sequence[Session]", *, several: bool, full: bool) -> None:
         super().__init__(app, sessions)
@@ -171,7 +171,7 @@ class _Screen(_Watch):
         return cursor
 
     def _begin(self, session_id: str, entries: "Sequence[Entry]") -> None:
-        """Print entries that were read; the requests among them count as shown."""
+        """Print stored entries; the requests among them count as shown."""
         from rametctl.render.transcript import open_requests
         from rametctl.shown import remember
 
@@ -179,7 +179,7 @@ class _Screen(_Watch):
         self._printer.begin(session_id, entries)
 
     def glance(self, cursor: "Cursor") -> "Cursor":
-        """Print where each live session stands, those last that a person is wanted for: they stay on the screen."""
+        """Print the state of each live session; last those that need a person, so that they stay on the screen."""
         from rametctl.render.session import by_urgency, left_out, state_name
         from rametctl.transcripts import count_line, resting_line
 

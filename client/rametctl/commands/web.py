@@ -153,7 +153,7 @@ def _access(app: App) -> "Access":
     from rametctl.web.access import Access
 
     if app.environ.get("RAMET_TOKEN") or app.environ.get("RAMET_SESSION"):
-        # Whoever opens such a link acts as the owner, which a session may not.
+        # The browser that opens the link acts as the owner, which a session may not.
         raise UsageError("a session cannot use the web page", hint="run it in a terminal of your own")
     try:
         make_private_directory(app.directories.home)

@@ -1,4 +1,4 @@
-"""Tool calls and their results in words."""
+"""Describe tool calls and their results."""
 
 import json
 import re
@@ -25,16 +25,16 @@ ESSENTIAL = (
     "description",
     "prompt",
 )
-"""The argument of a tool that says most about a call, by falling weight."""
+"""Arguments that describe a call, the most telling first."""
 COUNTED = {"Read": "line", "Grep": "line", "Glob": "file", "LS": "entry", "WebFetch": "line", "WebSearch": "line"}
-"""Tools whose result is only counted, and in what."""
+"""Tools whose result is only counted, with the unit."""
 OWN = "mcp__ramet__"  # f"mcp__{ramet.mcp.SERVER}__": the module takes 0.1 s to import
 CONTROL_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 WRAPPER = re.compile(r"</?tool_use_error>")
 
 
 def call_summary(call: "ToolCall") -> str:
-    """The essential argument of a call, on one line."""
+    """Return the essential argument of a call, on one line."""
     data = parsed(call.input_json)
     if isinstance(data, Mapping):
         for key in ESSENTIAL:
@@ -46,14 +46,14 @@ def call_summary(call: "ToolCall") -> str:
 
 
 def relative(text: str, worktree: str) -> str:
-    """``text`` with paths below ``worktree`` as they are called inside it."""
+    """Return ``text`` with paths below ``worktree`` made relative to it."""
     if not worktree or worktree not in text:
         return text
     return text.replace(worktree.rstrip("/") + "/", "") if text != worktree else "."
 
 
 def words(call: "ToolCall", result: "ToolResult | None", worktree: str) -> tuple[str, str]:
-    """What a call does: its verb, and with what. The verb is the tool's name, or "" where the words say it all."""
+    """Describe a call: a verb and its object. The verb is the tool's name, or "" if the object says it all."""
     data = parsed(call.input_json)
     arguments: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
     if call.tool.startswith(OWN):
@@ -85,7 +85,7 @@ def words(call: "ToolCall", result: "ToolResult | None", worktree: str) -> tuple
 
 
 def todos(call: "ToolCall") -> list[tuple[str, str]]:
-    """(state, words) of each item of a list of things to do."""
+    """Return (state, text) of each item of a to-do list."""
     data = parsed(call.input_json)
     items = data.get("todos") if isinstance(data, Mapping) and call.tool == "TodoWrite" else None
     return [
@@ -96,14 +96,14 @@ def todos(call: "ToolCall") -> list[tuple[str, str]]:
 
 
 def result_texts(text: str, worktree: str) -> list[str]:
-    """The lines of a tool's answer as a terminal would show them: without colours, the last state of a progress bar."""
+    """Return the lines of a tool's answer as a terminal would show them: without colours, with the last state of a progress bar."""
     text = WRAPPER.sub("", CONTROL_SEQUENCE.sub("", text)).replace("\r\n", "\n").strip("\n")
     lines = [part.rstrip("\r").rpartition("\r")[2].rstrip() for part in relative(text, worktree).split("\n")]
     return [] if lines == [""] else lines
 
 
 def counted(call: "ToolCall", result: "ToolResult") -> str:
-    """How much a tool has read, for one whose result is only counted; else ""."""
+    """Return how much a tool has read if its result is only counted; else ""."""
     unit = COUNTED.get(call.tool)
     if unit is None or result.is_error:
         return ""
@@ -123,7 +123,7 @@ def _value(value: Any) -> str:
 
 
 def _several(names: Any, what: str) -> str:
-    """Names where there are few of them, else how many."""
+    """Return the names if there are few, else their number."""
     listed = [str(name) for name in names] if isinstance(names, Sequence) and not isinstance(names, str) else []
     return ", ".join(listed) if len(listed) <= 3 else plural(len(listed), what)
 
@@ -174,4 +174,4 @@ OWN_TOOLS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
     "own": _own,
     "report_result": lambda given, answer: f"reports: {_text(given, 'text')}",
 }
-"""Ramet's own tools, in words, from the arguments and the answer (empty while the call runs)."""
+"""Describe calls of Ramet's tools, by name; each takes the arguments and the answer (empty while the call runs)."""

@@ -1,4 +1,4 @@
-"""How pieces of work go together, as a matrix and as files with their lines."""
+"""Conflicts between sessions, as a matrix and as files with their lines."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -41,7 +41,7 @@ def conflict_lines(
 ) -> Sequence[Line]:
     """Pairs with conflicts first, then the order of landing and the matrix. ``names`` are those of the sessions compared.
 
-    Without ``every_pair`` the answer holds those of some sessions only, and a matrix would show the others as clean.
+    Without ``every_pair`` the answer has only pairs of some sessions, and a matrix would show the others as clean.
     """
     lines = list(_lines(answer, names, every_pair))
     return [*lines, *_matrix(output, answer.conflicts, names)] if matrix and len(names) > 1 else lines
@@ -112,5 +112,5 @@ def _file_line(each: "FileConflict") -> Line:
 
 
 def spans(ranges: Sequence["LineRange"]) -> str:
-    """Ranges of lines as ``3, 7-9``."""
+    """Return ranges of lines as ``3, 7-9``."""
     return ", ".join(str(each.start) if each.end <= each.start else f"{each.start}-{each.end}" for each in ranges)

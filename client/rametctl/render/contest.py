@@ -1,4 +1,4 @@
-"""A contest: its contenders as they compare, as lines and as JSON."""
+"""The comparison of a contest's contenders, as lines and as JSON."""
 
 import time
 from collections import Counter
@@ -28,7 +28,7 @@ NAMED = 4
 @dataclass(frozen=True, slots=True)
 class Contender:
     session: "Session"
-    diff: "GetDiffResponse | None"  # without the patch; None where it could not be read
+    diff: "GetDiffResponse | None"  # without the patch; None if it could not be read
     check: "Command | None" = None
 
     @property
@@ -46,7 +46,7 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """How the files of ``other`` differ from those of ``one``."""
+    """Difference of the files of ``other`` from those of ``one``."""
 
     one: str
     other: str
@@ -67,7 +67,7 @@ class Contest:
         return sorted(set.intersection(*changed)) if len(changed) > 1 else []
 
     def unshared(self) -> dict[str, list[str]]:
-        """By contender, the files that no other has changed."""
+        """Return by contender the files that no other has changed."""
         counts = Counter(file.path for each in self.contenders if each.diff for file in each.diff.files)
         return {
             each.session.name: [file.path for file in each.diff.files if counts[file.path] == 1]
@@ -125,7 +125,7 @@ def contender_row(each: Contender) -> list[Span]:
 
 
 def judge_lines(contest: Contest) -> list[Line]:
-    """The verdict, marked as advice."""
+    """Return the verdict, marked as advice."""
     judge = contest.judge
     if judge is None:
         return []
@@ -164,7 +164,7 @@ def check_words(contender: Contender) -> str:
 
 
 def seconds_worked(session: "Session") -> float:
-    """Seconds that a session's turns took, the running one included."""
+    """Return the seconds of a session's turns, including the running one."""
     running = time.time() - seconds_of(session.since) if state_name(session) == "working" else 0.0
     return session.turn_seconds + max(running, 0.0)
 

@@ -1,4 +1,4 @@
-"""Lines of the daemon's log as people read them."""
+"""Lines of the daemon's log, formatted for people."""
 
 import json
 from datetime import datetime
@@ -10,7 +10,7 @@ _SPOKEN_FOR = frozenset({"timestamp", "level", "event", "exception"})
 
 
 def log_line(text: str) -> Line:
-    """``TIME LEVEL event key=value …``; what is no JSON object is shown as it is."""
+    """Return ``TIME LEVEL event key=value …``; a line that is no JSON object stays unchanged."""
     try:
         data = json.loads(text)
     except ValueError:
@@ -32,7 +32,7 @@ def _value(value: object) -> str:
 
 
 def _local(timestamp: str) -> str:
-    """In the person's own time zone; as it stands where it is none."""
+    """Return a time in the local time zone; other text stays unchanged."""
     try:
         return datetime.fromisoformat(timestamp).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:

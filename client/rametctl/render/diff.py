@@ -19,14 +19,14 @@ _BAR = 30
 WORDS = re.compile(r"\w+|\s+|.", re.DOTALL)
 MOST_PAIRED = 40
 LONGEST_PAIRED = 400
-"""Characters of a line beyond which its words are not compared: that takes too long between two paintings."""
+"""Longest line, in characters, whose words are compared; a longer one would delay the screen."""
 ALIKE = 0.4
-"""Least likeness of two lines of which one replaces the other."""
+"""Least similarity at which one line counts as replacing another."""
 HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
 def patch_style(text: str) -> str:
-    """The style of one line of a patch."""
+    """Return the style of a patch's line."""
     if text.startswith(
         ("diff ", "index ", "--- ", "+++ ", "new file", "deleted file", "similarity", "rename ", "Binary")
     ):
@@ -37,13 +37,13 @@ def patch_style(text: str) -> str:
 
 
 def patch_lines(patch: bytes) -> Iterator[Line]:
-    """The patch, a style per line."""
+    """Return the patch with a style per line."""
     for text in patch.decode("utf-8", "replace").removesuffix("\n").split("\n") if patch else ():
         yield line((text, patch_style(text)))
 
 
 def changed_words(texts: Sequence[str]) -> dict[int, tuple[Span, ...]]:
-    """Spans, by index, of the lines of a patch that replace as many lines as they follow: what differs in them is reversed."""
+    """Return spans, by index, for lines of a patch that replace as many preceding lines: the differing words are reversed."""
     found: dict[int, tuple[Span, ...]] = {}
     index = 0
     while index < len(texts):
@@ -57,7 +57,7 @@ def changed_words(texts: Sequence[str]) -> dict[int, tuple[Span, ...]]:
 
 
 def _run(texts: Sequence[str], begin: int, mark: str) -> int:
-    """Lines from ``begin`` on that have this mark; the heads of files have none."""
+    """Return the number of lines from ``begin`` on with this mark; file headers have none."""
     heads = ("--- ", "+++ ")
     return sum(1 for _ in takewhile(lambda text: text.startswith(mark) and not text.startswith(heads), texts[begin:]))
 
@@ -81,7 +81,7 @@ def _pair(old_at: int, old: str, new_at: int, new: str) -> dict[int, tuple[Span,
 
 
 def stat_lines(answer: "GetDiffResponse | WatchChangesResponse") -> list[Line]:
-    """As `git diff --stat` shows it."""
+    """Return the changes in the format of `git diff --stat`."""
     if not answer.files:
         return []
     names = [_label(change) for change in answer.files]
@@ -112,7 +112,7 @@ def _label(change: "FileChange") -> str:
 
 
 def edit_counts(edit: "FileEdit") -> str:
-    """What an edit amounts to, in a few words."""
+    """Summarise an edit in a few words."""
     if edit.creates:
         return f"new file, {plural(edit.additions, 'line')}"
     if not (edit.additions or edit.deletions):
@@ -122,9 +122,9 @@ def edit_counts(edit: "FileEdit") -> str:
 
 
 def edit_lines(edit: "FileEdit", *, most: int | None = None, indent: int = 4) -> Iterator[Line]:
-    """The change that a tool makes to a file, with line numbers; at most ``most`` lines of it.
+    """Return the change that a tool makes to a file, with line numbers; at most ``most`` lines.
 
-    Removed lines bear their number before the change, all others theirs after it.
+    Removed lines have their number before the change, all others their number after it.
     """
     numbered = list(_numbered(edit.patch))
     if not numbered and not edit.omitted_lines:
@@ -145,7 +145,7 @@ def edit_lines(edit: "FileEdit", *, most: int | None = None, indent: int = 4) ->
 
 
 def whole_edit_lines(data: "Mapping[str, Any]", *, indent: int = 4) -> Iterator[Line]:
-    """All that the input of an editing tool writes and replaces: for a request whose diff leaves something out."""
+    """Yield all text that an editing tool's input writes and replaces, for a request whose diff is cut."""
     listed = data.get("edits")
     pairs: list[tuple[Any, Any]] = [("", data.get("content"))] if "content" in data else []
     edits = listed if isinstance(listed, list) else [data] if "old_string" in data else []
@@ -158,7 +158,7 @@ def whole_edit_lines(data: "Mapping[str, Any]", *, indent: int = 4) -> Iterator[
 
 
 def _numbered(patch: str) -> Iterator[tuple[int, str, str]]:
-    """(number, mark, text) of each line of hunks; number 0 where it is not known, mark "@" between two hunks."""
+    """Yield (number, mark, text) of each line of hunks; number 0 if unknown, mark "@" between two hunks."""
     old = new = 0
     placed = False
     for index, text in enumerate(patch.split("\n") if patch else ()):

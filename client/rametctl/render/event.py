@@ -1,4 +1,4 @@
-"""Events as people read them on one line, in `events` and where a transcript has no more to say."""
+"""Events in one line, for `events` and for transcripts."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     )
 
 PROTOCOL = frozenset({"control_line", "agent_notice", "partial"})
-"""What the agent's program says about itself, and pieces of messages that come whole: nothing in it is for people."""
+"""Reports of the agent's program about itself, and pieces of messages that also arrive complete; not for people."""
 
 
 def summary(event: "Event", name: str) -> Line:
-    """The event on one line: when, whose, what."""
+    """Return the event in one line: time, session, event."""
     kind = event.WhichOneof("payload") or "event"
     return line(
         (f"{local_time(event.time)}  ", "dim"), (f"{name}  " if name else "", "magenta"),
@@ -38,7 +38,7 @@ def summary(event: "Event", name: str) -> Line:
 
 
 def summary_spans(event: "Event") -> list[Span]:
-    """What happened, in a few words on one line."""
+    """Describe the event in a few words."""
     kind = event.WhichOneof("payload")
     match kind:
         case "state_changed":

@@ -1,4 +1,4 @@
-"""Short forms of amounts and times, and JSON texts of others."""
+"""Format amounts and times, and read JSON texts."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def cost(session: "Session") -> str:
-    """What a session cost, as `money`; "unknown" where its agent does not say."""
+    """Format a session's cost as `money`; "unknown" if its agent does not report it."""
     return money(session.cost_usd) if session.HasField("cost_usd") else "unknown"
 
 
 def money(dollars: float) -> str:
-    """$0.05, $12.30, $1234; "-" for nothing; what is less than a cent is not nothing."""
+    """Format dollars: $0.05, $12.30, $1234; "-" for 0; less than a cent is not 0."""
     if dollars <= 0:
         return "-"
     if dollars < 0.01:
@@ -25,7 +25,7 @@ def money(dollars: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """12s, 3m, 5h, 2d: the largest unit alone."""
+    """Format a duration in its largest unit: 12s, 3m, 5h, 2d."""
     seconds = max(seconds, 0)
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= size:
@@ -34,7 +34,7 @@ def span(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """0.8s, 12s, 3m 20s, 2h 5m: what took how long."""
+    """Format a duration in two units: 0.8s, 12s, 3m 20s, 2h 5m."""
     if seconds < 10:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(int(seconds), 60)
@@ -49,19 +49,19 @@ def seconds_of(time: "Timestamp") -> float:
 
 
 def age(time: "Timestamp", now: float) -> str:
-    """How long ago, or "-" where it is not known."""
+    """Format how long ago a time is, or "-" if unknown."""
     return span(now - seconds_of(time)) if time.seconds else "-"
 
 
 def local_time(time: "Timestamp") -> str:
-    """2026-11-27 21:05:09, in the person's own time zone."""
+    """Format a time in the local time zone: 2026-11-27 21:05:09."""
     import time as clock
 
     return clock.strftime("%Y-%m-%d %H:%M:%S", clock.localtime(time.seconds)) if time.seconds else "-"
 
 
 def parsed(text: str) -> Any:
-    """The value of a JSON text; None where it is empty or no JSON."""
+    """Return the value of a JSON text; None if it is empty or no JSON."""
     try:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):
@@ -69,7 +69,7 @@ def parsed(text: str) -> Any:
 
 
 def shown_value(text: str, unit: str) -> str:
-    """A value with its unit: ``10m``, ``2.0 GiB``; text that is no number stays as it is."""
+    """Format a value with its unit: ``10m``, ``2.0 GiB``; text that is no number stays unchanged."""
     if not unit or not text.replace(".", "", 1).isdigit():
         return text
     number = float(text)

@@ -18,7 +18,7 @@ KINDS = ("session", "worktree", "branch", "ref", "agent")
 
 
 def listing(output: "Output", answer: "CollectGarbageResponse", again: str) -> list[Line]:
-    """Of a dry run; ``again`` is the command that does it."""
+    """Return the result of a dry run; ``again`` is the command that removes the items."""
     removable = [item for item in answer.items if item.verdict != "kept"]
     if not removable:
         return [*_tables(output, answer.items), line("all of it stays")]
@@ -28,7 +28,7 @@ def listing(output: "Output", answer: "CollectGarbageResponse", again: str) -> l
 
 
 def done(output: "Output", answer: "CollectGarbageResponse") -> list[Line]:
-    """Of what was done."""
+    """Return the result of a clean-up."""
     gone = [item for item in answer.items if item.removed]
     if not gone:
         return [*_tables(output, answer.items), line("nothing was removed")]
@@ -41,7 +41,7 @@ def done(output: "Output", answer: "CollectGarbageResponse") -> list[Line]:
 
 
 def _by_repo(items: Iterable["Garbage"]) -> list[tuple[str, list["Garbage"]]]:
-    """By name; what belongs to no repository comes last."""
+    """Group by repository's name; items without one come last."""
     found: dict[str, list[Garbage]] = {}
     for item in items:
         found.setdefault(item.repo, []).append(item)

@@ -1,4 +1,4 @@
-"""The inbox as a list: one line for each request."""
+"""The inbox as a list with one line for each request."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ def inbox_lines(
     *,
     room: int,
 ) -> list[Line]:
-    """A table: all that block work, and as many finished turns as there is ``room`` for; then how to answer."""
+    """Return a table of all requests that block work, and as many finished turns as fit into ``room``; then how to answer."""
     shown = [*blocking, *reviews[:room]]
     rows: list[list[Span]] = [
         [
@@ -49,7 +49,7 @@ def inbox_lines(
 
 
 def wish(request: "AttentionRequest") -> str:
-    """What a request wants, in one line."""
+    """Describe a request in one line."""
     data = parsed(request.input_json)
     given = data if isinstance(data, dict) else {}
     match kind_name(request):

@@ -1,4 +1,4 @@
-"""Entries of the merge queues as people read them."""
+"""Entries of the merge queues, formatted for people."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ def landing_state(landing: "Landing") -> str:
 
 
 def landing_spans(landing: "Landing") -> list[Span]:
-    """What is with an entry, its session's name left out."""
+    """Describe an entry, without its session's name."""
     state = landing_state(landing)
     spans = [(WORDS.get(state, state), STYLES.get(state, ""))]
     if state == "queued":

@@ -1,7 +1,7 @@
 """Markdown that agents write, as styled lines for a terminal.
 
-The text is hostile: links are spelled out and never clickable, HTML is shown as it is written, and whatever an entity hides is
-made visible when the lines are printed.
+The text is hostile: links are spelled out and never clickable, HTML is shown as source, and printing makes characters from
+entities visible.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.style import Style
 
 MAX_CHARACTERS = 64 * 1024
-"""Of a longer text the rest is not rendered, but shown as it is written."""
+"""Characters; the rest of a longer text is shown as source."""
 COLOURS = frozenset({"red", "green", "yellow", "blue", "magenta", "cyan"})
 STYLES = {
     "markdown.code": "cyan",
@@ -44,11 +44,11 @@ STYLES = {
 
 
 def markdown_lines(text: str, width: int, style: str = "") -> list[Line]:
-    """Render Markdown for ``width`` columns; ``style`` is that of all of it."""
+    """Render Markdown for ``width`` columns, with ``style`` as the base style."""
     text = visible(text).strip("\n")
     head, tail = text[:MAX_CHARACTERS], text[MAX_CHARACTERS:]
     lines = [_line(segments, style) for segments in _rendered(head, max(width, 20))]
-    # A table without lines around it has empty ones.
+    # A table without a border has empty lines around it.
     lines = [each for each in lines if not (each.spans and not each.text)]
     lines += [Line(((part, style),)) for part in tail.split("\n")] if tail else []
     while lines and not lines[-1].text.strip():
@@ -71,7 +71,7 @@ def _line(segments: Any, style: str) -> Line:
 
 
 def _words(style: "Style | None") -> str:
-    """A Rich style in the words that `Span` knows."""
+    """Return a Rich style in the words that `Span` knows."""
     if style is None:
         return ""
     words = [name for name in ("bold", "dim", "italic", "underline", "strike") if getattr(style, name)]
@@ -101,7 +101,8 @@ def _markdown(text: str) -> "Markdown":
 
 @cache
 def _empty() -> "tuple[Markdown, MarkdownIt]":
-    """A document and the parser, made once: making them takes longer than a message. Imported late, as they cost as much as the rest of a command."""
+    """Return a document and the parser. Creating them takes longer than a message, so cache them; importing them takes as long as the
+    rest of a command, so import them late."""
     from markdown_it import MarkdownIt
     from rich.markdown import CodeBlock, Heading, Markdown
     from rich.padding import Padding
@@ -113,7 +114,7 @@ def _empty() -> "tuple[Markdown, MarkdownIt]":
             yield self.text
 
     class Code(CodeBlock):
-        """Without a background and without colours of its own: both differ from the terminal's."""
+        """A theme without background and colours of its own, which would differ from the terminal's."""
 
         def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
             yield Padding(Text(str(self.text).rstrip(), style="markdown.code_block"), (0, 0, 0, 2))

@@ -41,7 +41,7 @@ _ACTION_STYLES = {
 
 
 def problem_lines(answer: "CheckPlanResponse", file: str) -> Iterator[Line]:
-    """Each as ``FILE:LINE: error: KEY: what``, with what to do below."""
+    """Return each error as ``FILE:LINE: error: KEY: message``, with its hint below."""
     for problem in answer.problems:
         yield from _problem(problem, file)
 

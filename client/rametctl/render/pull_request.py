@@ -14,7 +14,7 @@ STYLES = {"open": "green", "draft": "dim", "merged": "magenta", "closed": "red",
 
 
 def checks_name(pull: "PullRequest") -> str:
-    """none, running, failed or passed; "-" where they are not known."""
+    """Return none, running, failed or passed; "-" if unknown."""
     from ramet.v1 import landing_pb2
 
     name = landing_pb2.ChecksState.Name(pull.checks).removeprefix("CHECKS_STATE_").lower()
@@ -30,7 +30,7 @@ def in_the_way(pull: "PullRequest") -> str:
 
 
 def status_lines(output: "Output", pulls: Sequence["PullRequest"]) -> list[Line]:
-    """One row each, the address below where it is a terminal that has room."""
+    """Return one row each, with the address below if the terminal has room."""
     rows = []
     for pull in pulls:
         checks = checks_name(pull)
@@ -49,7 +49,7 @@ def status_lines(output: "Output", pulls: Sequence["PullRequest"]) -> list[Line]
 
 
 def pull_request_spans(pull: "PullRequest") -> list[Span]:
-    """For the log: what it is now."""
+    """Describe its present state, for the log."""
     if pull.state == "none":
         return [(f"pushed {pull.branch}", "dim")]
     parts = [pull.state, f"checks {checks_name(pull)}" if pull.checks else "", *pull.blockers]

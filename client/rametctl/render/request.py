@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _SHOWN_ID = 8
 OF_THE_DAEMON = frozenset({"review", "conflict", "ownership", "trouble", "login", "trust"})
-"""Kinds whose reason is all that there is to see."""
+"""Kinds of requests with nothing but a reason."""
 
 
 def kind_name(request: "AttentionRequest") -> str:
@@ -29,7 +29,7 @@ def title(request: "AttentionRequest") -> str:
 
 
 def short_id(request: "AttentionRequest", others: Sequence["AttentionRequest"] = ()) -> str:
-    """The shortest prefix that is unique among ``others``, 8 characters at least."""
+    """Return the shortest prefix that is unique among ``others``, at least 8 characters."""
     ids = [other.id for other in others if other.id != request.id]
     for length in range(_SHOWN_ID, len(request.id)):
         if not any(other.startswith(request.id[:length]) for other in ids):
@@ -38,7 +38,7 @@ def short_id(request: "AttentionRequest", others: Sequence["AttentionRequest"] =
 
 
 def answer_command(request: "AttentionRequest", name: str | None = None) -> str:
-    """The one command that answers."""
+    """Return the command that answers."""
     which = name or short_id(request)
     if kind_name(request) == "elicitation":
         values = " ".join(f"{key}=VALUE" for key in fields(parsed(request.input_json)))
@@ -53,13 +53,13 @@ def answer_command(request: "AttentionRequest", name: str | None = None) -> str:
 
 
 def _own_command(request: "AttentionRequest") -> str | None:
-    """What helps a session that is stuck, beside an answer."""
+    """Return what helps a stuck session besides an answer."""
     data = parsed(request.input_json) if kind_name(request) in {"trouble", "login", "trust"} else None
     return str(data["command"]) if isinstance(data, Mapping) and "command" in data else None
 
 
 def request_lines(request: "AttentionRequest", now: float, others: Sequence["AttentionRequest"] = ()) -> Iterator[Line]:
-    """The request: who asks for what, the exact input, why, and what answers it."""
+    """Return a request in full: session, tool, exact input, reason, and the commands that answer it."""
     which = short_id(request, others)
     yield line(
         (which, "cyan"), "  ", ((request.session_name or request.session_id), "bold"), "  ",
@@ -78,7 +78,7 @@ def request_lines(request: "AttentionRequest", now: float, others: Sequence["Att
 
 
 def _repeats(request: "AttentionRequest") -> bool:
-    """Whether the reason is only what the input says: a path, or the description of a command."""
+    """Return whether the reason only repeats the input: a path, or the description of a command."""
     data = parsed(request.input_json)
     reason = " ".join(request.reason.split())
     texts = [value for value in data.values() if isinstance(value, str)] if isinstance(data, Mapping) else []
@@ -86,7 +86,7 @@ def _repeats(request: "AttentionRequest") -> bool:
 
 
 def answer_line(request: "AttentionRequest", which: str | None = None, *, indent: int = 2) -> Line:
-    """The command that answers, and the one that says no."""
+    """Return the command that answers, and the one that denies."""
     which = which or short_id(request)
     return line(
         ("→ " + answer_command(request, which), "green"), (_or_deny(request, which), "dim"), indent=indent, hang=2
@@ -94,7 +94,7 @@ def answer_line(request: "AttentionRequest", which: str | None = None, *, indent
 
 
 def body_lines(request: "AttentionRequest", *, omit: Collection[str] = ()) -> Iterator[Line]:
-    """What the tool would do, or what is asked; in full but for the fields of its input in ``omit``."""
+    """Return the complete input of a tool or question, without the fields in ``omit``."""
     data = parsed(request.input_json)
     if kind_name(request) == "question" and (asked := questions(data)):
         yield from _question_lines(asked)
@@ -114,7 +114,7 @@ def body_lines(request: "AttentionRequest", *, omit: Collection[str] = ()) -> It
 
 
 def requested_edit_lines(request: "AttentionRequest") -> Iterator[Line]:
-    """The change that a person is asked about: the diff, or all of the input where the diff leaves something out."""
+    """Return the requested change: the diff, or all of the input if the diff is cut."""
     data = parsed(request.input_json)
     if request.edit.omitted_lines and isinstance(data, Mapping):
         yield from whole_edit_lines(data)
@@ -123,7 +123,7 @@ def requested_edit_lines(request: "AttentionRequest") -> Iterator[Line]:
 
 
 def questions(data: Any) -> list[Mapping[str, Any]]:
-    """The questions of an input: a list under ``questions``, or the input itself."""
+    """Return the questions of an input: a list under ``questions``, or the input itself."""
     if not isinstance(data, Mapping):
         return []
     if isinstance(data.get("questions"), list):
@@ -132,7 +132,7 @@ def questions(data: Any) -> list[Mapping[str, Any]]:
 
 
 def fields(data: Any) -> dict[str, Mapping[str, Any]]:
-    """The fields that an elicitation asks for: JSON schemas of single values, by name."""
+    """Return the fields of an elicitation: JSON schemas of single values, by name."""
     schema = data.get("requested_schema") if isinstance(data, Mapping) else None
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(properties, Mapping):
@@ -141,14 +141,14 @@ def fields(data: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def required_fields(data: Any) -> list[str]:
-    """Names of the fields that an elicitation must have."""
+    """Return the names of an elicitation's required fields."""
     schema = data.get("requested_schema") if isinstance(data, Mapping) else None
     required = schema.get("required") if isinstance(schema, Mapping) else None
     return [str(name) for name in required] if isinstance(required, list) else []
 
 
 def labels(question: Mapping[str, Any]) -> list[str]:
-    """The labels of a question's choices, in order."""
+    """Return the labels of a question's choices, in order."""
     options = question.get("options")
     if not isinstance(options, list):
         return []
@@ -183,13 +183,13 @@ def _plan_lines(request: "AttentionRequest", data: Mapping[str, Any]) -> Iterato
     if isinstance(plan, str) and plan.strip():
         yield from _block(plan.rstrip("\n"))
     else:
-        # Claude Code fills in what is in its plan file: without one there is only what the agent has said.
+        # Claude Code sends the content of its plan file; without one, the plan is only in the agent's last message.
         name = request.session_name or request.session_id
         yield line(("it has written no plan; what it said: ", "dim"), f"rametctl logs {name}", indent=2)
 
 
 def _elicitation_lines(request: "AttentionRequest", data: Mapping[str, Any]) -> Iterator[Line]:
-    """The message, where to go for it, and the fields with what they take."""
+    """Return an elicitation: message, link, and fields with their types."""
     yield from _block(str(data.get("message") or request.reason))
     if isinstance(data.get("url"), str):
         yield line(("at: ", "dim"), data["url"], indent=2)
@@ -238,7 +238,7 @@ def _block(text: str) -> Iterator[Line]:
 
 
 def shown_decision(request: "AttentionRequest", *, owner: str = "owner") -> str:
-    """What became of a closed request, in a few words; ``owner`` is how the person is called."""
+    """Describe the outcome of a closed request; ``owner`` is the word for the person."""
     answerer = owner if request.answered_by == "owner" else request.answered_by
     by = f" by {answerer}" if answerer else ""
     match request.resolution.WhichOneof("decision"):

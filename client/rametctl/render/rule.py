@@ -1,4 +1,4 @@
-"""Permission rules, as people read them."""
+"""Permission rules, formatted for people."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -22,13 +22,13 @@ def effect_name(rule: "PermissionRule") -> str:
 
 
 def rule_text(rule: "PermissionRule", session: str = "") -> str:
-    """What it does, and where, in one line; ``session`` is the name of the one it holds for."""
+    """Describe a rule in one line; ``session`` is the name of the session that it applies to."""
     where = f"in session {session or rule.session_id}" if rule.session_id else f"in {rule.repo}"
     return f"{effect_name(rule)} {rule.rule} {where}"
 
 
 def rule_table(output: Output, rules: Sequence["PermissionRule"], names: Mapping[str, str], now: float) -> list[Line]:
-    """One row per rule; ``names`` maps session ids to names, ``now`` is in seconds since the epoch."""
+    """Return one row per rule; ``names`` maps session ids to names, ``now`` is in seconds since the epoch."""
     rows: list[list[Span]] = []
     for rule in rules:
         effect = effect_name(rule)

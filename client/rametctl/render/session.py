@@ -23,9 +23,9 @@ HEADERS = ("NAME", "AGENT", "STATE", "SINCE", "COST", "BRANCH", "NOW")
 DEFAULT_AGENT = "claude"
 SHRINK = (("NOW", 24), ("BRANCH", 12), ("NAME", 20), ("NOW", 10), ("BRANCH", 6), ("NAME", 8))
 URGENCY = ("waiting", "failed", "lost", "working", "starting", "queued", "paused", "idle", "archived")
-"""States by how much a person's eye is wanted."""
+"""States in order of attention."""
 HELD = frozenset({"paused", "lost", "failed"})
-"""States that a session leaves only on request."""
+"""States that a session leaves only upon a command."""
 TREE_GONE = "tree gone, see: rametctl doctor"
 TREE_FAULT = "worktree: {}, see: rametctl doctor"
 _STYLES = {
@@ -49,13 +49,13 @@ def state_style(state: str) -> str:
 
 
 def reference(session: "Session") -> str:
-    """How a person names the session on the next command line."""
+    """Return a session's name for a command line."""
     name = session.name
     return shlex.quote(name) if name and not name.startswith("-") else session.id
 
 
 def in_background(session: "Session", now: float) -> str:
-    """What the agent runs beside its turns, in words; "" for nothing."""
+    """Describe the agent's background commands; "" for none."""
     if not session.background:
         return ""
     first, others = session.background[0], len(session.background) - 1
@@ -65,10 +65,10 @@ def in_background(session: "Session", now: float) -> str:
 
 
 def doing(session: "Session", now: float) -> str:
-    """What a session needs, does or said last, and what runs beside it, in one line."""
+    """Describe in one line what a session needs, does or said last, and its background commands."""
     words = " ".join(_doing(session).split())
     background = in_background(session, now)
-    # An idle session with a server looks done without it; a question must not be pushed off the line.
+    # Background commands first for an idle session, which would look done; last for a question, which must stay on the line.
     order = (background, words) if state_name(session) == "idle" and not session.attention else (words, background)
     return "; ".join(filter(None, order))
 
@@ -98,7 +98,7 @@ def setup_failed(session: "Session") -> bool:
 
 
 def in_tree_order(sessions: Sequence["Session"]) -> list[tuple[int, "Session"]]:
-    """(depth, session): each under the one that spawned it; one whose parent is not listed stands at the top."""
+    """Return (depth, session), each below the session that spawned it; at the top without a listed parent."""
     ids = {session.id for session in sessions}
     children: dict[str, list[Session]] = {}
     for session in sessions:
@@ -113,7 +113,7 @@ def in_tree_order(sessions: Sequence["Session"]) -> list[tuple[int, "Session"]]:
 
 
 def by_urgency(sessions: Sequence["Session"]) -> list["Session"]:
-    """Those first that need a person, then those at work, at last those at rest, the newest of them first."""
+    """Order sessions: those that need a person, then working ones, then resting ones, the newest first."""
 
     def key(session: "Session") -> tuple[int, float]:
         state = state_name(session)
@@ -124,14 +124,14 @@ def by_urgency(sessions: Sequence["Session"]) -> list["Session"]:
 
 
 def left_out(sessions: Sequence["Session"]) -> Line:
-    """How many more there are, by state."""
+    """Count sessions by state."""
     counts = Counter(map(state_name, by_urgency(sessions)))
     states = ", ".join(f"{count} {state}" for state, count in counts.items())
     return line((f"… {len(sessions)} more: {states}", "dim"))
 
 
 def session_table(output: Output, rows: Iterable[tuple[int, "Session"]], now: float, *, with_repo: bool) -> list[Line]:
-    """One row per (depth, session); times are seconds since the epoch."""
+    """Return one row per (depth, session); times are seconds since the epoch."""
     rows = list(rows)
     branches = [odd_branch(session) for _, session in rows]
     wanted = {"BRANCH": any(branches), "AGENT": any(session.agent not in {"", DEFAULT_AGENT} for _, session in rows)}
@@ -156,12 +156,12 @@ def session_table(output: Output, rows: Iterable[tuple[int, "Session"]], now: fl
 
 
 def odd_branch(session: "Session") -> str:
-    """The branch, if its last part is not the session's name; empty otherwise."""
+    """Return the branch unless its last part is the session's name, else ""."""
     return "" if session.branch.rpartition("/")[2] == session.name else session.branch
 
 
 def created(session: "Session") -> list[Line]:
-    """What `new` says."""
+    """Return the output of `new`."""
     return [
         line(("name      ", "dim"), (session.name, "bold")),
         line(("branch    ", "dim"), session.branch),
@@ -170,7 +170,7 @@ def created(session: "Session") -> list[Line]:
 
 
 def outcome(session: "Session") -> Line:
-    """How it is with a session, in one line."""
+    """Describe a session's state in one line."""
     state = state_name(session)
     spans: list[Span] = [(session.name, "bold"), (" is ", ""), (state, state_style(state))]
     spent = (
@@ -185,15 +185,15 @@ def outcome(session: "Session") -> Line:
 
 
 def variable_lines(output: Output, variables: Iterable["Variable"]) -> list[Line]:
-    """Names of a session's environment variables, with how long each value is kept."""
+    """Return the names of a session's environment variables, with the lifetime of each value."""
     rows = [[(each.name, ""), (enum_name(each, "kind") or "", "dim")] for each in variables]
     return output.table(["VARIABLE", "KIND"], rows, shrink=[]) if rows else [line("no environment variables")]
 
 
 def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: float = 0.0) -> list[Line]:
-    """Everything about one session but its open requests.
+    """Return all about one session except its open requests.
 
-    ``parent`` is how the one that spawned it is called, ``spent_below`` what its descendants have cost in dollars.
+    ``parent`` is the name of the session that spawned it, ``spent_below`` the cost of its descendants in dollars.
     """
     session = answer.session
     state = state_name(session)
@@ -253,13 +253,13 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
 
 
 def unasked(session: "Session") -> str:
-    """What to know of an agent that never asks; "" for others."""
-    asks = "ask" in session.capabilities or not session.capabilities  # an older daemon says nothing
+    """Return a warning about an agent that never asks; "" for others."""
+    asks = "ask" in session.capabilities or not session.capabilities  # an older daemon does not report it
     return "" if asks else "; it never asks, and its writes are checked afterwards"
 
 
 def port_ranges(ports: Sequence[int]) -> str:
-    """Ports, consecutive ones as a range: ``24000-24009``."""
+    """Format ports, consecutive ones as a range: ``24000-24009``."""
     ranges: list[list[int]] = []
     for port in sorted(ports):
         if ranges and port == ranges[-1][-1] + 1:
@@ -270,7 +270,7 @@ def port_ranges(ports: Sequence[int]) -> str:
 
 
 def token_words(tokens: "Tokens") -> str:
-    """Tokens by kind; kinds of which there were none are left out."""
+    """Format tokens by kind, without kinds that have none."""
     counts = (
         (tokens.input, "in"),
         (tokens.output, "out"),
@@ -281,13 +281,13 @@ def token_words(tokens: "Tokens") -> str:
 
 
 def _tokens(session: "Session") -> str:
-    """Tokens used, and the limit where there is one. Descendants' count too, which this line does not add."""
+    """Format the used tokens and the limit, if any. Descendants count towards the limit, but are not in this sum."""
     limit = f"; limit {token_count(session.budget_tokens)}" if session.HasField("budget_tokens") else ""
     return (token_words(session.tokens) if session.HasField("tokens") else "unknown") + limit
 
 
 def _budget(session: "Session", spent_below: float) -> str:
-    """The limit, which holds for all that a session spawns too, and what is left of it."""
+    """Format the limit, which includes descendants, and the rest of it."""
     if not session.HasField("budget_usd"):
         return ""
     left = max(session.budget_usd - session.cost_usd - spent_below, 0.0)
@@ -311,6 +311,6 @@ def _process(answer: "GetSessionResponse") -> str:
 
 
 def checkpoint_reason(checkpoint: "Checkpoint") -> str:
-    """Why a checkpoint was made, where its name in the contract is ambiguous in other words."""
+    """Describe why a checkpoint was created, in clearer words if its name in the contract is ambiguous."""
     reason = enum_name(checkpoint, "reason") or ""
     return {"rewind": "before rewind", "sync": "before sync"}.get(reason, reason)

@@ -1,4 +1,4 @@
-"""What several removals in one call warned of, said beside the answer."""
+"""Warnings of several removals in one call, printed besides the answer."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def note_warnings(output: "Output", sessions: Iterable[tuple[str, Iterable[str]]]) -> None:
-    """A line for each warning, after the name of what it is about; none where the answer, which has them too, is JSON."""
+    """Print a line for each warning, with the name of its object; nothing for JSON, which contains them."""
     if output.json_mode:
         return
     for name, warnings in sessions:

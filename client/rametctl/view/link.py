@@ -1,4 +1,4 @@
-"""An asyncio connection to the daemon that survives the daemon: calls wait for its return, streams say that it broke."""
+"""An asyncio connection that survives restarts of the daemon: calls wait for the next daemon, streams raise an error."""
 
 import asyncio
 import time
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     )
 
 GRACE = 1.0
-"""Seconds in which a daemon that went away may return by itself before one is started: an upgrade replaces it."""
+"""Seconds to wait for a stopped daemon to return before starting one, as an upgrade restarts it."""
 OWN_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
-"""A new channel shares nothing with the closed one before it, which may rest after a failure to connect."""
+"""Options that give a new channel no state of the closed one, which may be in back-off after a failed connect."""
 
 Request_contra = TypeVar("Request_contra", contravariant=True)
 Response_co = TypeVar("Response_co", covariant=True)
@@ -153,8 +153,8 @@ class Link:
     async def call(self, method: Callable[[Stubs], AsyncMethod[Request, Response]], request: Request) -> Response:
         """Call ``method``, as in ``lambda daemon: daemon.sessions.GetSession``; raises a ClientError.
 
-        A call whose daemon goes away is repeated with the next daemon for `RETRY_DEADLINE` seconds; a request that
-        changes something carries a request id, with which the repetition is the same request.
+        If the daemon stops during a call, the call is repeated with the next daemon for `RETRY_DEADLINE` seconds. A mutating
+        request has a request id, so that the repetition counts as the same request.
         """
         failing_since: float | None = None
         pause = 0.05
@@ -202,7 +202,7 @@ class Link:
             call.cancel()
 
     async def wait_for_daemon(self, pause: float) -> None:
-        """Return once a daemon listens, or after `GRACE` (``pause`` without autostart) seconds: the next call starts one."""
+        """Return once a daemon listens, or after `GRACE` (``pause`` without autostart) seconds; then the next call starts one."""
         end = time.monotonic() + (GRACE if self._autostart else pause)
         while time.monotonic() < end:
             if await asyncio.to_thread(listens, self._socket):
@@ -216,9 +216,9 @@ class Link:
             await self.close()
 
     def _closed_under(self, stubs: Stubs | None) -> ConnectionLostError:
-        """What the cancellation of a call means: another call found the daemon gone and closed the channel, which cancels all its calls.
+        """Return the error for a cancelled call: another call found the daemon gone and closed the channel, which cancels all its calls.
 
-        Raises CancelledError where the task itself is cancelled.
+        Raise CancelledError if the task itself is cancelled.
         """
         task = asyncio.current_task()
         if stubs is None or stubs is self._stubs or (task is not None and task.cancelling()):
@@ -234,7 +234,7 @@ class Link:
             listener.close()
 
     async def _open(self) -> Stubs:
-        """The stubs on a channel to a listening daemon, which is started where that is allowed. Raises UnreachableError."""
+        """Return the stubs on a channel to a listening daemon, after starting one if allowed. Raise UnreachableError."""
         async with self._opening:
             if self._listener is not None:
                 self._listener.check()  # a call on an open channel may make gRPC connect again
@@ -245,7 +245,7 @@ class Link:
             return self._stubs
 
     def _find(self) -> Listener:
-        """Runs in a thread: looking for a daemon, and above all starting one, blocks."""
+        """Find or start a daemon. Blocks, so it runs in a thread."""
         found = Listener.find(self._socket)
         if found is None and self._autostart:
             self._starter.ensure_running(asked=False)
@@ -262,7 +262,7 @@ class Link:
 async def pages(
     link: Link, method: "Callable[[Stubs], AsyncMethod[ListRequest, ListResponse]]", request: "ListRequest"
 ) -> AsyncIterator["ListResponse"]:
-    """Call once for each page of a list; ``request`` is changed to ask for each page in turn."""
+    """Call once for each page of a list; sets the page in ``request``."""
     request.page_size = PAGE
     while True:
         page = await link.call(method, request)

@@ -1,4 +1,4 @@
-"""`View`: sessions, and whatever else is shown, kept current from one cursor into the event log."""
+"""`View`: sessions and other shown parts, updated from one cursor into the event log."""
 
 import asyncio
 import time
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FIRST_PAUSE_S = 0.1
-"""Before the first attempt to reach a daemon that went away."""
+"""Seconds before the first attempt to reach a stopped daemon."""
 READS = 4
-"""Parts that are read at once."""
+"""Most parts to read concurrently."""
 KEPT = 64
-"""Parts that are no longer shown and still held, so that returning to one shows it at once."""
+"""Hidden parts to cache, so that returning to one shows it at once."""
 
 Key = tuple[AnyPart, str]
 
 
 class Topic(StrEnum):
-    """What may change: a session, the connection, a transcript, a part."""
+    """Kind of a change: a session, the connection, a transcript, a part."""
 
     SESSION = "session"
     CONNECTION = "connection"
@@ -41,7 +41,7 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """``key`` is a session's id, "" for the connection, and for a part its name and key joined by a space."""
+    """A change. ``key``: a session's id, "" for the connection; for a part, its name and key joined by a space."""
 
     topic: Topic
     key: str = ""
@@ -49,7 +49,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Outage:
-    """The daemon is away: since when (`time.monotonic`), and the error."""
+    """A time without daemon: since when (`time.monotonic`), and the error."""
 
     since: float
     message: str
@@ -78,16 +78,16 @@ class View:
         self._reading: set[Key] = set()
         self._read_at: dict[Key, float] = {}
         self._slow = asyncio.Semaphore(READS)
-        self._epoch = 0  # counts the snapshots: an answer that was asked for before the last one is dropped
+        self._epoch = 0  # number of snapshots; answers to requests from before the last one are dropped
         self._cursor: Cursor | None = None
         self._log: asyncio.Task[None] | None = None  # while it reads the event log
         self._pause = FIRST_PAUSE_S
         self._group: asyncio.TaskGroup | None = None  # while it runs
 
-    # What a painter asks
+    # For painters
 
     def changes(self, since: int) -> tuple[int, set[Change]]:
-        """What changed after version ``since`` (0: everything there is), and the version to ask with next time."""
+        """Return changes after version ``since`` (0: everything), and the version for the next call."""
         found: set[Change] = set()
         for change, version in reversed(self._changes.items()):
             if version <= since:
@@ -121,19 +121,19 @@ class View:
             self._read_at.pop(oldest, None)
 
     def part(self, part: Part[T], key: str = "") -> Slot[T]:
-        """What is known of a part; an empty slot where nobody wants it."""
+        """Return the state of a part; an empty slot if no painter wants it."""
         return cast("Slot[T]", self._slots.get((part, key)) or Slot())
 
     def refresh(self, part: Part[Any], key: str = "") -> None:
-        """Read a part again now, as after an action whose events may take a moment."""
+        """Read a part again now, for example after an action whose events may take a moment."""
         if (part, key) in self._slots:
             self._stale.add((part, key))
             self._read_soon((part, key))
 
-    # Keeping current
+    # Updates
 
     async def run(self) -> None:
-        """Follow the daemon through whatever happens to it. Raises a ClientError only for what will not pass by itself."""
+        """Follow the daemon over restarts. Raise a ClientError only for a lasting error."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 while True:
@@ -182,7 +182,7 @@ class View:
                     self._take_session(session)
 
     def _begin(self, sessions: Iterable["Session"]) -> None:
-        """Start again from a snapshot: nothing that was read before counts."""
+        """Start again from a snapshot, and drop everything read before."""
         self._epoch += 1
         self.ready.set()
         for session_id in self.sessions:
@@ -218,9 +218,9 @@ class View:
                 self._read_soon((part, key))
 
     def _apply_to_session(self, kind: str, event: "Event") -> None:
-        """Change what the event says of its session; the daemon sends the whole session a moment later.
+        """Apply an event to its session; the daemon sends the complete session a moment later.
 
-        A session carries the number of its newest event, so that an older event changes nothing.
+        A session has the number of its newest event, so that an older event changes nothing.
         """
         session_id = event.session_id
         session = self.sessions.get(session_id)
@@ -249,7 +249,7 @@ class View:
             self._note(Topic.SESSION, session_id)
 
     def _take_session(self, session: "Session") -> None:
-        """Take in a session as it was a moment ago: newer than every event that came before it, maybe older than what a repeated event says."""
+        """Apply a session from a moment ago: newer than all earlier events, perhaps older than a repeated event."""
         from ramet.v1 import event_pb2
 
         known = self.sessions.get(session.id)
@@ -282,7 +282,7 @@ class View:
             self._start(self._read(key))
 
     async def _read(self, key: Key) -> None:
-        """Read a part until it is current; a part that becomes stale while it is read is read again."""
+        """Read a part until it is current: again if it becomes stale meanwhile."""
         part, name = key
         try:
             while key in self._stale and key in self._wanted:

@@ -1,4 +1,4 @@
-"""The parts of a view that are read from the daemon when something shows them: how each is read, and which events make it stale."""
+"""The parts of a view that are read on demand: how to read each, and which events make it stale."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ROW = "row"
-"""In `Part.stale_on`: the daemon sent the session anew."""
+"""In `Part.stale_on`: the daemon sent the session again."""
 DETAIL = frozenset(
     {"partial", "control_line", "agent_notice", "agent_noise", "command_output", "prompt_sent", "assistant_message"}
 )
-"""Events that come for the transcripts that are shown, and make no part stale."""
+"""Events for the shown transcripts, which make no part stale."""
 CONTENT = frozenset({"user_message", "command_ended", "session_synced", "session_rewound", "session_restored"})
 """Events after which the files of a session's worktree may differ."""
 
 
 @dataclass(frozen=True)
 class Part(Generic[T]):
-    """A kind of part. ``key`` of an instance: a session's id, a repository's, a plan's, or "" for what spans all.
+    """A kind of part. ``key`` of an instance: the id of a session, repository or plan, or "" for all.
 
-    ``stale_on`` names the events after which an instance is read again, ``concerns`` whether such an event concerns the
-    instance; ``every`` is the least time between two reads in seconds.
+    ``stale_on``: events after which an instance is read again; ``concerns``: whether such an event concerns the instance;
+    ``every``: least seconds between two reads.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Part(Generic[T]):
 
 @dataclass
 class Slot(Generic[T]):
-    """What is known of one instance. ``value`` is the last one read, ``error`` why the newest read failed."""
+    """State of one instance. ``value`` is the last one read, ``error`` why the newest read failed."""
 
     value: T | None = None
     error: str = ""
@@ -87,7 +87,7 @@ async def _landings(link: Link, key: str) -> "list[Landing]":
 
 
 async def _recent_landings(link: Link, key: str) -> "list[Landing]":
-    """The open ones, and the newest of those that ended."""
+    """Return the open ones, and the newest ended ones."""
     from ramet.v1 import landing_pb2
 
     request = landing_pb2.ListLandingsRequest(include_ended=True, page_size=60)
@@ -222,7 +222,7 @@ async def _messages(link: Link, key: str) -> "list[Message]":
 NEWEST = 300
 """Events that a log shows."""
 MAX_DIFF = 2 << 20
-"""Bytes of a patch that a view holds; the rest is cut off."""
+"""Most bytes of a patch in a view; the rest is cut off."""
 
 REQUESTS = Part("requests", _requests, frozenset({"request_opened", "request_closed", "session_removed"}), _of_all)
 LANDINGS = Part("landings", _landings, frozenset({"landing_changed", "session_removed"}), _of_all)

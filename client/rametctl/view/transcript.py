@@ -1,4 +1,4 @@
-"""The events of one session, bounded: the newest of the stored ones, then each as it comes."""
+"""The events of one session, bounded: the newest stored ones, then live ones."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ PAGE = 500
 class Transcript:
     """Events in order, each exactly once.
 
-    Until `load`, live events wait: the stored ones come first. Beyond `MAX_EVENTS` or `MAX_BYTES` the oldest are dropped,
-    and ``dropped`` is true; so it is where the stored log begins earlier than what was loaded.
+    Until `load`, live events wait for the stored ones. Beyond `MAX_EVENTS` or `MAX_BYTES` the oldest are dropped. ``dropped``
+    is then true, as it is if the stored log begins before the loaded events.
     """
 
     def __init__(self) -> None:
@@ -26,13 +26,13 @@ class Transcript:
         self.dropped = False
         self._fresh: list[Event] = []
         self.first_index = 0
-        """Number of events that were dropped from the front; ``first_index + len(events)`` only grows."""
+        """Number of events dropped from the front; ``first_index + len(events)`` only grows."""
         self._bytes = 0
         self._last_seq = 0
         self._waiting: list[Event] = []
 
     def load(self, events: Iterable["Event"], *, more: bool) -> None:
-        """Begin with stored events; ``more`` says that there are earlier ones."""
+        """Begin with stored events; ``more``: there are earlier ones."""
         self.loaded = True
         self.dropped = more
         waiting, self._waiting = self._waiting, []
@@ -40,14 +40,14 @@ class Transcript:
             self._append(event)
 
     def add(self, event: "Event") -> None:
-        """Add a live event; one that `load` has brought is ignored."""
+        """Add a live event; ignore one that `load` added."""
         if self.loaded:
             self._append(event)
         else:
             self._waiting.append(event)
 
     def take(self) -> list["Event"]:
-        """The events since the last call, with the pieces of unfinished messages, which ``events`` does not hold."""
+        """Return the events since the last call, and the pieces of unfinished messages, which are not in ``events``."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
