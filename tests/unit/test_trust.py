@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rametd.agents.base import ToolUse
 from rametd.config import Source, combine, from_items, items
+from rametd.domain.models import Mode
 from rametd.domain.trust import UNBOUNDED, Trusted, digest_of, item_digest
 from rametd.git.repository import discover, files_at
 from rametd.services.contents import MOST_BYTES, MOST_FILES, MOST_LEVELS, claude_files, runs, shown
+from rametd.services.ownership.guard import ask_for_protected
 
 from tests.support.daemon import git
+from tests.support.rows import a_session
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
 HOME = Path("/home/someone")
@@ -103,6 +107,40 @@ def test_other_contents_have_another_digest() -> None:
 )
 def test_files_that_commands_come_from(path: str, protected: bool) -> None:
     assert runs(path) == protected
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "written", "asked"),
+    [
+        (".claude", "conf", "conf/skills/new/SKILL.md", True),
+        (".claude", "conf", "conf/settings.local.json", True),
+        (".claude/skills", "../tools/skills", "tools/skills/a/SKILL.md", True),
+        (".claude/skills", "../tools/skills", "tools/skills/a/run.py", False),
+        (".claude/skills/a", "../../tools/a", "tools/a/SKILL.md", True),
+        (".claude/settings.json", "../conf.json", "conf.json", True),
+        (".ramet.toml", "conf.toml", "conf.toml", True),
+        (".ramet.toml", "conf.toml", "other.toml", False),
+        ("docs", ".claude/agents", "docs/a.md", True),
+        ("", "", ".git/hooks/pre-commit", True),
+        ("", "", ".GIT", True),
+        ("", "", "vendor/x/.git/config", True),
+        ("", "", "src/main.py", False),
+    ],
+)
+@pytest.mark.parametrize("mode", [Mode.ACCEPT_EDITS, Mode.BYPASS])
+async def test_a_write_to_what_runs_commands_is_asked_about_under_every_name(
+    tmp_path: Path, link: str, target: str, written: str, asked: bool, mode: Mode
+) -> None:
+    if link:
+        place = tmp_path / link
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(target)
+        folder = Path(os.path.realpath(place))
+        (folder.parent if folder.suffix else folder).mkdir(parents=True, exist_ok=True)
+    (tmp_path / ".claude/skills/new").mkdir(parents=True, exist_ok=True)
+    use = ToolUse("Write", {"file_path": str(tmp_path / written)}, str(tmp_path))
+    found = await ask_for_protected(a_session(worktree=tmp_path, mode=mode), use)
+    assert found.effect == ("ask" if asked and mode is not Mode.BYPASS else "")
 
 
 def test_a_circle_of_links_and_a_pipe_among_claudes_files_end(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from rametd.config import Source, items
 from rametd.domain.models import Repo
@@ -94,7 +96,24 @@ class _UnboundedError(Exception):
     """Raised when the files that Claude would load exceed a limit."""
 
 
-def _in_folders(tree: Path, place: str) -> Iterator[str]:
+def runs_by_link(tree: Path, real: str) -> bool:
+    """Whether a link leads from a file or folder that needs trust to the file ``real``, a path without links. Blocks."""
+    if any(os.path.realpath(tree / name) == real for name in (SETTINGS_FILE, INCLUDE_FILE, *CLAUDE_FILES)):
+        return True
+    with suppress(_UnboundedError):
+        return any(real.startswith(f"{each.real}/") and real.endswith(each.suffix) for each in _directories(tree, ""))
+    return True
+
+
+class _Directory(NamedTuple):
+    path: str
+    real: str
+    suffix: str
+    names: list[str]
+
+
+def _directories(tree: Path, place: str) -> Iterator[_Directory]:
+    """The folders that Claude loads from the `.claude` in ``place``, with all folders below; links are followed."""
     top = tree / place
     for folder, suffix in _folders_at(place).items():
         seen: set[str] = set()  # links may lead in a circle
@@ -106,7 +125,12 @@ def _in_folders(tree: Path, place: str) -> Iterator[str]:
             seen.add(real)
             if len(seen) > MOST_FILES or len(Path(directory).relative_to(top).parts) > MOST_LEVELS:
                 raise _UnboundedError(f"more than {MOST_LEVELS} levels or {MOST_FILES:,} directories")
-            yield from (os.path.relpath(Path(directory, name), tree) for name in names if name.endswith(suffix))
+            yield _Directory(directory, real, suffix, names)
+
+
+def _in_folders(tree: Path, place: str) -> Iterator[str]:
+    for path, _, suffix, names in _directories(tree, place):
+        yield from (os.path.relpath(Path(path, name), tree) for name in names if name.endswith(suffix))
 
 
 def _read(path: Path) -> bytes | None:

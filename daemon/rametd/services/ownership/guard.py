@@ -11,7 +11,7 @@ from rametd.agents.base import Judged, ToolUse
 from rametd.domain.models import Mode, Session, StoredRule
 from rametd.rules import Call, Effect, Rule, evaluate
 from rametd.services import events
-from rametd.services.contents import runs
+from rametd.services.contents import runs, runs_by_link
 from rametd.services.core import Core
 from rametd.services.ownership.claims import IGNORE_CASE, Foreign, claims_on
 from rametd.services.persistence import write_for_sure
@@ -19,6 +19,7 @@ from rametd.store import Unit
 
 WRITES = {"Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path", "NotebookEdit": "notebook_path"}
 """Tools that write a file, with the field that names it."""
+LINKED = "links of the worktree lead to it"
 
 
 async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
@@ -39,6 +40,8 @@ async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
     verdict = await asyncio.to_thread(evaluate, rules, call, home=core.home, ignore_case=IGNORE_CASE)
     if verdict.effect is None or verdict.rule is None:
         return asked
+    if verdict.effect is Effect.ALLOW and asked.reason.endswith(LINKED):
+        return asked  # the rule covers the name, and need not know where links lead
     rule_id = verdict.rule.id
     await write_for_sure(core.store, lambda unit: unit.rules.matched(rule_id), lifecycle=False)
     return Judged(verdict.effect.value, verdict.reason)
@@ -52,9 +55,11 @@ async def ask_for_protected(session: Session, use: ToolUse) -> Judged:
     written = posixpath.normpath(Path(use.cwd) / named)
     real, top = await asyncio.to_thread(lambda: (os.path.realpath(written), os.path.realpath(session.worktree)))
     inside = {below(written, str(session.worktree)), below(real, top)} - {None}
-    if not any(runs(path) for path in inside if path):
-        return Judged()
-    return Judged("ask", f"{named} decides which commands run")
+    if any(runs(path) or ".git" in path.casefold().split("/") for path in inside if path):
+        return Judged("ask", f"{named} decides which commands run")
+    if await asyncio.to_thread(runs_by_link, Path(top), real):
+        return Judged("ask", f"{named} decides which commands run: {LINKED}")
+    return Judged()
 
 
 async def refuse(core: Core, session: Session, use: ToolUse) -> Judged | None:
