@@ -2,14 +2,16 @@
 
 import re
 import subprocess
+import time
 from html import unescape
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rametctl.web.html import code, markdown
 from rametctl.web.paint import MOST_SHOWN, coloured, line_html, rows_html, shown_places
-from rametctl.web.patches import Gap, Pair, Patch, changed_words, items, parse, tree, unquoted
+from rametctl.web.patches import Gap, Pair, Patch, Row, changed_words, items, parse, tree, unquoted
 
 from tests.support.daemon import git
 
@@ -171,3 +173,36 @@ def test_comments_stand_below_their_line_on_either_side() -> None:
     for split in (True, False):
         shown = items(patch, split=split)
         assert shown_places(shown, split=split) == {("old", 1), ("new", 1), ("old", 2), ("new", 2)}
+
+
+SLOW = {
+    "one line": "a" * 50_000, "quotes": "'" * 900 + "\n" + "`" * 900, "blank lines": "\n " * 15_000, "open": "(\n" * 15_000,
+    "backslashes": '"' + "\\" * 900 + "\n", "names": ("a:" * 400 + "\n") * 40, "dots": ("1." * 400 + "\n") * 40,
+    "lists": ("* a " * 200 + "\n") * 40, "calls": ("a(b[" * 200 + "\n") * 40, "tags": ("<a " * 300 + "\n") * 30,
+}  # fmt: skip
+LANGUAGES = ("python", "typescript", "yaml", "cpp", "java", "make", "console", "scala")
+"""In each of them some of the texts would take seconds, or hours."""
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_text_of_an_agent_takes_long_to_colour(language: str) -> None:
+    for name, text in SLOW.items():
+        start = time.thread_time()
+        shown = code(text, language)
+        assert time.thread_time() - start < 1, name
+        assert unescape(BARE.sub("", shown)).strip() == text.strip()
+
+
+def test_no_text_of_an_agent_takes_long_to_lay_out() -> None:
+    for text in ("![" * 500_000, "| a " * 500_000, "**a " * 500_000, "> " * 500_000):
+        start = time.thread_time()
+        assert unescape(BARE.sub("", markdown(text))).strip() == text.strip()
+        assert time.thread_time() - start < 3
+    rows = [f"{'a b c ' * 33}{number}" for number in range(300)]
+    sides = (
+        [Row("-", at, 0, text) for at, text in enumerate(rows, 1)],
+        [Row("+", 0, at, text[::-1]) for at, text in enumerate(rows, 1)],
+    )
+    start = time.thread_time()
+    rows_html("x.txt", [Pair(*each) for each in zip(*sides, strict=True)], split=True, comments={})
+    assert time.thread_time() - start < 3

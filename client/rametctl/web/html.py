@@ -1,23 +1,103 @@
 """Texts of agents, repositories and trackers as HTML. What comes in is data: nothing of it is taken as HTML."""
 
+import time
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+import pygments
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markupsafe import Markup, escape
-from pygments import highlight
 from pygments.formatters import HtmlFormatter
+from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
+from pygments.token import _TokenType
 from pygments.util import ClassNotFound
 from ramet.visible import visible
 
 from rametctl.lines import Line, Span
 
-MOST_COLOURED = 100_000
-"""Characters of code that are coloured; more is shown plain."""
+MOST_MARKED_UP = 50_000
+"""Characters of Markdown; more is shown as it was written."""
+MOST_COLOURED = 60_000
+"""Characters of code that are coloured; more is shown plain, as is code with a line of more than `LONGEST_LINE`."""
+LONGEST_LINE = 1000
+COLOURING_S = 0.05
+"""Seconds of processor time after which code is shown plain."""
+COLOURED = frozenset(
+    [
+        "awk",
+        "bash",
+        "bat",
+        "c",
+        "clojure",
+        "cmake",
+        "console",
+        "cpp",
+        "csharp",
+        "css",
+        "cython",
+        "d",
+        "dart",
+        "diff",
+        "docker",
+        "elixir",
+        "erlang",
+        "fortran",
+        "fsharp",
+        "glsl",
+        "go",
+        "graphql",
+        "groovy",
+        "haskell",
+        "html",
+        "html+jinja",
+        "ini",
+        "java",
+        "javascript",
+        "json",
+        "jsx",
+        "julia",
+        "kotlin",
+        "less",
+        "lua",
+        "make",
+        "markdown",
+        "nginx",
+        "nix",
+        "objective-c",
+        "ocaml",
+        "output",
+        "perl",
+        "php",
+        "postgresql",
+        "powershell",
+        "properties",
+        "protobuf",
+        "pycon",
+        "pytb",
+        "python",
+        "ruby",
+        "rust",
+        "scss",
+        "splus",
+        "sql",
+        "swift",
+        "terraform",
+        "tex",
+        "toml",
+        "tsx",
+        "typescript",
+        "vim",
+        "vue",
+        "xml",
+        "yaml",
+        "zig",
+    ]
+)
+"""Languages that are coloured: their lexers look at every text a piece at a time. Scala's, for one, does not end on some."""
 _INDENT = 2
 
 
@@ -41,6 +121,8 @@ def lines(items: Iterable[Line]) -> Markup:
 
 def markdown(text: str) -> Markup:
     """Markdown of an agent: HTML in it is text, an image is its words, and a link leads to http(s) only, by a click."""
+    if len(text) > MOST_MARKED_UP:
+        return Markup("<pre>{}</pre>").format(visible(text))
     return Markup(_parser().render(visible(text)))  # noqa: S704  the parser escapes
 
 
@@ -50,9 +132,28 @@ def code(text: str, language: str) -> Markup:
         lexer = get_lexer_by_name(language.split(" ", maxsplit=1)[0]) if language else None
     except ClassNotFound:
         lexer = None
-    if lexer is None or len(text) > MOST_COLOURED:
+    found = tokens(lexer, text) if lexer is not None else None
+    if found is None:
         return escape(text)
-    return Markup(highlight(text, lexer, HtmlFormatter(nowrap=True)))  # noqa: S704  the formatter escapes
+    return Markup(pygments.format(found, HtmlFormatter(nowrap=True)))  # noqa: S704  the formatter escapes
+
+
+def tokens(lexer: Lexer, text: str) -> list[tuple[_TokenType, str]] | None:
+    """The text as tokens; None where that would take long. Agents choose text and language, and for many a lexer there are
+    texts whose regular expressions take quadratic time, in which the server would do nothing else."""
+    if (
+        len(text) > MOST_COLOURED
+        or lexer.aliases[0] not in COLOURED
+        or any(len(each) > LONGEST_LINE for each in text.split("\n"))
+    ):
+        return None
+    found: list[tuple[_TokenType, str]] = []
+    end = time.thread_time() + COLOURING_S
+    for _, kind, value in lexer.get_tokens_unprocessed(text):
+        found.append((kind, value))
+        if time.thread_time() > end:
+            return None
+    return found if "".join(value for _, value in found) == text else None  # a lexer that drops or repeats something
 
 
 @cache

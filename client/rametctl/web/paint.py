@@ -1,5 +1,6 @@
 """Rows of a patch as HTML: coloured by language, with changed words marked and comments below their lines."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -12,10 +13,11 @@ from pygments.util import ClassNotFound
 from ramet.visible import visible
 from ramet.words import plural
 
+from rametctl.web.html import tokens
 from rametctl.web.patches import Gap, Pair, Row, Span, changed_words
 
-MOST_COLOURED = 60_000
-"""Characters up to which rows are coloured: a minified file is shown plain."""
+MARKING_S = 0.5
+"""Seconds of processor time for the changed words of rows, after which the rest has none marked."""
 MOST_SHOWN = 2000
 """Characters of a line that are shown."""
 _CLASSES = (
@@ -34,12 +36,12 @@ Place = tuple[str, int]
 def coloured(path: str, lines: Sequence[str]) -> list[list[Piece]]:
     """Lines as pieces by the language that the file's name tells. The pieces of a line are its text, whatever it holds."""
     plain = [[("", line)] for line in lines]
-    text = "\n".join(lines)
     lexer = _lexer(path)
-    if lexer is None or len(text) > MOST_COLOURED:
+    lexed = tokens(lexer, "\n".join(lines)) if lexer is not None else None
+    if not lexed:
         return plain
     found: list[list[Piece]] = [[]]
-    for _, kind, value in lexer.get_tokens_unprocessed(text):
+    for kind, value in lexed:
         for index, part in enumerate(value.split("\n")):
             if index:
                 found.append([])
@@ -48,8 +50,6 @@ def coloured(path: str, lines: Sequence[str]) -> list[list[Piece]]:
                 found[-1][-1] = name, found[-1][-1][1] + part
             elif part:
                 found[-1].append((name, part))
-    if ["".join(part for _, part in line) for line in found] != list(lines):
-        return plain  # a lexer that drops or repeats something
     return found
 
 
@@ -100,12 +100,13 @@ def rows_html(
 ) -> Markup:
     """Rows of a table; ``comments`` stand below the lines that they are on, as rows of their own."""
     texts = _coloured_sides(path, items)
+    until = time.thread_time() + MARKING_S
     found: list[str] = []
     for item in items:
         if isinstance(item, Gap):
             found.append(_gap(item, split=split))
             continue
-        found.append(_pair(item, texts, split=split))
+        found.append(_pair(item, texts, until, split=split))
         for place in _places(item, split=split):
             said = Markup("").join(comments.get(place, ()))
             found.append(f'<tr class="said"><td colspan="{4 if split else 3}">{said}</td></tr>' if said else "")
@@ -144,15 +145,15 @@ def _gap(gap: Gap, *, split: bool) -> str:
     return f'<tr class="gap"><td colspan="{4 if split else 3}">{button}<span>{heading}</span></td></tr>'
 
 
-def _pair(pair: Pair, texts: Mapping[int, list[Piece]], *, split: bool) -> str:
+def _pair(pair: Pair, texts: Mapping[int, list[Piece]], until: float, *, split: bool) -> str:
     left, right = pair.left, pair.right
     if not split:
         assert left is not None
         numbers = _number(OLD, left.old) + _number(NEW, left.new)
-        return f'<tr tabindex="-1">{numbers}{_cell(left, right, texts)}</tr>'
+        return f'<tr tabindex="-1">{numbers}{_cell(left, right, texts, until)}</tr>'
     return (
-        f'<tr tabindex="-1">{_number(OLD, left.old if left else 0)}{_cell(left, right, texts)}'
-        f"{_number(NEW, right.new if right else 0)}{_cell(right, left, texts)}</tr>"
+        f'<tr tabindex="-1">{_number(OLD, left.old if left else 0)}{_cell(left, right, texts, until)}'
+        f"{_number(NEW, right.new if right else 0)}{_cell(right, left, texts, until)}</tr>"
     )
 
 
@@ -160,11 +161,11 @@ def _number(side: str, number: int) -> str:
     return f'<td class="n" data-side="{side}" data-n="{number}"></td>' if number else '<td class="n"></td>'
 
 
-def _cell(row: Row | None, partner: Row | None, texts: Mapping[int, list[Piece]]) -> str:
+def _cell(row: Row | None, partner: Row | None, texts: Mapping[int, list[Piece]], until: float) -> str:
     if row is None:
         return '<td class="none"></td>'
     spans: Sequence[Span] = ()
-    if partner is not None and partner is not row:
+    if partner is not None and partner is not row and time.thread_time() < until:
         old, new = (row, partner) if row.mark == "-" else (partner, row)
         spans = changed_words(old.text, new.text)[0 if row is old else 1]
     kind = {"-": " del", "+": " add"}.get(row.mark, "")
