@@ -125,30 +125,6 @@ async def diff(
     return await _diff(git, trees, patch=patch, max_patch=max_patch, options=options)
 
 
-async def diff_commits(
-    git: GitContext,
-    repo: RepositoryInfo,
-    old: str,
-    new: str,
-    *,
-    patch: bool,
-    max_patch: int,
-    options: DiffOptions = EVERYTHING,
-) -> Diff:
-    """See `Git.diffs.between`."""
-    trees = [await git.compute(_tree, repo.common_dir, name) for name in (old, new)]
-    return await _diff(
-        git, _Trees(repo.common_dir, (), trees[0], trees[1]), patch=patch, max_patch=max_patch, options=options
-    )
-
-
-async def changed_files(git: GitContext, worktree: Path, against: str) -> tuple[str, ...]:
-    """See `Git.diffs.changed_files`."""
-    trees = await _with_worktree(git, worktree, against)
-    output = await git.process.read(trees.where, *trees.options, *_DIFF, "--name-only", "-z", trees.old, trees.new)
-    return tuple(sorted(os.fsdecode(output).split("\0")[:-1]))
-
-
 async def _with_worktree(git: GitContext, worktree: Path, against: str) -> _Trees:
     git_dir = await git.verified(worktree, None)
     old = await git.compute(_tree, git_dir, against)
@@ -284,7 +260,11 @@ class Diffs:
         options: DiffOptions = EVERYTHING,
     ) -> Diff:
         """Between two commits or trees: for a session whose worktree is gone."""
-        return await diff_commits(self._git, repo, old, new, patch=patch, max_patch=max_patch, options=options)
+        git = self._git
+        trees = [await git.compute(_tree, repo.common_dir, name) for name in (old, new)]
+        return await _diff(
+            git, _Trees(repo.common_dir, (), trees[0], trees[1]), patch=patch, max_patch=max_patch, options=options
+        )
 
     async def file(self, repo: RepositoryInfo, tree: str, path: str, most: int) -> File | None:
         """The file at a path of a commit or tree, a symbolic link as what it holds; None where there is none. Content of at most ``most`` bytes."""
@@ -292,4 +272,7 @@ class Diffs:
 
     async def changed_files(self, worktree: Path, against: str) -> tuple[str, ...]:
         """Paths that differ, sorted; no renames, no counts: the cheapest."""
-        return await changed_files(self._git, worktree, against)
+        git = self._git
+        trees = await _with_worktree(git, worktree, against)
+        output = await git.process.read(trees.where, *trees.options, *_DIFF, "--name-only", "-z", trees.old, trees.new)
+        return tuple(sorted(os.fsdecode(output).split("\0")[:-1]))

@@ -29,66 +29,12 @@ from rametd.git.tracking import Trackers
 _SPARSE: Final = re.compile(rb"^\s*sparse\w*\s*=.*$", re.IGNORECASE | re.MULTILINE)
 
 
-async def make_spare(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -> tuple[str, ...]:
-    """See `Git.spares.make`."""
-    done = False
-    try:
-        async with git.locks.hold(repo.common_dir) as lock:
-            await git.compute(_require_possible, repo, path, commit)
-            await worktrees.register(git, repo, path, None, commit, lock)
-        quiet = git.in_background()
-        async with git.checkouts:
-            await worktrees.fill(quiet, path, None)
-            warnings = await populate_submodules(quiet, repo.worktree_root, path)
-        done = True
-    finally:
-        if not done:
-            await asyncio.shield(removal.undo_create(git, repo, path, "", None))
-    return warnings
-
-
-async def update_spare(
-    git: GitContext, repo: RepositoryInfo, path: Path, old: str, commit: str, *, background: bool
-) -> tuple[str, ...]:
-    """See `Git.spares.update`."""
-    if background:
-        git = git.in_background()
-    await require_untouched(git, repo, path, old)
-    async with git.checkouts:
-        await worktrees.fill(git, path, None, commit)
-        return await populate_submodules(git, repo.worktree_root, path)
-
-
 async def require_untouched(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -> None:
     """See `Git.spares.require_untouched`."""
     git_dir = await git.compute(verify_spare, path, commit)
     if (found := await handwork.find(git, repo, path, commit)) is not None:
         raise WorktreeChangedError(f"the spare {path} has a person's changes: {found}", worktree=str(path))
     await git.compute(handwork.forget, git_dir)
-
-
-async def claim_spare(
-    git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool
-) -> None:
-    """See `Git.spares.claim`."""
-    names.check_branch_name(branch)
-    async with git.locks.hold(repo.common_dir) as lock:
-        git_dir = await git.compute(verify_spare, path, commit)
-        await git.compute(branches.require_free, repo, branch, new=new_branch)
-        if not new_branch and (tip := await git.compute(branch_tip, repo, branch)) != commit:
-            # The spare's files would show as changes that undo the newer commits.
-            raise WorktreeChangedError(f"{branch} has moved on to {(tip or 'nothing')[:12]}", worktree=str(path))
-        try:
-            await git.compute(_take_up, repo, git_dir, path, branch, commit if new_branch else None)
-        except GitFailedError:
-            # Another git holds a lock file: the git binary waits for it, and names it.
-            if new_branch and not await git.compute(branches.made_for, repo, branch, path):
-                await branches.create_branch(git, repo, path, branch, commit, lock)
-            target = f"refs/heads/{branch}"
-            await git.process.write(
-                git_dir, f"--git-dir={git_dir}", "symbolic-ref", "-m", "claim", "HEAD", target, lock=lock
-            )
-        await git.verified(path, branch)
 
 
 def _take_up(repo: RepositoryInfo, git_dir: Path, path: Path, branch: str, commit: str | None) -> None:
@@ -183,7 +129,21 @@ class Spares:
 
     async def make(self, repo: RepositoryInfo, path: Path, commit: str) -> tuple[str, ...]:
         """Create a locked worktree at ``path`` with ``commit`` detached, filled at low priority; all or nothing."""
-        return await make_spare(self._git, repo, path, commit)
+        git = self._git
+        done = False
+        try:
+            async with git.locks.hold(repo.common_dir) as lock:
+                await git.compute(_require_possible, repo, path, commit)
+                await worktrees.register(git, repo, path, None, commit, lock)
+            quiet = git.in_background()
+            async with git.checkouts:
+                await worktrees.fill(quiet, path, None)
+                warnings = await populate_submodules(quiet, repo.worktree_root, path)
+            done = True
+        finally:
+            if not done:
+                await asyncio.shield(removal.undo_create(git, repo, path, "", None))
+        return warnings
 
     async def note(self, repo: RepositoryInfo, path: Path, commit: str) -> None:
         """Record the files of a ready spare at ``commit``, including those of its setup; later changes are a person's."""
@@ -205,14 +165,38 @@ class Spares:
         self, repo: RepositoryInfo, path: Path, old: str, commit: str, *, background: bool
     ) -> tuple[str, ...]:
         """Move a spare to another commit; write only differing files. Raises what `require_untouched` raises."""
-        return await update_spare(self._git, repo, path, old, commit, background=background)
+        git = self._git
+        if background:
+            git = git.in_background()
+        await require_untouched(git, repo, path, old)
+        async with git.checkouts:
+            await worktrees.fill(git, path, None, commit)
+            return await populate_submodules(git, repo.worktree_root, path)
 
     async def claim(self, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool) -> None:
         """Point a spare at ``commit`` to ``branch``, created first with ``new_branch``; write no file.
 
         Raises BranchTakenError, WorktreeChangedError. `undo_create` undoes it, and removes the spare.
         """
-        await claim_spare(self._git, repo, path, branch, commit, new_branch=new_branch)
+        git = self._git
+        names.check_branch_name(branch)
+        async with git.locks.hold(repo.common_dir) as lock:
+            git_dir = await git.compute(verify_spare, path, commit)
+            await git.compute(branches.require_free, repo, branch, new=new_branch)
+            if not new_branch and (tip := await git.compute(branch_tip, repo, branch)) != commit:
+                # The spare's files would show as changes that undo the newer commits.
+                raise WorktreeChangedError(f"{branch} has moved on to {(tip or 'nothing')[:12]}", worktree=str(path))
+            try:
+                await git.compute(_take_up, repo, git_dir, path, branch, commit if new_branch else None)
+            except GitFailedError:
+                # Another git holds a lock file: the git binary waits for it, and names it.
+                if new_branch and not await git.compute(branches.made_for, repo, branch, path):
+                    await branches.create_branch(git, repo, path, branch, commit, lock)
+                target = f"refs/heads/{branch}"
+                await git.process.write(
+                    git_dir, f"--git-dir={git_dir}", "symbolic-ref", "-m", "claim", "HEAD", target, lock=lock
+                )
+            await git.verified(path, branch)
 
     async def verify(self, path: Path, commit: str) -> None:
         """Raise WorktreeChangedError unless ``path`` is a valid spare at ``commit``. Does not read its files."""

@@ -59,55 +59,6 @@ class CutOff(StrEnum):
     """The branch is not checked out, and new commits exist."""
 
 
-async def sync(
-    git: GitContext,
-    worktree: Path,
-    branch: str | None,
-    commit: str,
-    *,
-    rebase: bool,
-    message: str,
-    source: Path | None = None,
-    environment: Mapping[str, str] = MappingProxyType({}),
-    before_changing: Callable[[Synced], Awaitable[None]] | None = None,
-) -> Synced:
-    """See `Git.syncing.sync`."""
-    git_dir = await git.verified(worktree, None)
-    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
-    if busy := await git.compute(busy_with, git_dir):  # first, as during a rebase no branch is checked out
-        raise WorktreeChangedError(
-            f"{worktree} is in the middle of {busy}",
-            hint=f"end it by {ending_words(worktree, busy)}, then sync again",
-            worktree=str(worktree),
-        )
-    await git.verified(worktree, branch)
-    old = await git.compute(_head, git_dir)
-    missing = int(await git.process.read(worktree, *there, "rev-list", "--count", f"{old}..{commit}"))
-    if not missing:
-        return Synced(old, old, 0)
-    new = await (
-        _rebased(git, worktree, git_dir, old, commit, environment)
-        if rebase
-        else _merged(git, worktree, there, old, commit, message, environment)
-    )
-    if not isinstance(new, str):
-        return Synced(old, old, 0, new)
-    coming = await additions(git, worktree, there, "diff-tree", old, new)
-    # Git checks again; this one gives a better message, and avoids a checkpoint before a refusal.
-    await _refuse_overwriting(git, worktree, there, coming)
-    if before_changing is not None:
-        await before_changing(Synced(old, new, missing))
-    await git.make_durable(git_dir)
-    async with _locked(git, git_dir) as lock:
-        words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", new)
-        done = await git.process.run(worktree, *there, *words, environment={"GIT_REFLOG_ACTION": _REFLOG}, lock=lock)
-        if done.returncode != 0:
-            raise _refused(done, words)
-        if branch is not None:
-            await _take_along(git, worktree, there, branch, old, new)
-    return Synced(old, new, missing, warnings=await follow_submodules(git, source, worktree, old, new))
-
-
 async def _take_along(git: GitContext, worktree: Path, there: tuple[str, ...], branch: str, old: str, new: str) -> None:
     """Move the branch to the commit of its files and the detached HEAD, and check it out."""
     ref = f"refs/heads/{branch}"
@@ -119,16 +70,6 @@ async def _take_along(git: GitContext, worktree: Path, there: tuple[str, ...], b
             f"{branch} was moved in the same moment ({done.words})", hint="sync again", worktree=str(worktree)
         )
     await git.process.write(worktree, *there, "symbolic-ref", "-m", _REFLOG, "HEAD", ref)
-
-
-async def settle(
-    git: GitContext, worktree: Path, branch: str | None, old: str, new: str, source: Path | None = None
-) -> CutOff:
-    """See `Git.syncing.settle`."""
-    left = await _settle(git, worktree, branch, old, new)
-    if left == CutOff.DONE:
-        await follow_submodules(git, source, worktree, old, new)
-    return left
 
 
 async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str, new: str) -> CutOff:
@@ -297,17 +238,43 @@ class Syncing:
 
         Raise WorktreeChangedError during a merge or the like, and if uncommitted, untracked or ignored files are in the way.
         """
-        return await sync(
-            self._git,
-            worktree,
-            branch,
-            commit,
-            rebase=rebase,
-            message=message,
-            source=source,
-            environment=environment,
-            before_changing=before_changing,
+        git = self._git
+        git_dir = await git.verified(worktree, None)
+        there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+        if busy := await git.compute(busy_with, git_dir):  # first, as during a rebase no branch is checked out
+            raise WorktreeChangedError(
+                f"{worktree} is in the middle of {busy}",
+                hint=f"end it by {ending_words(worktree, busy)}, then sync again",
+                worktree=str(worktree),
+            )
+        await git.verified(worktree, branch)
+        old = await git.compute(_head, git_dir)
+        missing = int(await git.process.read(worktree, *there, "rev-list", "--count", f"{old}..{commit}"))
+        if not missing:
+            return Synced(old, old, 0)
+        new = await (
+            _rebased(git, worktree, git_dir, old, commit, environment)
+            if rebase
+            else _merged(git, worktree, there, old, commit, message, environment)
         )
+        if not isinstance(new, str):
+            return Synced(old, old, 0, new)
+        coming = await additions(git, worktree, there, "diff-tree", old, new)
+        # Git checks again; this one gives a better message, and avoids a checkpoint before a refusal.
+        await _refuse_overwriting(git, worktree, there, coming)
+        if before_changing is not None:
+            await before_changing(Synced(old, new, missing))
+        await git.make_durable(git_dir)
+        async with _locked(git, git_dir) as lock:
+            words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", new)
+            done = await git.process.run(
+                worktree, *there, *words, environment={"GIT_REFLOG_ACTION": _REFLOG}, lock=lock
+            )
+            if done.returncode != 0:
+                raise _refused(done, words)
+            if branch is not None:
+                await _take_along(git, worktree, there, branch, old, new)
+        return Synced(old, new, missing, warnings=await follow_submodules(git, source, worktree, old, new))
 
     async def settle(
         self, worktree: Path, branch: str | None, old: str, new: str, source: Path | None = None
@@ -316,4 +283,8 @@ class Syncing:
 
         Waits for a git process of that sync that still writes.
         """
-        return await settle(self._git, worktree, branch, old, new, source)
+        git = self._git
+        left = await _settle(git, worktree, branch, old, new)
+        if left == CutOff.DONE:
+            await follow_submodules(git, source, worktree, old, new)
+        return left

@@ -46,36 +46,6 @@ from rametd.git.submodules import populate_submodules
 from rametd.git.tracking import Trackers
 
 
-async def ignored_among(git: GitContext, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
-    """See `Git.worktrees.ignored_among`."""
-    git_dir = await git.verified(worktree, None)
-    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
-    stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
-    # With the index, git would stop at the first path inside a submodule.
-    asked = ("check-ignore", "--no-index", "-z", "--stdin")
-    done = await git.process.run(worktree, *there, *asked, stdin=stdin)
-    if done.returncode not in (0, 1):
-        raise failed(done, asked)
-    ignored = os.fsdecode(done.stdout).split("\0")[:-1]
-    if not ignored:
-        return frozenset()
-    listed = await git.process.read(worktree, *there, "ls-files", "-z")
-
-    def untracked() -> frozenset[str]:
-        tracked = set(os.fsdecode(listed).split("\0"))
-        return frozenset(path for path in ignored if tracked.isdisjoint(_and_above(path)))
-
-    return await git.compute(untracked)
-
-
-async def tracked_among(git: GitContext, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
-    """See `Git.worktrees.tracked_among`."""
-    if not paths:
-        return frozenset()
-    listed = await git.process.read(worktree, "--literal-pathspecs", "ls-files", "-z", "--", *paths)
-    return frozenset(os.fsdecode(listed).split("\0")) & frozenset(paths)
-
-
 def _and_above(path: str) -> list[str]:
     pure = PurePosixPath(path)
     return [str(pure), *map(str, pure.parents)]
@@ -112,35 +82,6 @@ def list_worktrees(repo: RepositoryInfo) -> tuple[Worktree, ...]:
         if entry.path is not None
     ]
     return main + tuple(linked)
-
-
-async def create_worktree(
-    git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool
-) -> tuple[str, ...]:
-    """See `Git.worktrees.create`."""
-    names.check_branch_name(branch)
-    ours = done = False
-    try:
-        async with git.locks.hold(repo.common_dir) as lock:
-            if await git.compute(_leftover, repo, path):
-                await removal.detach(git, repo, path, lock)
-            if not await git.compute(is_complete, path, branch):
-                await git.compute(_require_possible, repo, path, branch, commit, new_branch=new_branch)
-                ours = True
-                if new_branch and await git.compute(branch_tip, repo, branch) is None:
-                    await branches.create_branch(git, repo, path, branch, commit, lock)
-                await register(git, repo, path, branch, branch, lock)
-        await removal.sweep(git, repo, path)
-        async with git.checkouts:
-            if ours:
-                await fill(git, path, branch)
-            warnings = await populate_submodules(git, repo.worktree_root, path)
-        done = True
-    finally:
-        if ours and not done:
-            # Shielded, so that a second cancellation does not interrupt the clean-up.
-            await asyncio.shield(removal.undo_create(git, repo, path, branch, commit if new_branch else None))
-    return warnings
 
 
 def is_complete(path: Path, branch: str) -> bool:
@@ -265,7 +206,30 @@ class Worktrees:
         that ``repo`` was discovered from; return a line for each submodule that could not be populated. Raise BadNameError,
         BranchTakenError (``data["worktree"]``), PathTakenError, RefNotFoundError before creating anything.
         """
-        return await create_worktree(self._git, repo, path, branch, commit, new_branch=new_branch)
+        git = self._git
+        names.check_branch_name(branch)
+        ours = done = False
+        try:
+            async with git.locks.hold(repo.common_dir) as lock:
+                if await git.compute(_leftover, repo, path):
+                    await removal.detach(git, repo, path, lock)
+                if not await git.compute(is_complete, path, branch):
+                    await git.compute(_require_possible, repo, path, branch, commit, new_branch=new_branch)
+                    ours = True
+                    if new_branch and await git.compute(branch_tip, repo, branch) is None:
+                        await branches.create_branch(git, repo, path, branch, commit, lock)
+                    await register(git, repo, path, branch, branch, lock)
+            await removal.sweep(git, repo, path)
+            async with git.checkouts:
+                if ours:
+                    await fill(git, path, branch)
+                warnings = await populate_submodules(git, repo.worktree_root, path)
+            done = True
+        finally:
+            if ours and not done:
+                # Shielded, so that a second cancellation does not interrupt the clean-up.
+                await asyncio.shield(removal.undo_create(git, repo, path, branch, commit if new_branch else None))
+        return warnings
 
     async def undo_create(
         self, repo: RepositoryInfo, path: Path, branch: str, created_branch_at: str | None
@@ -321,7 +285,11 @@ class Worktrees:
 
     async def tracked_among(self, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
         """Return those of ``paths``, relative to the worktree's top, that its index has."""
-        return await tracked_among(self._git, worktree, paths)
+        git = self._git
+        if not paths:
+            return frozenset()
+        listed = await git.process.read(worktree, "--literal-pathspecs", "ls-files", "-z", "--", *paths)
+        return frozenset(os.fsdecode(listed).split("\0")) & frozenset(paths)
 
     async def ignored_files(self, worktree: Path) -> tuple[str, ...]:
         """Return untracked paths that git ignores; a completely ignored directory is one path, which ends in ``/``."""
@@ -332,4 +300,22 @@ class Worktrees:
     async def ignored_among(self, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
         """Return those of ``paths``, which need not exist, that git would ignore and that are not tracked, nor below a tracked path. A
         path that ends in ``/`` is a directory, any other a file or a link. None may lead through a link. Raise WorktreeChangedError."""
-        return await ignored_among(self._git, worktree, paths)
+        git = self._git
+        git_dir = await git.verified(worktree, None)
+        there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+        stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        # With the index, git would stop at the first path inside a submodule.
+        asked = ("check-ignore", "--no-index", "-z", "--stdin")
+        done = await git.process.run(worktree, *there, *asked, stdin=stdin)
+        if done.returncode not in (0, 1):
+            raise failed(done, asked)
+        ignored = os.fsdecode(done.stdout).split("\0")[:-1]
+        if not ignored:
+            return frozenset()
+        listed = await git.process.read(worktree, *there, "ls-files", "-z")
+
+        def untracked() -> frozenset[str]:
+            tracked = set(os.fsdecode(listed).split("\0"))
+            return frozenset(path for path in ignored if tracked.isdisjoint(_and_above(path)))
+
+        return await git.compute(untracked)
