@@ -1,8 +1,10 @@
-"""The event log in a thread, so that whoever draws can also look at the clock."""
+"""The event log in a thread, so that a live view can also watch the clock."""
 
+import math
 import queue
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rametctl.errors import ClientError
@@ -14,24 +16,34 @@ if TYPE_CHECKING:
     from rametctl.connection import Connection
 
 AHEAD = 1000
-"""Steps that are read before they are taken; beyond them the daemon waits."""
+"""Most steps to read ahead; beyond them the daemon waits."""
+QUIET = frozenset({"partial", "control_line", "agent_notice", "assistant_message", "user_message"})
+"""Events that change nothing in a list of sessions."""
 
 
 class Feed:
-    """Follows the log from ``after``, over restarts of the daemon. ``connection`` is used by the feed's thread alone, which
-    goes on to the end of the process."""
+    """Follows the log from ``after``, or from a ``snapshot``, over restarts of the daemon.
+
+    Only the feed's thread uses ``connection``; the thread runs to the end of the process.
+    """
 
     def __init__(
-        self, connection: "Connection", *, sessions: Sequence[str] = (), after: "Cursor | None" = None
+        self,
+        connection: "Connection",
+        *,
+        sessions: Sequence[str] = (),
+        after: "Cursor | None" = None,
+        snapshot: bool = False,
     ) -> None:
         self._connection = connection
         self._sessions = sessions
         self._after = after
+        self._snapshot = snapshot
         self._steps: queue.Queue[WatchEventsResponse | ClientError] = queue.Queue(AHEAD)
         threading.Thread(target=self._read, name="feed", daemon=True).start()
 
     def take(self, timeout: float | None) -> "list[WatchEventsResponse]":
-        """Return the steps that are there; wait for the first one at most ``timeout`` seconds. Raises what `follow` raises."""
+        """Return the available steps; wait at most ``timeout`` seconds for the first one. Raise what `follow` raises."""
         steps: list[WatchEventsResponse] = []
         try:
             step = self._steps.get(timeout=timeout)
@@ -47,11 +59,28 @@ class Feed:
             pass
         return steps
 
+    def ticks(self, *, every: float, idle: float | None) -> Iterator[None]:
+        """Yield at once, then after each burst of events that change a list of sessions, or ``idle`` seconds without any.
+
+        Two ticks are at least ``every`` seconds apart.
+        """
+        while True:
+            yield
+            time.sleep(every)
+            end = math.inf if idle is None else time.monotonic() + idle
+            while (left := end - time.monotonic()) > 0:
+                if any(map(_changes_list, self.take(None if idle is None else left))):
+                    break
+
     def _read(self) -> None:
         from rametctl.follow import follow
 
         try:
-            for step in follow(self._connection, sessions=self._sessions, after=self._after):
+            for step in follow(self._connection, sessions=self._sessions, after=self._after, snapshot=self._snapshot):
                 self._steps.put(step)
         except ClientError as error:
             self._steps.put(error)
+
+
+def _changes_list(step: "WatchEventsResponse") -> bool:
+    return step.WhichOneof("item") != "event" or step.event.WhichOneof("payload") not in QUIET

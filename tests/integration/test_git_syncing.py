@@ -233,7 +233,7 @@ async def test_a_tracked_directory_that_becomes_a_file_is_in_nobodys_way(
 
 async def test_a_branch_that_was_deleted_is_said(git: Git, sample: Sample, tree: Sample) -> None:
     sample.git("update-ref", "-d", "refs/heads/work")
-    with pytest.raises(WorktreeChangedError, match="no commit"):
+    with pytest.raises(WorktreeChangedError, match="no longer has a commit"):
         await git.syncing.sync(tree.path, "work", sample.head, rebase=False, message="")
 
 

@@ -7,11 +7,11 @@ from ramet.mcp import SERVER
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2, worktree_pb2
 from rametctl.commands.answer import chosen_answer
 from rametctl.commands.run import argv_of
+from rametctl.daemonlog import log_line
 from rametctl.errors import UsageError
 from rametctl.follow import parse_cursor
 from rametctl.lines import Look
 from rametctl.render import calls
-from rametctl.render.daemonlog import log_line
 from rametctl.render.diff import edit_lines, stat_lines
 from rametctl.render.event import summary
 from rametctl.render.format import duration, money, span

@@ -190,7 +190,7 @@ def logs(app: App, follow: bool, lines: int) -> None:
 
 
 def _print_log_line(app: App, text: str) -> None:
-    from rametctl.render.daemonlog import log_line
+    from rametctl.daemonlog import log_line
 
     if app.output.json_mode:
         app.output.json_line(text)

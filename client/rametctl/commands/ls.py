@@ -122,14 +122,14 @@ def _table_of(
 
 
 def _watch(app: App, query: Query) -> None:
-    from rametctl.ticker import Ticker
+    from rametctl.feed import Feed
 
-    ticker = Ticker(app.connect(autostart=app.autostart), every=REDRAW)
+    feed = Feed(app.connect(autostart=app.autostart), snapshot=True)
     if not app.output.terminal:
-        _print_changes(app, query, ticker.ticks(idle=None))
+        _print_changes(app, query, feed.ticks(every=REDRAW, idle=None))
         return
     with app.output.live() as view:
-        for _ in ticker.ticks(idle=1.0):
+        for _ in feed.ticks(every=REDRAW, idle=1.0):
             view.update(_fitting_table(app, query, _sessions(app, query)[0]))
 
 

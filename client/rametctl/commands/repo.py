@@ -11,7 +11,11 @@ from rametctl.app import App
 from rametctl.options import Verb, new_request_id, repo_reference
 
 if TYPE_CHECKING:
-    from ramet.v1.repo_pb2 import GetTrustResponse, Repo
+    from ramet.v1.repo_pb2 import GetTrustResponse, Repo, TrustItem
+
+    from rametctl.lines import Line
+
+CLAUDE = "Claude's own; its hooks, servers and commands run with every agent"
 
 
 @click.group("repo", short_help="Manage repositories: add, ls, show, rm, trust.")
@@ -91,11 +95,10 @@ def show(app: App, repo: str | None) -> None:
     Example:
       rametctl repo show shop
     """
-    from rametctl.trust import difference
 
     found = _get(app, repo)
     _show(app, found)
-    if found.trusted and not app.output.json_mode and (changes := list(difference(_get_trust(app, found)))):
+    if found.trusted and not app.output.json_mode and (changes := list(_difference(_get_trust(app, found)))):
         app.output.text(
             "",
             f"It has changed since you trusted it; only what you trusted counts until: rametctl repo trust {found.name}",
@@ -152,14 +155,13 @@ def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
 def _agreed(app: App, trust: "GetTrustResponse", *, ask: bool) -> bool:
     """Show what would run; whether the person agrees."""
     from rametctl.errors import ClientError
-    from rametctl.trust import contents, difference
 
     if trust.problem:
         raise ClientError(trust.problem, hint="correct it first", reason="BAD_CONFIG")
     if trust.items:
         app.output.text(f"Once you trust it, this runs or is copied without a question ({trust.place}):")
-        app.output.show(*contents(trust))
-    if changes := list(difference(trust)):
+        app.output.show(*_contents(trust))
+    if changes := list(_difference(trust)):
         app.output.text("", "It differs from what you trusted:")
         app.output.show(*changes)
     return not ask or app.output.confirm(f"Trust {trust.repo.name}?")
@@ -250,3 +252,38 @@ def _show(app: App, repo: "Repo") -> None:
         ("known since", local_time(repo.create_time)),
     ]
     app.output.show(*(line((f"{key:<14} ", "dim"), value) for key, value in rows))
+
+
+def _contents(trust: "GetTrustResponse") -> "Iterator[Line]":
+    """Return lines with every item, first those that the person has not trusted in this form."""
+    from ramet.v1 import repo_pb2
+
+    from rametctl.lines import line
+
+    words = {repo_pb2.TRUST_STATE_CHANGED: "changed since you trusted it", repo_pb2.TRUST_STATE_NEW: "new"}
+    marked = trust.repo.trusted
+    for item in sorted(trust.items, key=lambda each: each.state == repo_pb2.TRUST_STATE_TRUSTED):
+        about = CLAUDE if item.key.startswith((".claude", ".mcp")) else ""
+        notes = ", ".join(filter(None, (words.get(item.state, "") if marked else "", about)))
+        yield line((item.key, "bold"), (f"  ({notes})" if notes else "", "dim"))
+        yield from (line(text, indent=2) for text in _texts(item))
+
+
+def _texts(item: "TrustItem") -> Iterator[str]:
+    """Return the lines of an item; for a setting, which is a line of TOML, its values."""
+    import tomllib
+
+    text = item.text
+    if text.startswith(f"{item.key} = "):
+        value = tomllib.loads(text.replace(item.key, "value", 1))["value"]
+        text = "\n".join(str(each) for each in (value if isinstance(value, list) else [value]))
+    yield from text.rstrip().split("\n")
+
+
+def _difference(trust: "GetTrustResponse") -> "Iterator[Line]":
+    """Return the difference from the trusted contents; nothing for an untrusted repository."""
+    from rametctl.lines import line
+
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    if trust.repo.trusted and trust.difference:
+        yield from (line((text, styles.get(text[:1], ""))) for text in trust.difference.split("\n"))

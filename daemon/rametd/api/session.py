@@ -114,19 +114,9 @@ CONDITIONS = {
     session_pb2.WAIT_CONDITION_SETTLED: Condition.SETTLED,
 }
 
-VARIABLE_KINDS = {
-    Kind.PINNED: session_pb2.VARIABLE_KIND_PINNED,
-    Kind.FRESH: session_pb2.VARIABLE_KIND_FRESH,
-    Kind.SET: session_pb2.VARIABLE_KIND_SET,
-    Kind.UNSET: session_pb2.VARIABLE_KIND_UNSET,
-}
+VARIABLE_KINDS = {each: session_pb2.VariableKind.Value(f"VARIABLE_KIND_{each.name}") for each in Kind}
 
-OUTCOMES = {
-    Outcome.DONE: session_pb2.WAIT_OUTCOME_DONE,
-    Outcome.ATTENTION: session_pb2.WAIT_OUTCOME_ATTENTION,
-    Outcome.TIMEOUT: session_pb2.WAIT_OUTCOME_TIMEOUT,
-    Outcome.FAILED: session_pb2.WAIT_OUTCOME_FAILED,
-}
+OUTCOMES = {each: session_pb2.WaitOutcome.Value(f"WAIT_OUTCOME_{each.name}") for each in Outcome}
 
 
 class SessionServicer(session_pb2_grpc.SessionServiceServicer):

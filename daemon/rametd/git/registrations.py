@@ -98,18 +98,11 @@ def entries_inside(common_dir: Path, path: Path) -> tuple[Registration, ...]:
     )
 
 
-def worktrees_inside(common_dir: Path, path: Path) -> dict[str, Registration]:
-    """By place relative to ``path``, the worktrees below it that are whole; not those inside one of these."""
-    return split_inside(common_dir, path)[0]
-
-
-def left_inside(common_dir: Path, path: Path) -> dict[str, Registration]:
-    """By place, the entries of worktrees below ``path`` whose directory is gone or is no worktree any more; not those inside one that is whole."""
-    return split_inside(common_dir, path)[1]
-
-
 def split_inside(common_dir: Path, path: Path) -> tuple[dict[str, Registration], dict[str, Registration]]:
-    """`worktrees_inside` and `left_inside`, at the price of one."""
+    """Return the intact worktrees below ``path``, and the entries of others there whose directory is gone or no worktree any more.
+
+    Both by place relative to ``path``, without those inside an intact one.
+    """
     whole: dict[str, Registration] = {}
     left: dict[str, Registration] = {}
     for place, entry in _places_inside(common_dir, path):  # what is around something comes before it

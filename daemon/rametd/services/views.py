@@ -85,32 +85,9 @@ class SessionMessages:
         self._cache.pop(session_id, None)
 
 
-COMMAND_KINDS = {
-    CommandKind.RUN: terminal_pb2.COMMAND_KIND_RUN,
-    CommandKind.SETUP: terminal_pb2.COMMAND_KIND_SETUP,
-    CommandKind.TEARDOWN: terminal_pb2.COMMAND_KIND_TEARDOWN,
-    CommandKind.CHECK: terminal_pb2.COMMAND_KIND_CHECK,
-}
-
-COMMAND_STATES = {
-    CommandState.STARTING: terminal_pb2.COMMAND_STATE_STARTING,
-    CommandState.RUNNING: terminal_pb2.COMMAND_STATE_RUNNING,
-    CommandState.EXITED: terminal_pb2.COMMAND_STATE_EXITED,
-    CommandState.STOPPED: terminal_pb2.COMMAND_STATE_STOPPED,
-    CommandState.LOST: terminal_pb2.COMMAND_STATE_LOST,
-}
-
-STATES = {
-    State.QUEUED: session_pb2.SESSION_STATE_QUEUED,
-    State.STARTING: session_pb2.SESSION_STATE_STARTING,
-    State.WORKING: session_pb2.SESSION_STATE_WORKING,
-    State.WAITING: session_pb2.SESSION_STATE_WAITING,
-    State.IDLE: session_pb2.SESSION_STATE_IDLE,
-    State.PAUSED: session_pb2.SESSION_STATE_PAUSED,
-    State.LOST: session_pb2.SESSION_STATE_LOST,
-    State.FAILED: session_pb2.SESSION_STATE_FAILED,
-    State.ARCHIVED: session_pb2.SESSION_STATE_ARCHIVED,
-}
+COMMAND_KINDS = {each: terminal_pb2.CommandKind.Value(f"COMMAND_KIND_{each.name}") for each in CommandKind}
+COMMAND_STATES = {each: terminal_pb2.CommandState.Value(f"COMMAND_STATE_{each.name}") for each in CommandState}
+STATES = {each: session_pb2.SessionState.Value(f"SESSION_STATE_{each.name}") for each in State}
 STATES_BACK = {message: state for state, message in STATES.items()}
 
 MODES = {
@@ -122,33 +99,9 @@ MODES = {
     Mode.BYPASS: common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS,
 }
 MODES_BACK = {message: mode for mode, message in MODES.items()}
-
-PROMPT_STATES = {
-    PromptState.QUEUED: session_pb2.PROMPT_STATE_QUEUED,
-    PromptState.SENT: session_pb2.PROMPT_STATE_SENT,
-    PromptState.RECEIVED: session_pb2.PROMPT_STATE_RECEIVED,
-    PromptState.CANCELLED: session_pb2.PROMPT_STATE_CANCELLED,
-}
-
-REQUEST_KINDS = {
-    RequestKind.PERMISSION: attention_pb2.ATTENTION_KIND_PERMISSION,
-    RequestKind.QUESTION: attention_pb2.ATTENTION_KIND_QUESTION,
-    RequestKind.PLAN: attention_pb2.ATTENTION_KIND_PLAN,
-    RequestKind.ELICITATION: attention_pb2.ATTENTION_KIND_ELICITATION,
-    RequestKind.REVIEW: attention_pb2.ATTENTION_KIND_REVIEW,
-    RequestKind.CONFLICT: attention_pb2.ATTENTION_KIND_CONFLICT,
-    RequestKind.LANDING: attention_pb2.ATTENTION_KIND_LANDING,
-    RequestKind.OWNERSHIP: attention_pb2.ATTENTION_KIND_OWNERSHIP,
-    RequestKind.TROUBLE: attention_pb2.ATTENTION_KIND_TROUBLE,
-    RequestKind.LOGIN: attention_pb2.ATTENTION_KIND_LOGIN,
-    RequestKind.TRUST: attention_pb2.ATTENTION_KIND_TRUST,
-}
-
-WORKTREE_KINDS = {
-    WorktreeKind.OWN: session_pb2.WORKTREE_KIND_OWN,
-    WorktreeKind.IN_PLACE: session_pb2.WORKTREE_KIND_IN_PLACE,
-    WorktreeKind.ADOPTED: session_pb2.WORKTREE_KIND_ADOPTED,
-}
+PROMPT_STATES = {each: session_pb2.PromptState.Value(f"PROMPT_STATE_{each.name}") for each in PromptState}
+REQUEST_KINDS = {each: attention_pb2.AttentionKind.Value(f"ATTENTION_KIND_{each.name}") for each in RequestKind}
+WORKTREE_KINDS = {each: session_pb2.WorktreeKind.Value(f"WORKTREE_KIND_{each.name}") for each in WorktreeKind}
 
 SETUP_STATES = {
     SetupState.NONE: session_pb2.SETUP_STATE_UNSPECIFIED,
@@ -157,12 +110,7 @@ SETUP_STATES = {
     SetupState.FAILED: session_pb2.SETUP_STATE_FAILED,
     SetupState.UNTRUSTED: session_pb2.SETUP_STATE_UNTRUSTED,
 }
-
-REQUEST_STATES = {
-    RequestState.OPEN: attention_pb2.ATTENTION_STATE_OPEN,
-    RequestState.ANSWERED: attention_pb2.ATTENTION_STATE_ANSWERED,
-    RequestState.GONE: attention_pb2.ATTENTION_STATE_GONE,
-}
+REQUEST_STATES = {each: attention_pb2.AttentionState.Value(f"ATTENTION_STATE_{each.name}") for each in RequestState}
 
 
 EVENT_PART_LIMIT = 28 << 20

@@ -13,15 +13,17 @@ import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rametd import loading
 from rametd.agents.base import Capabilities, Channel, ChannelIO, Frame, Launch, NativeStart, Outside
-from rametd.agents.claude import outside, program, transcripts
+from rametd.agents.claude import outside, transcripts
 from rametd.agents.claude.frames import UNKNOWN_CONVERSATION, read_frame
 from rametd.config import ClaudeSettings, Config
 from rametd.domain.checkpoints import ConversationCut
+from rametd.domain.errors import AgentUnavailableError
 from rametd.domain.models import OWNER, Agent, Mode, Prompt, Session
 
 KEYS = ("ANTHROPIC_", "AWS_", "CLAUDE_CODE_OAUTH_TOKEN", "GOOGLE_")
@@ -60,7 +62,7 @@ class Claude:
 
     @property
     def path(self) -> Path:
-        return self._settings.path or program.bundled()
+        return self._settings.path or _bundled()
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -80,10 +82,10 @@ class Claude:
         try:
             status = await asyncio.to_thread(self.path.stat)
         except OSError:
-            return await program.check(self.path)  # raises what is wrong
+            return await _version_of(self.path)  # raises what is wrong
         identity = (status.st_ctime_ns, status.st_ino)  # ctime: a change of the mode counts too
         if self._checked is None or self._checked[0] != identity:
-            self._checked = (identity, await program.check(self.path))
+            self._checked = (identity, await _version_of(self.path))
         return self._checked[1]
 
     async def prepare(self) -> None:
@@ -183,3 +185,40 @@ class Claude:
 
     def conversation_exists(self, stderr_tail: str) -> bool:
         return CONVERSATION_IN_USE.search(stderr_tail) is not None
+
+
+def _bundled() -> Path:
+    """Return the program bundled with the pinned SDK, without importing it. Raise `AgentUnavailableError` if the SDK is not installed."""
+    spec = find_spec("claude_agent_sdk")
+    if spec is None or spec.origin is None:
+        raise AgentUnavailableError("claude-agent-sdk is not installed", hint='pip install "ramet[daemon]" brings it')
+    return Path(spec.origin).parent / "_bundled" / "claude"
+
+
+async def _version_of(path: Path) -> str:
+    """Return the output of ``path --version``. Raise `AgentUnavailableError`, which names the setting, if it cannot run."""
+    hint = "set agents.claude.path in config.toml to a working claude, or install Ramet again to get its own"
+    if not await asyncio.to_thread(path.is_file):
+        raise AgentUnavailableError(f"there is no Claude Code at {path}", hint=hint)
+    if not await asyncio.to_thread(os.access, path, os.X_OK):
+        raise AgentUnavailableError(f"{path} may not be executed", hint=hint)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            path,
+            "--version",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            stdout, stderr = await asyncio.wait_for(process.communicate(), 20)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            raise AgentUnavailableError(f"{path} --version did not answer within 20 seconds", hint=hint) from None
+    except OSError as error:
+        raise AgentUnavailableError(f"{path} cannot be run: {error.strerror}", hint=hint) from error
+    if process.returncode != 0:
+        words = stderr.decode("utf-8", "replace").strip().splitlines() or [f"it ended with {process.returncode}"]
+        raise AgentUnavailableError(f"{path} does not work: {words[-1]}", hint=hint)
+    return stdout.decode("utf-8", "replace").strip()

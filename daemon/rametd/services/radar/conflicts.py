@@ -29,16 +29,7 @@ from rametd.services.policy import Policy
 from rametd.services.views import stamp
 from rametd.store import Reader, Unit
 
-KINDS = {
-    ConflictKind.CLEAN: worktree_pb2.CONFLICT_KIND_CLEAN,
-    ConflictKind.SAME_FILE: worktree_pb2.CONFLICT_KIND_SAME_FILE,
-    ConflictKind.OVERLAP: worktree_pb2.CONFLICT_KIND_OVERLAP,
-    ConflictKind.ADD_ADD: worktree_pb2.CONFLICT_KIND_ADD_ADD,
-    ConflictKind.BINARY: worktree_pb2.CONFLICT_KIND_BINARY,
-    ConflictKind.SUBMODULE: worktree_pb2.CONFLICT_KIND_SUBMODULE,
-    ConflictKind.RENAME: worktree_pb2.CONFLICT_KIND_RENAME,
-    ConflictKind.DELETE_EDIT: worktree_pb2.CONFLICT_KIND_DELETE_EDIT,
-}
+KINDS = {each: worktree_pb2.ConflictKind.Value(f"CONFLICT_KIND_{each.name}") for each in ConflictKind}
 WORDS = {
     ConflictKind.OVERLAP: "both change the same lines of",
     ConflictKind.ADD_ADD: "both add",

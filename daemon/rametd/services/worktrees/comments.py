@@ -35,11 +35,7 @@ MOST_QUOTED = 40
 
 AT_WORDS = {"base": "the commit you started from", "target": "the branch you land on"}
 
-STATES = {
-    CommentState.OPEN: worktree_pb2.COMMENT_STATE_OPEN,
-    CommentState.SENT: worktree_pb2.COMMENT_STATE_SENT,
-    CommentState.RESOLVED: worktree_pb2.COMMENT_STATE_RESOLVED,
-}
+STATES = {each: worktree_pb2.CommentState.Value(f"COMMENT_STATE_{each.name}") for each in CommentState}
 
 
 @dataclass(frozen=True, slots=True)

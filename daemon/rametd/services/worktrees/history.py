@@ -8,14 +8,7 @@ from rametd.domain.models import Session
 from rametd.services.views import stamp
 from rametd.store import Reader
 
-REASONS = {
-    CheckpointReason.TURN: worktree_pb2.CHECKPOINT_REASON_TURN,
-    CheckpointReason.MANUAL: worktree_pb2.CHECKPOINT_REASON_MANUAL,
-    CheckpointReason.REWIND: worktree_pb2.CHECKPOINT_REASON_REWIND,
-    CheckpointReason.SYNC: worktree_pb2.CHECKPOINT_REASON_SYNC,
-    CheckpointReason.FORK: worktree_pb2.CHECKPOINT_REASON_FORK,
-    CheckpointReason.START: worktree_pb2.CHECKPOINT_REASON_START,
-}
+REASONS = {each: worktree_pb2.CheckpointReason.Value(f"CHECKPOINT_REASON_{each.name}") for each in CheckpointReason}
 
 
 def find_checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint:
