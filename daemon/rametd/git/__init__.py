@@ -1,7 +1,7 @@
-"""Repositories, worktrees, snapshots and diffs. `Git` is the entrance; what it gives back are frozen values.
+"""Repositories, worktrees, snapshots and diffs. `Git` is the entry point, and returns frozen values.
 
-The git binary does whatever reads or fills a working tree (it knows filters, sparse checkouts, submodules), libgit2 whatever is
-in the object database.
+The git binary reads and fills working trees, as it knows filters, sparse checkouts and submodules; libgit2 works on the object
+database.
 """
 
 from rametd.git.diff import EVERYTHING, MAX_PATCH, Diff, DiffOptions, File, FileChange, Whitespace

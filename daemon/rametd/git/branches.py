@@ -1,4 +1,4 @@
-"""Local branches: where each is checked out, making one that we can recognise later, deleting by compare-and-set."""
+"""Local branches: where each is checked out, creation with a mark, deletion by compare-and-set."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -26,7 +26,7 @@ _NOTHING = "0" * 40
 
 
 def checked_out(repo: RepositoryInfo) -> dict[str, Path]:
-    """Branch → the worktree that has it checked out, whether or not its directory is still there."""
+    """Return the worktree that has each branch checked out, even if its directory is gone."""
     places = {
         entry.branch: entry.path
         for entry in registrations(repo.common_dir)
@@ -44,8 +44,8 @@ def branch_names(repo: RepositoryInfo) -> frozenset[str]:
 
 
 def free_name(repo: RepositoryInfo, text: str, *, fallback: str, taken: Collection[str]) -> str:
-    """`names.branch_name` among the repository's branches and ``taken``. Only those that begin alike are looked at closer: there may be
-    a hundred thousand."""
+    """Return `names.branch_name` for the repository's branches and ``taken``. Looks closer only at branches with the same beginning, as
+    there may be a hundred thousand."""
     tops = tuple(name.casefold().partition("/")[0] for name in (names.slug(text), fallback) if name)
     near = (name for name in open_repository(repo.common_dir).branches.local if name.casefold().startswith(tops))
     return names.branch_name(text, fallback=fallback, taken={*near, *taken})
@@ -60,7 +60,7 @@ def list_branches(repo: RepositoryInfo) -> tuple[Branch, ...]:
 
 
 def lost_tip(repo: RepositoryInfo, branch: str) -> str | None:
-    """The commit that a branch is at, where git does not have it any more; None for any other branch, and where there is none."""
+    """Return the commit of a branch if git has lost that commit, else None."""
     reference = open_repository(repo.common_dir).references.get(f"refs/heads/{branch}")
     if reference is None or branch_tip(repo, branch) is not None:
         return None

@@ -1,4 +1,4 @@
-"""What every part of the git layer works with: the git binary, threads for libgit2, locks."""
+"""Shared parts of the git layer: the git binary, threads for libgit2, locks."""
 
 import asyncio
 import copy
@@ -46,13 +46,13 @@ class WorktreeTree:
 
 
 class TreeSource(Protocol):
-    """Has the tree of one worktree's files without a look at every file: a tracker."""
+    """A tracker: returns the tree of a worktree's files without reading every file."""
 
     async def tree(self) -> WorktreeTree: ...
 
 
 class GitContext:
-    """Shared by all operations; made once by `Git`."""
+    """Shared by all operations; `Git` creates one."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class GitContext:
         tree_sources: Mapping[Path, TreeSource] = MappingProxyType({}),
     ) -> None:
         pygit2.settings.set_extensions([*_EXTENSIONS])
-        self.trusted = set[Path]()  # the common directories of repositories that people registered
+        self.trusted = set[Path]()  # common directories of registered repositories
         self.process = GitProcess(environment, lock_timeout, self.trusted)
         self.locks = RepositoryLocks(lock_timeout)
-        # Checkouts run outside the repository's lock; more of them at once than there are threads only makes each slower.
+        # Checkouts run outside the repository's lock; more at once than threads would only slow each down.
         self.checkouts = asyncio.Semaphore(threads)
         self.tree_sources = tree_sources  # by worktree, resolved
         self.watches = Watches()
@@ -75,28 +75,28 @@ class GitContext:
         self._flushers = ThreadPoolExecutor(threads, thread_name_prefix="git-flush")
 
     def in_background(self) -> "GitContext":
-        """The same, with git processes that give way to everybody else's."""
+        """Return a context whose git processes have the lowest priority."""
         quiet = copy.copy(self)
         quiet.process = self.process.in_background()
         return quiet
 
     async def verified(self, worktree: Path, branch: str | None) -> Path:
-        """`verify_worktree`, for the repositories that people registered."""
+        """Call `verify_worktree` for the registered repositories."""
         return await self.compute(verify_worktree, worktree, branch, self.trusted)
 
     async def compute(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-        """Call something that blocks in a thread. What libgit2 or the system refuses becomes GitFailedError."""
+        """Call a blocking function in a thread. Errors of libgit2 and the system become GitFailedError."""
         return await self._in(self._threads, functools.partial(function, *arguments, **keywords))
 
     async def delete(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-        """`compute` for work of seconds, in threads of its own: deleting ten trees must not block all other calls."""
+        """As `compute`, for work of seconds, in threads of its own, so that ten deletions do not block other calls."""
         return await self._in(self._deleter, functools.partial(function, *arguments, **keywords))
 
     async def make_durable(self, git_dir: Path, *places: Path) -> None:
         """Sync a repository, and the file systems of ``places``, to disk, before anything is destroyed.
 
-        What is kept is so, and what it was kept of goes, only in this order: whatever destroys calls this first (`durability.make_durable` has the
-        cost). Raises GitFailedError where the disk fails: then nothing is to go.
+        Every destructive step calls this first, so that its replacement is on disk before (see `durability.make_durable` for the cost).
+        Raise GitFailedError if the disk fails; the caller must then destroy nothing.
         """
 
         def flush() -> None:
@@ -110,11 +110,11 @@ class GitContext:
         try:
             return await asyncio.shield(future)
         except OSError as error:
-            # libgit2 gives words of its own, without a number.
+            # libgit2 reports a text of its own, without a number.
             words = f"{error.filename}: {error.strerror}" if error.strerror else str(error)
             raise GitFailedError(words, hint="look at its permissions and the disk") from error
         except asyncio.CancelledError:
-            # A thread cannot be stopped: returning now would free the caller's lock while the thread still runs.
+            # A thread cannot be stopped; returning now would release the caller's lock while the thread still runs.
             await asyncio.wait([future])
             raise
         except pygit2.GitError as error:

@@ -37,7 +37,7 @@ _DIFF: Final = (
 
 
 class Whitespace(StrEnum):
-    """Which differences of white space do not count, as options of git."""
+    """Differences of white space to ignore, as options of git."""
 
     SHOW = ""
     IGNORE_AT_EOL = "--ignore-space-at-eol"
@@ -47,7 +47,7 @@ class Whitespace(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
-    """``paths``: only what lies at or below these. A file whose differences do not count is left out.
+    """``paths``: only files at or below these. Files with only ignored differences are left out.
 
     ``binary``: the patch holds what binary files contain too, so that it can be applied where their objects are not; those that are too large are
     named in it, at its end, as all binary files are without this.
@@ -108,7 +108,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class _Trees:
-    """Two trees, and where git is to run: (directory, options that name the repository)."""
+    """Two trees, and where to run git: (directory, options that name the repository)."""
 
     where: Path
     options: tuple[str, ...]
@@ -150,7 +150,7 @@ async def _diff(git: GitContext, trees: _Trees, *, patch: bool, max_patch: int, 
     if options.binary and not large:
         parts = [(*before, "--binary", *what)]
     elif options.binary:
-        # Git would have the whole of what is above its threshold in a binary patch too.
+        # A binary patch would contain files above git's threshold completely.
         parts = [
             (*before, "--binary", *what, *(f":(exclude,literal){path}" for path in sorted(large))),
             (*before, "--patch", trees.old, trees.new, "--", *(f":(literal){path}" for path in sorted(large))),
@@ -228,13 +228,13 @@ def _tree(place: Path, name: str) -> str:
 
 
 class Diffs:
-    """What differs between commits, trees and the files of a worktree. Every method may raise what those of `Git` raise."""
+    """Differences between commits, trees and the files of a worktree. Every method may raise the errors of `Git`."""
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
 
     async def tree(self, worktree: Path) -> str:
-        """The worktree's files as a tree object, untracked ones included and ignored ones not."""
+        """Return the worktree's files as a tree object, with untracked and without ignored ones."""
         return (await current_tree(self._git, worktree)).tree
 
     async def of_worktree(
@@ -246,7 +246,7 @@ class Diffs:
         max_patch: int = MAX_PATCH,
         options: DiffOptions = EVERYTHING,
     ) -> Diff:
-        """From ``against``, a commit or tree, to the files as they are, untracked ones included. ``max_patch`` is bytes."""
+        """Compare ``against``, a commit or tree, with the present files, untracked ones included. ``max_patch`` is in bytes."""
         return await diff(self._git, worktree, against, patch=patch, max_patch=max_patch, options=options)
 
     async def between(
@@ -259,7 +259,7 @@ class Diffs:
         max_patch: int = MAX_PATCH,
         options: DiffOptions = EVERYTHING,
     ) -> Diff:
-        """Between two commits or trees: for a session whose worktree is gone."""
+        """Compare two commits or trees, for a session whose worktree is gone."""
         git = self._git
         trees = [await git.compute(_tree, repo.common_dir, name) for name in (old, new)]
         return await _diff(
@@ -267,11 +267,11 @@ class Diffs:
         )
 
     async def file(self, repo: RepositoryInfo, tree: str, path: str, most: int) -> File | None:
-        """The file at a path of a commit or tree, a symbolic link as what it holds; None where there is none. Content of at most ``most`` bytes."""
+        """Return the file at a path of a commit or tree, a symbolic link as its target; None if missing. Content of at most ``most`` bytes."""
         return await self._git.compute(_file, repo.common_dir, tree, path, most)
 
     async def changed_files(self, worktree: Path, against: str) -> tuple[str, ...]:
-        """Paths that differ, sorted; no renames, no counts: the cheapest."""
+        """Return the differing paths, sorted, without renames and counts; the fastest comparison."""
         git = self._git
         trees = await _with_worktree(git, worktree, against)
         output = await git.process.read(trees.where, *trees.options, *_DIFF, "--name-only", "-z", trees.old, trees.new)

@@ -1,8 +1,8 @@
-"""Git directories that an agent may have made: those inside a worktree. Nothing that their configuration names may run.
+"""Git directories inside a worktree, which an agent may have created: no program in their configuration may run.
 
-A repository that a person registered may have filters, as git-crypt and `git lfs install --local` do. A nested repository, a
-submodule's git directory in a linked worktree and whatever a replaced ``.git`` file leads to are within an agent's reach: git runs
-with the drivers and helpers of their configuration replaced by those of the person's own, and without any transport.
+A registered repository may have filters, such as those of git-crypt and `git lfs install --local`. An agent can write to a nested
+repository, a submodule's git directory in a linked worktree, and the target of a replaced ``.git`` file. There git runs with the
+person's drivers and helpers instead of those in the configuration, and without any transport.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Final
 
 from rametd.git.locks import DIRECTORY
 
-# Keys whose values are commands, or by which git would start one; with what they become where the person has none.
+# Keys that make git run a command, with their replacements if the person has set none.
 _RUNNING: Final = {
     re.compile(r"filter\..*\.(clean|smudge|process)", re.DOTALL): "",
     re.compile(r"filter\..*\.required", re.DOTALL): "false",
@@ -22,11 +22,11 @@ _RUNNING: Final = {
     re.compile(r"gpg\.(.*\.)?program", re.DOTALL): "false",
 }
 ENVIRONMENT: Final = {"GIT_ALLOW_PROTOCOL": "none"}
-"""No transport: a missing object of a partial clone would be fetched by a command of the configuration's choice."""
+"""No transport: otherwise a command from the configuration would fetch a partial clone's missing objects."""
 
 
 def common_of(git_dir: Path) -> Path:
-    """The repository of a git directory; a linked worktree's directory, be it shelved, is one of its repository only if it lies in it."""
+    """Return the repository of a git directory; that of a linked worktree, shelved or not, counts only if it is inside it."""
     try:
         pointer = (git_dir / "commondir").read_text().rstrip("\n")
     except (OSError, ValueError):
@@ -36,7 +36,7 @@ def common_of(git_dir: Path) -> Path:
 
 
 def is_foreign(git_dir: Path, trusted: Collection[Path]) -> bool:
-    """Whether a git directory lies inside another repository's tree or git directory, and no person has registered it. Blocks."""
+    """Return whether a git directory is inside another repository's tree or git directory, and unregistered. Blocks."""
     common = common_of(git_dir)
     if common in trusted:
         return False
@@ -45,7 +45,7 @@ def is_foreign(git_dir: Path, trusted: Collection[Path]) -> bool:
 
 
 def overrides(git_dir: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The ``-c`` arguments with which git may read and write what a foreign git directory describes. Blocks."""
+    """Return the ``-c`` arguments with which git may work on a foreign git directory. Blocks."""
     found: dict[str, str] = {}
     for file in dict.fromkeys((git_dir / "config", git_dir / "config.worktree", common_of(git_dir) / "config")):
         for key in _keys(("--file", str(file), "--includes"), environment):

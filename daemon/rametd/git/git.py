@@ -1,4 +1,4 @@
-"""`Git`: everything the services ask of the git layer, a noun in each attribute."""
+"""`Git`: the git layer as services see it, with an attribute for each noun."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,10 +23,10 @@ from rametd.git.worktrees import Worktrees
 
 
 class Git:
-    """Made once by the application, closed by `aclose`.
+    """The application creates one, and closes it with `aclose`.
 
-    ``environment`` is what git processes start from (PATH, HOME, SSH_AUTH_SOCK, ...; stray GIT_* variables are dropped),
-    ``lock_timeout`` the seconds to wait for a lock file that another git holds. Every method of every noun may raise
+    ``environment`` is that of git processes (PATH, HOME, SSH_AUTH_SOCK, ...; stray GIT_* variables are dropped),
+    ``lock_timeout`` the seconds to wait for another git's lock file. Every method of every noun may raise
     GitFailedError (git's own words), GitBusyError (try again later), and for a repository that cannot be opened
     RepoNotFoundError or UnsupportedRepositoryError.
     """
@@ -53,11 +53,11 @@ class Git:
         await self._context.aclose()
 
     async def discover(self, path: Path) -> RepositoryInfo:
-        """The repository around ``path``: any worktree, subdirectory or git directory of it. Raises RepoNotFoundError."""
+        """Return the repository of ``path``: a worktree, subdirectory or git directory. Raise RepoNotFoundError."""
         return await self._context.compute(discover, path)
 
     async def ignores_case(self, common_dir: Path) -> bool:
-        """Whether the repository's file system ignores letter case, as git recorded when it created the repository."""
+        """Return whether the file system ignores letter case, as git recorded at the repository's creation."""
         return await self._context.compute(ignores_case, common_dir)
 
     def trust(self, common_dir: Path) -> None:
@@ -69,10 +69,10 @@ class Git:
         return await hooks_folder(self._context, repo, environment)
 
     async def make_durable(self, repo: RepositoryInfo, worktree: Path) -> None:
-        """Return once the repository and the files of a worktree would survive a loss of power.
+        """Return once the repository and the files of a worktree would survive a power cut.
 
-        Call it before an answer says that something is done which nothing would do again; what destroys here calls it itself.
-        `durability.make_durable` has the cost.
+        Call it before an answer reports a step that recovery would not repeat; destructive methods call it themselves. See
+        `durability.make_durable` for the cost.
         """
         await self._context.make_durable(repo.common_dir, worktree.parent)
 

@@ -16,16 +16,16 @@ from rametd.domain.errors import WorktreeChangedError
 from rametd.git.foreign import common_of
 
 REASON = "in use by ramet (rametctl rm removes it)"
-"""Why our worktrees are locked: `git worktree prune` and `git worktree remove` then leave them alone."""
+"""Lock reason of Ramet's worktrees; `git worktree prune` and `git worktree remove` refuse locked ones."""
 WORKTREE_CONFIG: Final = "config.worktree"
-"""In a worktree's git directory: configuration of its own, where ``extensions.worktreeConfig`` is on."""
+"""In a worktree's git directory: its own configuration, if ``extensions.worktreeConfig`` is on."""
 UNFINISHED: Final = frozenset({REASON, "initializing"})
-"""Lock reasons of an entry that we are making: ours, or git's own while it does."""
+"""Lock reasons of an entry under creation: Ramet's, or git's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One entry. ``path`` is None in an entry that was cut short; ``head`` is the raw content of HEAD, empty when missing."""
+    """One entry. ``path`` is None in an incomplete entry; ``head`` is the raw content of HEAD, empty if missing."""
 
     admin_dir: Path
     path: Path | None
@@ -38,7 +38,7 @@ class Registration:
 
 
 def registrations(common_dir: Path) -> tuple[Registration, ...]:
-    """Every linked worktree that the repository knows of, whole or broken, by name."""
+    """Return every linked worktree that the repository has registered, intact or broken, by name."""
     return tuple(_entries(common_dir))
 
 
@@ -55,10 +55,10 @@ def _entries(common_dir: Path) -> Iterator[Registration]:
 
 
 def registered_at(common_dir: Path, path: Path) -> tuple[Registration, ...]:
-    """The entries for ``path``, and those cut short before their path was written that bear its name.
+    """Return the entries for ``path``, and incomplete ones with its name.
 
-    Git names an entry after the directory and writes ``gitdir`` second: a kill in between leaves an entry without it. Our
-    directories are named by id, so that nobody else's entry bears the name.
+    Git names an entry after the directory and then writes ``gitdir``; a kill in between leaves an entry without it. Ramet's
+    directories are named by id, so that no other entry has the name.
     """
     path = _absolute(path)
     return tuple(
@@ -70,9 +70,9 @@ def registered_at(common_dir: Path, path: Path) -> tuple[Registration, ...]:
 
 
 def moved_to(common_dir: Path, path: Path) -> Registration | None:
-    """The entry of a worktree of ours that somebody has moved from ``path``: git leaves it its name, which is that of the directory.
+    """Return the entry of a Ramet worktree that a person moved away from ``path``; git keeps its name, which is the directory's.
 
-    Another Ramet's may bear the name too, such as a queue's: one that has its entry at ``path`` was not moved.
+    Another Ramet's worktree may have the same name, such as a queue's; if an entry is at ``path``, none was moved.
     """
     if registered_at(common_dir, path):
         return None
@@ -91,7 +91,7 @@ def moved_to(common_dir: Path, path: Path) -> Registration | None:
 
 
 def entries_inside(common_dir: Path, path: Path) -> tuple[Registration, ...]:
-    """The entries for what lies below ``path``, or lay there."""
+    """Return the entries of present and former worktrees below ``path``."""
     path = _absolute(path)
     return tuple(
         entry for entry in registrations(common_dir) if entry.path is not None and path in _absolute(entry.path).parents
@@ -105,7 +105,7 @@ def split_inside(common_dir: Path, path: Path) -> tuple[dict[str, Registration],
     """
     whole: dict[str, Registration] = {}
     left: dict[str, Registration] = {}
-    for place, entry in _places_inside(common_dir, path):  # what is around something comes before it
+    for place, entry in _places_inside(common_dir, path):  # outer directories precede inner ones
         if any(place.startswith(f"{outer}/") for outer in whole):
             continue
         if is_intact(entry):
@@ -116,18 +116,18 @@ def split_inside(common_dir: Path, path: Path) -> tuple[dict[str, Registration],
 
 
 def left_at(common_dir: Path, path: Path) -> Registration | None:
-    """The entry of a worktree that is not at ``path`` any more, be it deleted or moved by hand: what it says of itself goes with it."""
+    """Return the entry of a worktree that was deleted or moved away from ``path`` by hand."""
     found = (entry for entry in registered_at(common_dir, path) if (entry.admin_dir / "HEAD").is_file())
     return next((entry for entry in found if entry.path is not None and not is_intact(entry)), None)
 
 
 def is_intact(entry: Registration) -> bool:
-    """Whether both ends of a worktree meet, and there is a HEAD."""
+    """Return whether entry and directory point to each other, and HEAD exists."""
     return entry.path is not None and git_dir_of(entry.path) == entry.admin_dir and (entry.admin_dir / "HEAD").is_file()
 
 
 def _places_inside(common_dir: Path, path: Path) -> Iterator[tuple[str, Registration]]:
-    """In the order of the paths."""
+    """Return the entries in the order of their paths."""
     top = _absolute(path)
     for entry in sorted(entries_inside(common_dir, path), key=lambda entry: str(entry.path)):
         if entry.path is not None:
@@ -135,7 +135,7 @@ def _places_inside(common_dir: Path, path: Path) -> Iterator[tuple[str, Registra
 
 
 def git_dir_of(worktree: Path) -> Path | None:
-    """Where a worktree's ``.git`` leads, None when there is none; the main worktree's is ``.git`` itself."""
+    """Return the target of a worktree's ``.git``, None without one; the main worktree's is ``.git`` itself."""
     dot_git = worktree / ".git"
     if dot_git.is_dir():
         return dot_git.resolve()
@@ -146,13 +146,13 @@ def git_dir_of(worktree: Path) -> Path | None:
 
 
 def existing_git_dir(worktree: Path) -> Path | None:
-    """`git_dir_of`, None also when it leads to nothing."""
+    """As `git_dir_of`, but None also if the target does not exist."""
     git_dir = git_dir_of(worktree)
     return git_dir if git_dir is not None and git_dir.is_dir() else None
 
 
 def foreign(common_dir: Path, path: Path, entries: tuple[Registration, ...]) -> str | None:
-    """Why what lies at ``path`` is not the worktree that was recorded there; None when it is, or nothing is there."""
+    """Return why ``path`` is not the recorded worktree; None if it is, or does not exist."""
     if path.is_symlink():
         return f"{path}: it is a symbolic link"
     if not path.exists():
@@ -163,7 +163,7 @@ def foreign(common_dir: Path, path: Path, entries: tuple[Registration, ...]) -> 
         return f"{path}: it is a repository of its own"
     git_dir = git_dir_of(path)
     if git_dir is None:
-        # Its .git file was deleted, but the entry still names the directory; or git was killed before it wrote either.
+        # Its .git file was deleted, but the entry still names the directory; or git was killed before it wrote the entry.
         if entries or not any(path.iterdir()):
             return None
         return f"{path}: nothing says that it is a worktree"
@@ -175,10 +175,10 @@ def foreign(common_dir: Path, path: Path, entries: tuple[Registration, ...]) -> 
 
 
 def locate(common_dir: Path, path: Path) -> tuple[Path | None, str | None]:
-    """The git directory to read what lies at ``path`` with; (None, None) when nothing does, (None, why) when it is `foreign`.
+    """Return the git directory for reading ``path``; (None, None) if the path does not exist, (None, why) if it is `foreign`.
 
-    Work is found even in a worktree whose ends no longer meet: by its entry where the ``.git`` file was deleted, and by the
-    repository itself where the entry was pruned.
+    Finds work in a broken worktree too: by its entry if the ``.git`` file was deleted, and by the repository itself if the entry
+    was pruned.
     """
     git_dir = git_dir_of(path)
     if git_dir == common_dir:  # the main worktree
@@ -193,10 +193,10 @@ def locate(common_dir: Path, path: Path) -> tuple[Path | None, str | None]:
 
 
 def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = ()) -> Path:
-    """The worktree's git directory, once all ends agree: `.git` → entry → back to ``path``, with ``branch`` in HEAD.
+    """Return the worktree's git directory after verifying `.git` → entry → back to ``path``, with ``branch`` in HEAD.
 
-    ``branch`` None accepts any HEAD. ``trusted``: the repositories that people registered, of one of which it must be a worktree;
-    empty means any. Raises WorktreeChangedError saying which end is wrong.
+    ``branch`` None accepts any HEAD. ``trusted``: registered repositories, one of which must own the worktree; empty accepts any.
+    Raise WorktreeChangedError, which names the wrong link.
     """
     hint = "`rametctl doctor` explains what can be done"
     if not path.is_dir():
@@ -242,7 +242,7 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
 
 
 def borrowed(git_dir: Path, path: Path) -> Path | None:
-    """The main worktree of ``git_dir`` where that is not ``path``: its index and HEAD are another one's. None where it is, or is linked. Blocks."""
+    """Return the main worktree of ``git_dir`` if it is not ``path``, as index and HEAD are then another's; None otherwise, or if linked. Blocks."""
     if git_dir.name != ".git" or (git_dir / "commondir").exists():
         return None
     top = git_dir.parent
@@ -253,7 +253,7 @@ def borrowed(git_dir: Path, path: Path) -> Path | None:
 
 
 def diverted(git_dir: Path, path: Path) -> Path | None:
-    """The directory that git takes for the top of the linked worktree at ``path`` where that is another one; None where it is not.
+    """Return the directory that git takes for the top of the linked worktree at ``path`` if it is another one, else None.
 
     A submodule's repository has ``core.worktree`` in the configuration that all worktrees share. Git applies it to each of them once
     ``extensions.worktreeConfig`` is on, unless the worktree has a value of its own. Blocks.
@@ -281,9 +281,9 @@ def _bytes(file: Path) -> bytes:
 
 
 def fault_of(path: Path, branch: str) -> str:
-    """Say in a few words what is wrong with the worktree at ``path`` of a session on ``branch``; "" for a sound one.
+    """Describe the problem of the worktree at ``path`` of a session on ``branch``; "" without one.
 
-    It is a few reads for each of a thousand sessions, where `verify_worktree` looks at all ends. ``branch`` "" accepts any HEAD.
+    Takes only a few reads, for lists of a thousand sessions; `verify_worktree` checks everything. ``branch`` "" accepts any HEAD.
     """
     if path.is_symlink():
         return "a symbolic link is in its place"
@@ -302,7 +302,7 @@ def fault_of(path: Path, branch: str) -> str:
 
 
 def _line(file: Path) -> str | None:
-    """A file's text without its line end; None when it is missing, or its directory is."""
+    """Return a file's text without its line end; None if it is missing, or its directory is."""
     try:
         return file.read_text(errors="surrogateescape").rstrip("\n")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -310,5 +310,5 @@ def _line(file: Path) -> str | None:
 
 
 def _absolute(path: Path) -> Path:
-    """Resolved, but the last component kept: a worktree that is a symlink is not the worktree it points to."""
+    """Resolve a path except its last component: a worktree that is a symlink is not its target."""
     return path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()

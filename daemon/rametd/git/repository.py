@@ -1,4 +1,4 @@
-"""Which repository a path belongs to, and what its refs say. Reads files and objects; never runs git, never writes.
+"""Find the repository of a path, and read its refs. Reads files and objects; never runs git, never writes.
 
 The functions here block (libgit2); `Git` calls them in its threads.
 """
@@ -25,7 +25,7 @@ from rametd.git.sharing import share_as_asked
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is checked out. Detached: no branch. Unborn: a branch without a commit."""
+    """The checked-out branch and commit. Detached: no branch. Unborn: a branch without a commit."""
 
     branch: str | None
     commit: str | None
@@ -36,7 +36,7 @@ class RepositoryInfo:
     """A repository, seen from one of its worktrees.
 
     ``common_dir`` identifies the repository: it is the same from every worktree. ``root`` is the main worktree, or ``common_dir``
-    where there is none (bare). ``worktree_root`` is the worktree around the path asked for, None when there is none around it.
+    if it is bare. ``worktree_root`` is the worktree around the requested path, or None.
     """
 
     common_dir: Path
@@ -47,17 +47,17 @@ class RepositoryInfo:
     is_bare: bool
     head: Head
     is_worktree: bool
-    """The path lies in a linked worktree rather than the main one."""
+    """Whether the path is in a linked worktree, not in the main one."""
 
     @property
     def standpoint(self) -> Path:
-        """Where to run git: the worktree asked from, so that a new one inherits its sparse checkout."""
+        """Directory to run git in: the worktree of the request, so that a new one inherits its sparse checkout."""
         return self.worktree_root or self.common_dir
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What a new branch starts from: a short name for people, and the commit it stands for."""
+    """Starting point of a new branch: a short name for people, and the commit."""
 
     ref: str
     commit: str
@@ -73,7 +73,7 @@ class Branch:
 
 
 def open_repository(path: Path) -> pygit2.Repository:
-    """Open a worktree or git directory. Raises UnsupportedRepositoryError, GitFailedError, RepoNotFoundError."""
+    """Open a worktree or git directory. Raise UnsupportedRepositoryError, GitFailedError, RepoNotFoundError."""
     repository = _open(path, pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
     share_as_asked(common_dir(Path(repository.path)))
     return repository
@@ -97,7 +97,7 @@ def _open(path: Path, flags: pygit2.enums.RepositoryOpenFlag) -> pygit2.Reposito
 
 
 def discover(path: Path) -> RepositoryInfo:
-    """The repository around ``path``. Raises RepoNotFoundError and what `open_repository` raises."""
+    """Return the repository around ``path``. Raise RepoNotFoundError, and the errors of `open_repository`."""
     try:
         path = path.resolve(strict=True)
     except OSError as error:
@@ -111,7 +111,7 @@ def discover(path: Path) -> RepositoryInfo:
     main = repository if git_dir == common else open_repository(common)
     bare = main.is_bare
     root = _main_root(main, common)
-    # Inside a bare repository, or inside the .git directory itself, one stands in no worktree.
+    # A path inside a bare repository or inside the .git directory is in no worktree.
     workdir = Path(repository.workdir).resolve() if repository.workdir and not start.is_relative_to(git_dir) else None
     return RepositoryInfo(
         common_dir=common,
@@ -140,7 +140,7 @@ def _search(start: Path) -> pygit2.Repository:
 
 
 def common_dir(git_dir: Path) -> Path:
-    """The directory that all worktrees of a repository share."""
+    """Return the directory that all worktrees of a repository share."""
     try:
         status = (git_dir / "commondir").stat()
         return _read_common_dir(git_dir, status.st_ino, status.st_mtime_ns)
@@ -150,14 +150,14 @@ def common_dir(git_dir: Path) -> Path:
 
 @lru_cache(maxsize=4096)
 def _read_common_dir(git_dir: Path, inode: int, mtime_ns: int) -> Path:
-    """The inode and the time say which file ``commondir`` it was."""
+    """Cached by the inode and time of the file ``commondir``."""
     return (git_dir / (git_dir / "commondir").read_text().rstrip("\n")).resolve()
 
 
 def _main_root(main: pygit2.Repository, common: Path) -> Path:
     if main.is_bare or not main.workdir:
         return common
-    # `git init --separate-git-dir`: nothing in the git directory tells where its worktree is, and libgit2 guesses the parent.
+    # After `git init --separate-git-dir` the git directory does not record its worktree, and libgit2 guesses the parent.
     if common.name != ".git" and "core.worktree" not in main.config:
         return common
     return Path(main.workdir).resolve()
@@ -170,7 +170,7 @@ def _display_name(root: Path) -> str:
 
 
 def head_of(repository: pygit2.Repository) -> Head:
-    """What HEAD says, also when the branch has no commit yet."""
+    """Read HEAD, also if the branch has no commit yet."""
     target = repository.lookup_reference("HEAD").raw_target
     if isinstance(target, pygit2.Oid):
         return Head(None, str(target))
@@ -179,9 +179,9 @@ def head_of(repository: pygit2.Repository) -> Head:
 
 
 def resolve_base(repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None) -> Base:
-    """The commit to start from; without ``ref``, what is checked out where the caller stands.
+    """Return the commit to start from; without ``ref``, the one checked out in the caller's directory.
 
-    Raises UnbornBranchError, RefNotFoundError (with near matches), AmbiguousError (a short hash that fits several objects).
+    Raise UnbornBranchError, RefNotFoundError (with near matches), AmbiguousError (a short hash that fits several objects).
     """
     here = caller_view(repo, caller_cwd)
     if ref is not None:
@@ -196,7 +196,7 @@ def resolve_base(repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None)
 
 
 def caller_view(repo: RepositoryInfo, caller_cwd: Path | None) -> pygit2.Repository:
-    """The repository from the worktree that the caller stands in, where it is one of this repository's."""
+    """Return the repository as seen from the caller's worktree, if that is one of its worktrees."""
     if caller_cwd is not None:
         try:
             caller = discover(caller_cwd)
@@ -208,7 +208,7 @@ def caller_view(repo: RepositoryInfo, caller_cwd: Path | None) -> pygit2.Reposit
 
 
 def _resolve_ref(repository: pygit2.Repository, ref: str) -> Base:
-    # A branch before a tag of the same name: people who start work from a name mean the branch.
+    # A branch takes precedence over a tag of the same name, as people who start work from a name mean the branch.
     for prefix in ("refs/heads/", "refs/remotes/", "refs/tags/"):
         commit = peel(repository, prefix + ref)
         if commit is not None:
@@ -248,17 +248,17 @@ def _not_found(repository: pygit2.Repository, ref: str) -> RefNotFoundError:
 
 
 def commit_exists(repo: RepositoryInfo, commit: str) -> bool:
-    """Whether the commit's object is there."""
+    """Return whether the commit's object exists."""
     return peel(open_repository(repo.common_dir), commit) is not None
 
 
 def branch_tip(repo: RepositoryInfo, branch: str) -> str | None:
-    """The commit of a local branch, None when there is no such branch."""
+    """Return the commit of a local branch, or None."""
     return peel(open_repository(repo.common_dir), f"refs/heads/{branch}")
 
 
 def ahead_behind(repo: RepositoryInfo, branch: str, base: str) -> tuple[int, int]:
-    """Commits that ``branch`` has and ``base`` (a branch, tag or commit) lacks, and the other way round. Raises RefNotFoundError."""
+    """Count commits only on ``branch``, and only on ``base`` (a branch, tag or commit). Raise RefNotFoundError."""
     repository = open_repository(repo.common_dir)
     ours, theirs = _resolve_ref(repository, branch).commit, _resolve_ref(repository, base).commit
     return repository.ahead_behind(ours, theirs)
@@ -273,14 +273,16 @@ def merge_base(repo: RepositoryInfo, one: str, other: str) -> str | None:
 
 
 def file_at(repo: RepositoryInfo, commit: str, paths: tuple[str, ...]) -> bytes | None:
-    """The first of ``paths`` that is a file in a commit, whatever the case of its letters."""
+    """Return the first of ``paths`` that is a file in a commit, in any letter case."""
     tree = open_repository(repo.common_dir)[commit].peel(pygit2.Tree)
     return next((data for path in paths if (data := _blob(tree, path.split("/"))) is not None), None)
 
 
 def files_at(repo: RepositoryInfo, revision: str, paths: tuple[str, ...], anywhere: str = "") -> dict[str, bytes]:
-    """The files at ``paths`` and below those that are directories, by path; symbolic links within the commit are not followed. "HEAD" is the one of the
-    main worktree, or of the bare repository. None where there is no such revision. ``anywhere``: also files below all directories of this name."""
+    """Return the files at ``paths``, and below those that are directories, by path; do not follow symbolic links within the commit.
+
+    "HEAD" is that of the main worktree, or of the bare repository. Return None for an unknown revision. ``anywhere``: also the files
+    below all directories of this name."""
     repository = open_repository(repo.common_dir)
     commit = peel(repository, revision)
     if commit is None:
@@ -324,16 +326,16 @@ def _blob(tree: pygit2.Tree, parts: list[str]) -> bytes | None:
 
 
 def last_head(git_dir: Path) -> str | None:
-    """The commit that was checked out last, by the reflog, also when its branch is gone; None where there is none. Blocks."""
+    """Return the last checked-out commit from the reflog, even if its branch is gone; None without one. Blocks."""
     return last_of(git_dir / "logs" / "HEAD")
 
 
 def last_of(reflog: Path) -> str | None:
-    """The last commit that a reflog leads to; None where there is none. Blocks."""
+    """Return the last commit in a reflog, or None. Blocks."""
     try:
         lines = reflog.read_text(errors="replace").splitlines()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
-    # "OLD NEW WHO TIME ZONE\tWHAT": a branch that is deleted under a worktree may have left a line that leads to nothing.
+    # "OLD NEW WHO TIME ZONE\tWHAT": a branch deleted under a worktree may leave a line with a null id.
     commits = [fields[1] for line in lines if len(fields := line.split(" ", 2)) == 3]
     return next((commit for commit in reversed(commits) if commit.strip("0")), None)

@@ -1,4 +1,4 @@
-"""What would be lost: the work in a worktree, and on its branch, that exists nowhere else."""
+"""Work at risk: content of a worktree and commits of its branch that exist nowhere else."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -21,10 +21,10 @@ from rametd.git.unread import failed_filter, hidden, is_unborn, unhide, unopened
 class Risk:
     """Paths relative to the worktree (an untracked directory once, with a slash), and (commit, subject) pairs, newest first.
 
-    ``starts``: the branch's tip and what is checked out, which the commits were looked for from. ``unread``: git's words for directories that
-    it cannot look into. ``inside``: in words, what only git directories have that go with it: worktrees of the same repository inside it, repositories
-    inside it, and what git had put aside for something that is under way. ``under_way``: a merge or the like, in a word each. ``gone``: the directory
-    is not there any more, deleted or moved by hand, and what is at risk is what git's entry of it has.
+    ``starts``: the branch's tip and the checked-out commit, where the search for commits began. ``unread``: git's messages about unreadable
+    directories. ``inside``: descriptions of content that only git directories have: of worktrees of the same repository and other
+    repositories inside it, and of autostashes. ``under_way``: unfinished merges and the like. ``gone``: the directory was deleted or moved
+    by hand, and only the content of git's entry is at risk.
     """
 
     uncommitted: tuple[str, ...]
@@ -43,7 +43,7 @@ class Risk:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What git says of a worktree; ``commits``: what is checked out, and what a merge or the like under way is about."""
+    """Status of a worktree; ``commits``: the checked-out one, and those of an unfinished merge or the like."""
 
     uncommitted: tuple[str, ...] = ()
     untracked: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ async def work_at_risk(
 
 
 async def inside(git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path) -> tuple[list[str], list[str]]:
-    """Of a worktree that is about to be shelved: the commits that something under way is about, and in words, what is inside it."""
+    """For a worktree to shelve: return the commits of an unfinished git command, and descriptions of nested content."""
     going = await git.compute(under_way, repo, git_dir)
     whole, words, unfilled = await _inside(git, repo, worktree, git_dir)
     for place, entry in whole.items():
@@ -95,7 +95,7 @@ def _autostashes(going: UnderWay) -> list[str]:
 async def _inside(
     git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path | None
 ) -> tuple[Mapping[str, Registration], list[str], list[str]]:
-    """The worktrees of the same repository; in words, what is inside; the directories of submodules that are not populated, and have files."""
+    """Return nested worktrees of the same repository, descriptions of nested content, and unpopulated submodules with files."""
     whole, left = await git.compute(split_inside, repo.common_dir, worktree)
     words = [describe(place, entry) for place, entry in whole.items()]
     for place, entry in left.items():
@@ -110,8 +110,8 @@ async def _inside(
 async def _repositories(
     git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path, apart: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Directories of submodules that are not filled, and have files all the same; in words, what only repositories inside have. Neither is told by
-    git; of those that somebody made where nothing is tracked it tells the directory."""
+    """Return unpopulated submodules that have files, and descriptions of content that only nested repositories have. Git reports
+    neither; of a nested repository among untracked files it reports the directory."""
     unfilled: list[str] = []
     words: list[str] = []
     known: list[Path] = []
@@ -147,12 +147,12 @@ async def unstored(git: GitContext, repo: RepositoryInfo, worktree: Path) -> tup
     if git_dir is None:
         return ()
     written = await write_tree(git, worktree, git_dir)
-    # The files of a repository inside are kept on their own.
+    # A snapshot saves the files of a nested repository separately.
     return tuple(line for line in written.skipped if not is_unborn(line))
 
 
 async def _left(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Found:
-    """Of a worktree that is not there what git's entry of it has."""
+    """Return the work that git's entry of a missing worktree has."""
     entry = await git.compute(left_at, repo.common_dir, worktree)
     if entry is None:
         return _Found()
@@ -179,7 +179,7 @@ async def _status(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Fou
             environment["GIT_INDEX_FILE"] = str(index)
         done = await git.process.run(worktree, *there, *status, environment=environment)
         while (driver := failed_filter(done)) and f"filter.{driver}.required=false" not in lenient:
-            # A changed file that cannot be compared is one that differs.
+            # A changed file that cannot be compared counts as different.
             lenient += ["-c", f"filter.{driver}.required=false"]
             done = await git.process.run(worktree, *there, *lenient, *status, environment=environment)
     if done.returncode != 0:
@@ -199,7 +199,7 @@ async def _status(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Fou
             uncommitted.append(rest.split(" ", 9)[9])
     going = await git.compute(under_way, repo, git_dir)
     if git_dir == repo.common_dir and not await git.compute((worktree / ".git").is_dir):
-        head, going = None, UnderWay()  # its entry is gone: what git told is the main worktree's
+        head, going = None, UnderWay()  # its entry is gone, so git reported the main worktree's state
     elif head == "(initial)":  # or its branch was deleted under it
         last = await git.compute(last_head, git_dir)
         head = last if last is not None and await git.compute(commit_exists, repo, last) else None

@@ -1,4 +1,4 @@
-"""Take a snapshot of a worktree: the one way in which its state is recorded. The user's index, HEAD, branches and stash stay as they are."""
+"""Take a snapshot of a worktree: the only way to record its state. The person's index, HEAD, branches and stash stay unchanged."""
 
 import os
 import re
@@ -21,14 +21,14 @@ from rametd.git.snapshots.model import Nested, Snapshot, pin, pin_others, point,
 
 _HASH: Final = re.compile(rb"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 _LARGEST: Final = 1 << 22
-"""Bytes of a file in a git directory that is read for names of commits."""
+"""Bytes to read of a file in a git directory in search of commit ids."""
 
 
 class Depth(IntEnum):
-    """What a snapshot has beside HEAD and the branch."""
+    """Content of a snapshot besides HEAD and the branch."""
 
-    FILES = 0  # the files, those of repositories inside too
-    STAGED = 1  # and what is staged
+    FILES = 0  # the files, including those of nested repositories
+    STAGED = 1  # and staged content
     FULL = 2  # and all objects that only the worktree's git directory reaches: conflicts, autostashes, commits of its reflog
 
 
@@ -47,11 +47,11 @@ async def capture(
     head: Head | None = None,
     inner: Collection[Path] = (),
 ) -> Snapshot:
-    """Record a worktree, of ``tree`` where that is what its files are, and have ``ref`` keep it.
+    """Record a worktree, whose files are ``tree`` if that is known, under ``ref``.
 
-    ``git_dir`` need not be registered; without it the worktree must be. ``owner`` is the session whose refs keep the commits that it needs. ``apart``
-    leaves worktrees of the same repository out, which are other work. Without ``inside``, repositories inside are not looked into. Raises
-    WorktreeChangedError, GitFailedError, GitBusyError.
+    ``git_dir`` need not be registered; without it the worktree must be. ``owner``: the session whose refs pin the commits it needs.
+    ``apart``: leave out worktrees of the same repository, which are other work. Without ``inside``, do not look into nested repositories.
+    Raise WorktreeChangedError, GitFailedError, GitBusyError.
     """
     git_dir = git_dir or await git.verified(worktree, None)
     skipped: tuple[str, ...] = ()
@@ -103,9 +103,9 @@ def _is_worktree(git_dir: Path, directory: Path) -> bool:
 
 
 async def staged_tree(git: GitContext, git_dir: Path) -> str:
-    """What is staged, as a tree, without the paths in conflict; no file of the worktree is looked at."""
+    """Return the staged content as a tree, without paths in conflict; reads no file of the worktree."""
     there = (f"--git-dir={git_dir}", f"--work-tree={git_dir}")
-    async with private_index(git, git_dir) as index:  # `write-tree` writes into the index what it found out about trees
+    async with private_index(git, git_dir) as index:  # `write-tree` stores its tree cache in the index
         environment = {"GIT_INDEX_FILE": str(index)}
         output = await git.process.read(git_dir, *there, "ls-files", "--unmerged", "-z", environment=environment)
         conflicts = dict.fromkeys(record.partition(b"\t")[2] for record in output.split(b"\0") if record)
@@ -118,7 +118,7 @@ async def staged_tree(git: GitContext, git_dir: Path) -> str:
 
 
 async def unmerged_blobs(git: GitContext, git_dir: Path) -> list[str]:
-    """The blobs of paths in conflict, and the empty one, which an index has of files that are only announced (`git add -N`)."""
+    """Return the blobs of paths in conflict, and the empty one, which an index has for files after `git add -N`."""
     if not await git.compute((git_dir / "index").is_file):
         return []
     output = await git.process.read(git_dir, f"--git-dir={git_dir}", "ls-files", "--unmerged", "-z")
@@ -128,7 +128,7 @@ async def unmerged_blobs(git: GitContext, git_dir: Path) -> list[str]:
 
 
 async def inner_objects(git: GitContext, entries: Collection[Path]) -> tuple[list[str], list[str]]:
-    """The trees that are staged, and the blobs of conflicts, in the git directories of worktrees inside; of an index that cannot be read none."""
+    """Return staged trees and blobs of conflicts from the git directories of nested worktrees; nothing from an unreadable index."""
     trees: list[str] = []
     blobs: list[str] = []
     for entry in entries:
@@ -139,8 +139,8 @@ async def inner_objects(git: GitContext, entries: Collection[Path]) -> tuple[lis
 
 
 async def pin_all(git: GitContext, git_dir: Path, owner: str) -> None:
-    """Keep every commit that a worktree's git directory names and no branch, remote branch or tag reaches: a detached HEAD, what a merge or rebase under
-    way is about, an autostash, its reflog."""
+    """Pin every commit that a worktree's git directory names and no branch, remote branch or tag reaches: a detached HEAD, those of an
+    unfinished merge or rebase, an autostash, the reflog."""
 
     def named() -> list[str]:
         repository = open_repository(git_dir)
@@ -153,14 +153,14 @@ async def pin_all(git: GitContext, git_dir: Path, owner: str) -> None:
     stdin = "\n".join([*names, ""]).encode()
     done = await git.process.run(git_dir, f"--git-dir={git_dir}", *listing, stdin=stdin)
     lines = [line.split() for line in done.stdout.decode().splitlines()]
-    if done.returncode != 0:  # a branch of which git has lost the commit
+    if done.returncode != 0:  # a branch whose commit git has lost
         lines = [[name] for name in names]
     reached = {parent for _, *parents in lines for parent in parents}
     await git.compute(pin_others, git_dir, owner, [commit for commit, *_ in lines if commit not in reached])
 
 
 def _names(git_dir: Path) -> Iterator[str]:
-    """What looks like an object's name in the files of a git directory, but for those of submodules."""
+    """Return all texts that look like object ids in the files of a git directory, except those of submodules."""
     for folder, folders, files in os.walk(git_dir):
         if Path(folder) == git_dir and "modules" in folders:
             folders.remove("modules")

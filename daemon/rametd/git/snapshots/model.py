@@ -1,11 +1,11 @@
 """The one format of a snapshot: a git *tree* that a ref points at.
 
     files/        the worktree's files, untracked ones included, ignored ones not
-    index/        what is staged, where that was asked for and differs from HEAD
-    unmerged/     blobs that the index has and ``index/`` does not, by name: of conflicts, and of files that are only announced
-    inner/        what is staged in worktrees of the same repository inside, by name
-    nested/0/     the files of the first repository inside that differs from its HEAD, and so on
-    meta.json     head, branch, time, the repositories inside, and what the maker noted
+    index/        staged content, if requested and different from HEAD
+    unmerged/     blobs of the index that are not in ``index/``, by name: of conflicts, and of files after `git add -N`
+    inner/        staged content of nested worktrees of the same repository, by name
+    nested/0/     the files of the first nested repository that differs from its HEAD, and so on
+    meta.json     head, branch, time, the nested repositories, and notes of the caller
 
 A ref to a tree keeps its objects from `git gc`, and `git log --all`, gitk and lazygit do not show it. A tree cannot keep commits: those that a
 snapshot needs are pinned by refs of their own below ``refs/ramet/commits/OWNER/`` (`pin`). The functions here block.
@@ -27,7 +27,7 @@ CHECKPOINTS: Final = "refs/ramet/checkpoints/"
 ARCHIVE: Final = "refs/ramet/archive/"
 TRASH: Final = "refs/ramet/trash/"
 COMMITS: Final = "refs/ramet/commits/"
-"""Commits that snapshots need and no branch need have, by session."""
+"""Refs, by session, of commits that snapshots need and that no branch may have."""
 _META: Final = "meta.json"
 _TREE: Final = b"40000"
 _FILE: Final = b"100644"
@@ -35,10 +35,10 @@ _FILE: Final = b"100644"
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """A repository inside a worktree. ``files`` is a tree of ours, "" where its files are those of ``head``.
+    """A nested repository. ``files`` is a tree of the outer repository, "" if its files are those of ``head``.
 
-    ``head`` is "" without a commit; ``repository`` is False for files in the place of a submodule that is not populated; ``clean``: ``files`` are those of its head; ``own``: that is on none
-    of its remotes, and its commits were copied and pinned.
+    ``head`` is "" without a commit. ``repository`` is False for files in an unpopulated submodule. ``clean``: ``files`` equal its head.
+    ``own``: no remote has its head, whose commits were copied and pinned.
     """
 
     place: str
@@ -50,14 +50,14 @@ class Nested:
 
     @property
     def holder(self) -> str:
-        """The object of our repository that a person finds its files in."""
+        """Object of the outer repository with its files."""
         return self.files or self.head
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``id`` is the name of the tree, ``index`` "" where nothing but HEAD was staged (or nobody asked), ``head`` "" on an unborn branch, ``branch`` ""
-    where HEAD is detached. ``skipped``: what could not be read, in words."""
+    """``id`` is the tree's id; ``index`` is "" if nothing but HEAD was staged or it was not requested, ``head`` "" on an unborn branch,
+    ``branch`` "" for a detached HEAD. ``skipped``: messages about unreadable files."""
 
     id: str
     files: str
@@ -71,7 +71,7 @@ class Snapshot:
 
     @property
     def contents(self) -> tuple[object, ...]:
-        """Equal for snapshots of equal worktrees."""
+        """Key that is equal for snapshots of equal worktrees."""
         return self.files, self.head, self.index, frozenset(self.nested)
 
 
@@ -88,7 +88,7 @@ def write(
     skipped: Iterable[str] = (),
     facts: Mapping[str, Any] | None = None,
 ) -> Snapshot:
-    """Store the tree of a snapshot; no ref is made."""
+    """Store the tree of a snapshot, without a ref."""
     common = common_dir(git_dir)
     objects = common / "objects"
     found, noted, now = tuple(nested), dict(facts or {}), time.time()
@@ -123,7 +123,7 @@ def _nested_meta(each: Nested) -> dict[str, Any]:
 
 
 def read(git_dir: Path, name: str) -> Snapshot | None:
-    """The snapshot that a ref or an object name stands for; None where there is no such ref or object, or it is no snapshot."""
+    """Return the snapshot of a ref or object id; None if it does not exist or is no snapshot."""
     repository = open_repository(common_dir(git_dir))
     if name.startswith("refs/"):
         reference = repository.references.get(name)
@@ -169,19 +169,19 @@ def _read(repository: pygit2.Repository, top: pygit2.Tree) -> Snapshot | None:
 
 
 def point(git_dir: Path, ref: str, name: str) -> None:
-    """Have a ref of ours stand at an object."""
+    """Set one of Ramet's refs to an object."""
     repository = open_repository(git_dir)
     if ref not in repository.references:
-        # Only the daemon writes this ref, one at a time: the lock was left by a daemon that was killed while it did. Once the ref is there, git may
-        # hold one to pack it.
+        # Only the daemon writes this ref, one at a time, so a killed daemon left the lock. Once the ref exists, git may hold one to pack
+        # it.
         (common_dir(git_dir) / f"{ref}.lock").unlink(missing_ok=True)
     repository.references.create(ref, pygit2.Oid(hex=name), force=True)
 
 
 def pin(git_dir: Path, owner: str, commit: str) -> None:
-    """Keep a commit, and all that it descends from, for a session: by the ref ``head``, which follows the session's line of commits.
+    """Pin a commit and its ancestors for a session by the ref ``head``, which follows the session's line of commits.
 
-    A line that the session has left (by an amend, a rebase or a reset) keeps a ref of its own, named by its last commit.
+    A line that the session abandoned (by an amend, a rebase or a reset) gets its own ref, named after its last commit.
     """
     repository = open_repository(git_dir)
     head = repository.references.get(f"{COMMITS}{owner}/head")
@@ -197,7 +197,7 @@ def pin(git_dir: Path, owner: str, commit: str) -> None:
 
 
 def pin_others(git_dir: Path, owner: str, commits: Iterable[str]) -> None:
-    """Keep further commits for a session, each by a ref of its own; those that are not there, or not commits, are passed over."""
+    """Pin further commits for a session, each by its own ref; skip ids that are missing or no commits."""
     names = dict.fromkeys(commits)
     repository = open_repository(git_dir) if names else None
     for commit in names:

@@ -1,7 +1,7 @@
-"""Repositories inside a worktree: submodules, and those that an agent or a person made there.
+"""Repositories inside a worktree: submodules, and those that an agent or a person created there.
 
-The tree of a worktree only points at them. So a snapshot has the files of each that is not as a commit of its remote, and copies the commits that no
-remote of it has. Restoring writes the files back; the branch that is checked out inside stays, a detached HEAD moves.
+The tree of a worktree only points at them. A snapshot therefore has the files of each that differs from a commit of its remote, and copies of
+commits that none of its remotes has. Restoring writes the files; a branch checked out inside stays, a detached HEAD moves.
 """
 
 import os
@@ -33,7 +33,7 @@ from rametd.git.unread import add_all, hidden, is_unborn, parse_unread
 async def capture(
     git: GitContext, worktree: Path, git_dir: Path, files: str, skipped: Sequence[str]
 ) -> tuple[tuple[Nested, ...], tuple[str, ...]]:
-    """The repositories inside, where the tree ``files`` only points at them; and in words, what of them and of what git ``skipped`` could not be read."""
+    """Return the nested repositories that the tree ``files`` only points at, and messages about unreadable files in them and those that git ``skipped``."""
     common = common_dir(git_dir)
     found = await git.compute(_linked, common, files, await places(git, worktree, git_dir))
     made: list[Nested] = []
@@ -41,7 +41,7 @@ async def capture(
     for place, recorded in found.items():
         try:
             inside, left = await _capture_one(git, common, worktree, place, recorded)
-        except (GitFailedError, GitBusyError) as error:  # the files around it are captured all the same
+        except (GitFailedError, GitBusyError) as error:  # the files around it are captured nevertheless
             words.append(f"in {place}: {error.message}")
             continue
         made += inside
@@ -51,7 +51,7 @@ async def capture(
 
 
 def _linked(common: Path, tree: str, found: dict[str, str | None]) -> dict[str, str | None]:
-    """Without those whose files the tree has; and the commits that it points at."""
+    """Return those whose files the tree does not have, and the commits that it points at."""
     top = open_repository(common)[tree].peel(pygit2.Tree)
     known = {place: top[place] for place in found if place in top}
     links = {place: str(entry.id) for place, entry in known.items() if not isinstance(entry, pygit2.Tree)}
@@ -61,7 +61,7 @@ def _linked(common: Path, tree: str, found: dict[str, str | None]) -> dict[str, 
 async def _capture_one(
     git: GitContext, common: Path, worktree: Path, place: str, recorded: str | None
 ) -> tuple[list[Nested], list[str]]:
-    """One repository, and those inside it."""
+    """Capture one repository, and those inside it."""
     directory = worktree / place
     inner = await git.compute(git_dir_at, directory)
     made: Nested | None
@@ -86,14 +86,14 @@ async def _capture_one(
 async def _copy(
     git: GitContext, common: Path, directory: Path, place: str, inner: Path | None, recorded: str | None
 ) -> tuple[Nested | None, tuple[str, ...], Mapping[str, str | None]]:
-    """Copy the files, and the commits that are nowhere else, into our repository. Also what git left out, and what is inside."""
+    """Copy the files, and commits that exist nowhere else, to the outer repository; also return git's messages about skipped paths, and nested repositories."""
     if inner is None:
         return await _copy_files(git, common, directory, place)
     try:
         written = await write_tree(git, directory, inner)
         repository = await git.compute(open_repository, inner)
     except (GitFailedError, RepoNotFoundError, UnsupportedRepositoryError):
-        return await _copy_files(git, common, directory, place)  # damaged, or of a kind that cannot be read here
+        return await _copy_files(git, common, directory, place)  # damaged, or of an unsupported kind
     deeper = await places(git, directory, inner)
     own, complete = await _own_commits(git, common, directory, inner, written.head)
     head = written.head.commit or ""
@@ -108,7 +108,7 @@ async def _copy(
 async def _copy_files(
     git: GitContext, common: Path, directory: Path, place: str
 ) -> tuple[Nested | None, tuple[str, ...], Mapping[str, str | None]]:
-    """Where no repository can tell, our own reads the files."""
+    """Read the files with the outer repository, as the inner one is unreadable."""
     if not await git.compute(lambda: directory.is_dir() and not directory.is_symlink() and any(directory.iterdir())):
         return None, (), {}
     async with scratch_index(git, common) as index:
@@ -126,13 +126,13 @@ async def _copy_files(
 
 
 def _not_captured(words: Sequence[str], captured: Collection[str]) -> list[str]:
-    """Of git's words for what it left out, those that are not about a repository inside that was captured on its own."""
+    """Return git's messages about skipped paths, except those about separately captured repositories."""
     known = tuple(f"'{place}/'" for place in captured)
     return [line for line in words if not (is_unborn(line) and line.startswith(known))]
 
 
 async def _own_commits(git: GitContext, common: Path, directory: Path, inner: Path, head: Head) -> tuple[bool, bool]:
-    """Whether HEAD has commits that are on none of the repository's remotes, and whether all its history is there."""
+    """Return whether HEAD has commits that none of the repository's remotes has, and whether its history is complete."""
     if head.commit is None:
         return False, True
     there = f"--git-dir={inner}"
@@ -155,7 +155,7 @@ def _is_as_recorded(repository: pygit2.Repository, written: WorktreeTree, record
 
 
 async def _is_clean(git: GitContext, common: Path, directory: Path, inner: Path, recorded: str) -> bool:
-    """Whether the recorded commit is checked out, all files are its, and a remote has it. Doubt counts as no."""
+    """Return whether the recorded commit is checked out without changes, and a remote has it. Doubt counts as no."""
     there = (f"--git-dir={inner}", f"--work-tree={directory}")
     listing = ("status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal", "--ignore-submodules=none")
     status = await git.process.run(directory, *there, *listing, environment={"GIT_OPTIONAL_LOCKS": "0"})
@@ -173,9 +173,9 @@ async def _is_clean(git: GitContext, common: Path, directory: Path, inner: Path,
 async def restore(
     git: GitContext, common: Path, worktree: Path, wanted: Snapshot, before: Snapshot | None = None
 ) -> list[str]:
-    """Write the files of the repositories inside; in words, what is not as it was.
+    """Write the files of the nested repositories; return a line for each difference.
 
-    ``before`` is a snapshot of what is overwritten: files that it does not have stay. Without one the worktree is new.
+    ``before`` is a snapshot of the present files; files that it does not have stay. Without one the worktree is new.
     """
     overwritten = {each.place: each for each in before.nested} if before is not None else {}
     told: list[str] = []
@@ -204,7 +204,7 @@ async def _restore_one(
 
 
 async def _lay(git: GitContext, common: Path, worktree: Path, wanted: Nested) -> list[str]:
-    """Write the files where no repository is any more; a file that is there and differs stays."""
+    """Write the files of a repository that no longer exists; an existing file that differs stays."""
     target = worktree / wanted.place
     await git.compute(lambda: target.mkdir(parents=True, exist_ok=True))
     there = (f"--git-dir={common}", f"--work-tree={target}")
@@ -230,7 +230,7 @@ async def _lay(git: GitContext, common: Path, worktree: Path, wanted: Nested) ->
 async def _write_over(
     git: GitContext, common: Path, worktree: Path, inner: Path, wanted: Nested, before: Nested | None, *, new: bool
 ) -> list[str]:
-    """Files of a repository that is there. They are not overwritten where they are not as ``before`` has them, unless the worktree is ``new``."""
+    """Write files of an existing repository. Overwrite none that differs from ``before``, unless the worktree is ``new``."""
     directory = worktree / wanted.place
     if wanted.files:
         await copy_objects(git, common, inner, wanted.files, *([wanted.head] if wanted.own else []))
@@ -264,7 +264,7 @@ async def _tree(git: GitContext, repository: Path, commit: str) -> str:
 
 
 async def _move_head(git: GitContext, directory: Path, inner: Path, wanted: Nested, held: Sequence[str]) -> list[str]:
-    """Move a detached HEAD back. ``held``: what that would lose, in words."""
+    """Move a detached HEAD back. ``held``: descriptions of what that would lose."""
     head = await git.compute(lambda: head_of(open_repository(inner)))
     if wanted.head in {"", head.commit} or await absent(git, inner, [wanted.head]):
         return []

@@ -1,5 +1,5 @@
-"""Write a snapshot's files to a worktree, under one of two policies: never over what is foreign (`lay`), or after a snapshot of what is there
-(`bring_back`). The user's stash is never used. HEAD moves only where `move_back` is asked to."""
+"""Write a snapshot's files to a worktree, under one of two policies: overwrite nothing foreign (`lay`), or first capture the present
+files (`bring_back`). Never uses the person's stash. Only `move_back` moves HEAD."""
 
 import asyncio
 import os
@@ -20,14 +20,14 @@ from rametd.git.underway import busy_with
 from rametd.git.unread import add_all, is_unborn
 
 _RETRIES_S: Final = (0.1, 0.3, 1.0, 3.0)
-"""Git refuses where a file appeared or changed since it was looked at: somebody works there, or the git of a daemon that was killed in the middle of
-the same still does. Each retry first captures what is there by then."""
+"""Attempts. Git refuses if a file appeared or changed since the check: a person works there, or the git of a killed daemon is still
+running. Each retry first captures the present files."""
 
 
 async def lay(git: GitContext, worktree: Path, files: str) -> None:
-    """Have the files of a worktree that was just made be those of the tree ``files``; HEAD and the index stay.
+    """Write the tree ``files`` to a new worktree; HEAD and the index stay.
 
-    Raises GitFailedError, with nothing written, where a file is not as HEAD has it, or an ignored one is in the way.
+    Raise GitFailedError, with nothing written, if a file differs from HEAD or an ignored one is in the way.
     """
     git_dir = await git.verified(worktree, None)
     async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
@@ -44,15 +44,15 @@ async def lay(git: GitContext, worktree: Path, files: str) -> None:
 async def bring_back(
     git: GitContext, worktree: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
 ) -> str:
-    """Have the files of a worktree be those of the tree ``target``; ignored files, HEAD and the index stay.
+    """Make the files of a worktree those of the tree ``target``; ignored files, HEAD and the index stay.
 
-    ``before_overwriting`` is awaited with the tree of the files as they are, those ignored ones included that are in the way: it has to capture that.
-    Returns that tree. Raises WorktreeChangedError in the middle of a merge or the like; GitFailedError, with nothing written, where a file changes
-    meanwhile or a filter fails.
+    Await ``before_overwriting`` with the tree of the present files, including ignored ones in the way; it must capture them. Return that
+    tree. Raise WorktreeChangedError during a merge or the like; GitFailedError, with nothing written, if a file changes meanwhile or a
+    filter fails.
     """
     git_dir = await git.verified(worktree, None)
     if busy := await git.compute(busy_with, git_dir):
-        # Git would go on from there: the next commit would be its end, with the files of then and both its parents.
+        # Git would continue it: the next commit would end the merge, with the restored files and both parents.
         raise WorktreeChangedError(
             f"{worktree} is in the middle of {busy}",
             hint="finish it there or take it back (`git status` tells how), then rewind again",
@@ -87,7 +87,7 @@ async def _bring_back(
         wanted = await additions(git, worktree, there, "diff-tree", now, target)
         await refuse_repositories(git, worktree, wanted)
         await refuse_failing_filters(git, worktree, git_dir, index.parent, now, target)
-        # Ignored files in the way: no snapshot has them but this one.
+        # Ignored files in the way: only this snapshot has them.
         ignored = await git.compute(in_the_way, worktree, wanted)
         if ignored:
             paths = b"".join(os.fsencode(path) + b"\0" for path in ignored)
@@ -107,10 +107,10 @@ class FilterFailedError(GitFailedError):
 async def refuse_failing_filters(
     git: GitContext, worktree: Path, git_dir: Path, scratch: Path, now: str, target: str
 ) -> None:
-    """Raise FilterFailedError where a filter fails for a file that is to be written.
+    """Raise FilterFailedError if a filter fails for a file to write.
 
-    Git deletes files before it writes others: a filter that fails in between leaves a worktree half written. So the files that go through a filter are
-    written to ``scratch`` first.
+    Git deletes files before it writes others, so that a filter that fails in between would leave a half-written worktree. Therefore
+    write the filtered files to ``scratch`` first.
     """
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     configured = await git.process.run(worktree, *there, "config", "--get-regexp", r"^filter\..*\.(smudge|process)$")
@@ -143,27 +143,27 @@ async def refuse_failing_filters(
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Whether HEAD is at the commit now. ``told``: what stays instead, "" for nothing."""
+    """Whether HEAD is at the commit now. ``warning``: why it is not, or ""."""
 
     done: bool
-    told: str = ""
+    warning: str = ""
 
 
 async def move_back(
     git: GitContext, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False, staged: str = ""
 ) -> Moved:
-    """Have ``own``, the branch that is checked out (or HEAD, where it is detached), stand at an earlier commit of its own, and the index hold the tree
-    ``staged``, else that of the commit. ``tip`` is where it stands, and has been captured.
+    """Move ``own``, the checked-out branch (or a detached HEAD), back to an earlier commit of its line, and set the index to the tree
+    ``staged`` or that of the commit. ``tip`` is the present commit, which has been captured.
 
-    A detached HEAD moves to any commit; with ``leave`` the branch does too, where no other worktree has it. Nothing is changed otherwise, nor where
-    another branch is checked out, or this one has moved on.
+    A detached HEAD moves to any commit; with ``leave`` the branch does too, unless another worktree has it. Change nothing otherwise, or
+    if another branch is checked out or this one has moved on.
     """
     git_dir = await git.verified(worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     name = own or "HEAD"
 
     def where() -> tuple[str | None, str | None, str]:
-        """What is checked out, where that stands, and why it stays there."""
+        """Return the checked-out branch, its commit, and why it cannot move."""
         repository = open_repository(git_dir)
         head = head_of(repository)
         if head.commit is None:
@@ -172,7 +172,7 @@ async def move_back(
             return head.branch, commit, ""
         if head.branch not in {None, own}:  # it may be the person's
             return head.branch, head.commit, f"{head.branch} is checked out there, and stays where it is"
-        if head.commit != tip:  # no snapshot has the commits made since
+        if head.commit != tip:  # no snapshot has the newer commits
             return head.branch, head.commit, f"{name} stays where it is: it has newer commits"
         # A detached HEAD belongs to this worktree alone.
         if head.branch is None or repository.descendant_of(head.commit, commit):
@@ -188,7 +188,7 @@ async def move_back(
     ref: Sequence[str] = ("HEAD", "--no-deref") if branch is None else (f"refs/heads/{branch}",)
     if old != commit:
         await git.process.write(worktree, *there, "update-ref", "-m", "ramet: rewind", *ref[1:], ref[0], commit, old)
-    # The index belongs to HEAD: with it, status shows the checkpoint's changes as changes, and nothing else.
+    # Move the index with HEAD, so that `git status` shows the checkpoint's changes as changes, and nothing else.
     await git.process.write(worktree, *there, "read-tree", staged or commit)
     await git.process.run(worktree, *there, "update-index", "-q", "--refresh")
     if branch is None and own:
@@ -197,7 +197,7 @@ async def move_back(
 
 
 def _elsewhere(git_dir: Path, branch: str | None) -> bool:
-    """Whether another worktree has the branch checked out too, as `git worktree add --force` allows."""
+    """Return whether another worktree has the branch checked out too, as `git worktree add --force` allows."""
     common = git_dir.parent.parent if git_dir.parent.name == "worktrees" else git_dir
     linked = any(entry.branch == branch and entry.admin_dir != git_dir for entry in registrations(common))
     return linked or (common != git_dir and head_of(open_repository(common)).branch == branch)

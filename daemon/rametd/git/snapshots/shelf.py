@@ -4,15 +4,15 @@
     GIT-DIR/worktrees/ID        →  GIT-DIR/ramet/shelved-ID
     GIT-DIR/worktrees/INNER     →  GIT-DIR/ramet/shelved-ID+INNER     (a worktree of the same repository inside it)
 
-Nothing is converted: an index with its flags and conflicts, a rebase under way, repositories inside, unreadable files and empty directories are restored
-as they were, for they only were renamed. Each rename stays on its file system, and keeps the depth below the git directory, so that ``commondir`` leads to
-the repository from both places. Out of ``worktrees`` the branch is free, and neither ``git worktree prune`` nor ``git gc`` looks at the entry; a snapshot
-and the refs below ``refs/ramet/commits/`` keep the objects that only the worktree reaches.
+Renames preserve everything: an index with its flags and conflicts, an unfinished rebase, nested repositories, unreadable files and empty
+directories. Each rename stays on its file system and at its depth below the git directory, so that ``commondir`` is valid in both places.
+Outside ``worktrees`` the entry does not occupy the branch, and ``git worktree prune`` and ``git gc`` ignore it; a snapshot and the refs below
+``refs/ramet/commits/`` protect the objects that only the worktree reaches.
 
-Thinning then deletes ignored files, and tracked files that are exactly what the repository has of them. Restoring writes the files of the snapshot that
-are missing, and renames back. A tree that a person has deleted is built anew on the shelf, from its snapshot.
+Thinning then deletes ignored files, and tracked files that equal the repository's content. Restoring writes the missing files from the
+snapshot, and renames back. If a person has deleted the tree, the snapshot is written to a new one on the shelf.
 
-A kill leaves tree and entry each in one of two places; every function here goes on from any of the four states.
+A kill leaves tree and entry each in one of two places; every function here continues from any of the four states.
 """
 
 import os
@@ -57,12 +57,12 @@ from rametd.git.worktrees import make_room
 
 _LINK: Final = "160000"
 _MARK: Final = "shelved"
-"""In a shelved tree's git directory: its snapshot, by which the tree was thinned."""
+"""File in a shelved tree's git directory with the snapshot of its thinning."""
 _REBUILT: Final = "rebuilt"
-"""In a git directory: its tree was made from the snapshot, and repositories inside are not filled yet."""
+"""File in a git directory: its tree was created from the snapshot, and nested repositories are not populated yet."""
 _FORMAT: Final = "--batch-check=%(objectname) %(objectsize)"
 _CONVERTS: Final = ("filter", "ident", "working-tree-encoding", "eol")
-"""Attributes by which a file is not the bytes that the repository has."""
+"""Attributes that make a file differ from the repository's bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Place:
     worktree: Path
     shelf: Path
     entry: Path
-    """Its git directory while it is shelved."""
+    """Its git directory on the shelf."""
 
     @property
     def tree(self) -> Path | None:
@@ -89,12 +89,12 @@ class Shelved:
 
 
 def shelf_of(worktree: Path) -> Path:
-    """Where a tree is shelved: beside itself, so that its rename is one within a directory."""
+    """Return the shelf's path: next to the worktree, so that the rename stays within a directory."""
     return worktree.with_name(f".{worktree.name}.shelved")
 
 
 def place_of(repo: RepositoryInfo, worktree: Path) -> Place:
-    """Where a worktree is, and where it is shelved."""
+    """Return the paths of a worktree and of its shelf."""
     return Place(
         worktree,
         shelf_of(worktree),
@@ -114,10 +114,10 @@ async def record(
     branch: str,
     last: Snapshot | None = None,
 ) -> Shelved:
-    """Take the snapshot under ``ref`` that a worktree is shelved with, and pin the commits that it needs.
+    """Take the snapshot for the shelf under ``ref``, and pin the commits that it needs.
 
-    ``last`` stands in for files that a person has deleted. Of a worktree that an earlier call has shelved, its snapshot is the one. Raises
-    RefNotFoundError where neither a tree, an entry nor a branch is left, GitFailedError.
+    ``last`` replaces files that a person has deleted. If an earlier call has shelved the worktree, return its snapshot. Raise
+    RefNotFoundError if tree, entry and branch are all gone, GitFailedError.
     """
     place = place_of(repo, worktree)
     tip = await git.compute(branch_tip, repo, branch) if branch else None
@@ -126,7 +126,7 @@ async def record(
     shelved = await git.compute(lambda: os.path.lexists(place.shelf) or place.entry.exists())
     if taken is None or not shelved:
         taken, warnings = await _capture(git, repo, owner, ref, place, branch, tip, last)
-    elif tip is not None:  # its branch may have gone on since
+    elif tip is not None:  # its branch may have moved on since
         await git.compute(model.pin_others, repo.common_dir, owner, [tip])
     return Shelved(taken, str(taken.facts.get("branch") or tip or ""), tuple(map(utf8, warnings)))
 
@@ -134,17 +134,17 @@ async def record(
 async def shelve(git: GitContext, repo: RepositoryInfo, taken: Snapshot | None, worktree: Path) -> tuple[str, ...]:
     """Move a recorded worktree to the shelf, and thin it; its branch stays. Completes an earlier, interrupted call.
 
-    What is at the path and is not that worktree stays there; returns why, in words. Raises GitFailedError.
+    Another directory at the path stays; return why. Raise GitFailedError.
     """
     place = place_of(repo, worktree)
     whole = not await git.compute(os.path.lexists, place.shelf)
     async with git.locks.hold(repo.common_dir):
         words = await git.compute(_move_to_shelf, repo, place, taken)
-    # Renames destroy nothing: one wait for the disk, before thinning does.
+    # Renames destroy nothing, so wait for the disk once, before thinning.
     try:
         await git.make_durable(repo.common_dir, worktree.parent)
     except GitFailedError:
-        if whole:  # an earlier call may have moved and partly thinned it
+        if whole:  # an earlier call may have moved and partly thinned the tree
             async with git.locks.hold(repo.common_dir):
                 await git.compute(_move_back, repo, place)
         raise
@@ -157,7 +157,7 @@ async def shelve(git: GitContext, repo: RepositoryInfo, taken: Snapshot | None, 
 
 
 async def _recorded(git: GitContext, repo: RepositoryInfo, ref: str, place: Place) -> Snapshot | None:
-    """The snapshot of a worktree, also where its ref was deleted after it was shelved."""
+    """Return the snapshot of a worktree, even if its ref was deleted after it was shelved."""
     common, mark = repo.common_dir, place.entry / _MARK
     taken = await git.compute(model.read, common, ref)
     if taken is None and await git.compute(mark.is_file):
@@ -177,14 +177,14 @@ async def _capture(
     tip: str | None,
     last: Snapshot | None,
 ) -> tuple[Snapshot, list[str]]:
-    """The snapshot, wherever the worktree is by now, and the refs of the commits that it needs."""
+    """Return the snapshot, whether the worktree is shelved or not, and the refs of the commits that it needs."""
     common = repo.common_dir
     shelved = await git.compute(os.path.lexists, place.shelf)
     tree = place.shelf if shelved else place.worktree
     git_dir, why = await git.compute(locate, common, place.worktree)
     if shelved:
         git_dir = next((each for each in (place.entry, _entry_of(place)) if each is not None and each.is_dir()), common)
-    # Without an entry the repository itself reads the files; its HEAD and index are the main worktree's.
+    # Without an entry, read the files with the repository itself; its HEAD and index are the main worktree's.
     borrowed = git_dir == common and not (tree / ".git").is_dir()
     if shelved and (place.entry / _MARK).is_file() and git_dir == place.entry:
         # The snapshot is lost; files deleted by thinning do not count as deleted.
@@ -253,7 +253,7 @@ async def _without_tree(
     last: Snapshot | None,
     facts: dict[str, Any],
 ) -> tuple[Snapshot, str | None]:
-    """Of a worktree that is not there: its entry's HEAD, the branch's tip, and the last snapshot's files where that was taken on the same commit."""
+    """For a missing worktree return its entry's HEAD, the branch's tip, and the last snapshot's files if it has the same commit."""
     common = repo.common_dir
     entry = await git.compute(left_at, common, place.worktree)
     git_dir = entry.admin_dir if entry is not None else place.entry if place.entry.is_dir() else None
@@ -331,7 +331,7 @@ def _lock_words(repo: RepositoryInfo, worktree: Path) -> list[str]:
 
 
 def _entry_of(place: Place) -> Path | None:
-    """The git directory that the shelved tree's ``.git`` names."""
+    """Return the git directory in the shelved tree's ``.git``."""
     return git_dir_of(place.shelf) if place.shelf.is_dir() else None
 
 
@@ -353,11 +353,11 @@ def _move_to_shelf(repo: RepositoryInfo, place: Place, taken: Snapshot | None) -
         if why is None:
             for entry in inside:
                 entry.admin_dir.rename(place.entry.with_name(f"{place.entry.name}+{entry.admin_dir.name}"))
-        # One that was cut short comes last.
+        # An incomplete one comes last.
         for entry in sorted(entries, key=lambda each: not (each.admin_dir / "HEAD").is_file()):
             if not place.entry.exists():
                 entry.admin_dir.rename(place.entry)
-            else:  # a second entry of the same path, or one cut short
+            else:  # a second entry of the same path, or an incomplete one
                 entry.admin_dir.rename(_free(place.entry.with_name(f"removing-{worktree.name}")))
         if taken is not None and taken.facts.get("thin") and place.entry.is_dir():
             (place.entry / _MARK).write_text(f"{taken.id}\n")
@@ -379,7 +379,7 @@ def _free(wanted: Path) -> Path:
 
 
 async def thin(git: GitContext, place: Place, taken: Snapshot) -> None:
-    """Delete from a shelved tree what git can write again: ignored files, and tracked files that are bytes of the repository. Safe to repeat."""
+    """Delete from a shelved tree ignored files, and tracked files whose bytes the repository has. Safe to repeat."""
     tree, git_dir = place.shelf, place.entry
     if not await git.compute(lambda: tree.is_dir() and (git_dir / "index").is_file()):
         return
@@ -394,7 +394,7 @@ async def thin(git: GitContext, place: Place, taken: Snapshot) -> None:
 async def _unchanged(
     git: GitContext, tree: Path, git_dir: Path, there: tuple[str, str], taken: Snapshot
 ) -> dict[str, os.stat_result]:
-    """Files that equal those of the index, the snapshot and the repository, with their stamps at the comparison."""
+    """Return files that equal index, snapshot and repository, with their stamps at the comparison."""
     async with git.worktree_lock(tree), private_index(git, git_dir) as index:
         environment = {"GIT_INDEX_FILE": str(index)}
 
@@ -471,7 +471,7 @@ def _delete_ignored(tree: Path, places: Sequence[str]) -> None:
 
 
 def _delete_files(tree: Path, known: Mapping[str, os.stat_result]) -> None:
-    """Unless a process that was left has written one since; and the directories that are empty then."""
+    """Delete files, except those that a surviving process has changed since, and the directories that are empty then."""
     folders: set[Path] = set()
     for path, was in known.items():
         place = tree / path
@@ -511,8 +511,8 @@ async def unshelve(
 ) -> tuple[str, ...]:
     """Restore a shelved worktree: write missing files, then rename it back, on ``branch``, created at ``commit`` with ``new_branch``.
 
-    ``own`` is the branch that the session had. Returns in words what is not as it was. Completes what an earlier call began. Raises PathTakenError and
-    BranchTakenError before anything is changed; GitFailedError with tree and entry on the shelf.
+    ``own`` is the branch that the session had. Return a line for each difference. Completes an interrupted call. Raise PathTakenError and
+    BranchTakenError before any change; GitFailedError with tree and entry on the shelf.
     """
     place = place_of(repo, worktree)
     warnings: list[str] = []
@@ -541,26 +541,26 @@ async def unshelve(
 
 
 def _begin_tree(place: Place) -> None:
-    """Where a person has deleted the tree, begin another one."""
+    """Create a new tree if a person has deleted it."""
     if not os.path.lexists(place.shelf):
         (place.entry / _REBUILT).touch()
         place.shelf.mkdir(parents=True)
 
 
 def _is_back(repo: RepositoryInfo, place: Place) -> bool:
-    """Whether an earlier call has renamed the tree back."""
+    """Return whether an earlier call has renamed the tree back."""
     return git_dir_of(place.worktree) == _home(repo, place) and _home(repo, place).is_dir() and not place.shelf.exists()
 
 
 def _home(repo: RepositoryInfo, place: Place) -> Path:
-    """Where a worktree's entry is, or is to be: under another name where a worktree that was moved has its own."""
+    """Return the path of a worktree's entry; under another name if a moved worktree has the usual one."""
     found = [entry.admin_dir for entry in registered_at(repo.common_dir, place.worktree) if entry.path is not None]
     home = repo.common_dir / "worktrees" / place.worktree.name
     return found[0] if found else _free(home) if home.exists() else home
 
 
 def _is_half_back(repo: RepositoryInfo, place: Place) -> bool:
-    """Whether an earlier call has renamed the entry back, and not the tree."""
+    """Return whether an earlier call has renamed the entry back, but not the tree."""
     home = _home(repo, place)
     there = [entry.admin_dir for entry in registered_at(repo.common_dir, place.worktree) if entry.path is not None]
     return home in there and not place.entry.exists() and not os.path.lexists(place.worktree)
@@ -624,13 +624,13 @@ async def _mend_entry(git: GitContext, place: Place, taken: Snapshot) -> list[st
 
 async def _fill(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
     """Write the snapshot's missing files to a shelved tree; overwrite none. Return warnings."""
-    if taken.facts.get("whole"):  # it could not be read, and was not thinned
+    if taken.facts.get("whole"):  # it was unreadable, and so not thinned
         return []
     tree, git_dir = place.shelf, place.entry
     there = (f"--git-dir={git_dir}", f"--work-tree={tree}")
     mark = git_dir / _MARK
     if await git.compute(lambda: mark.is_file() and mark.read_text().strip() != taken.id):
-        # Its ref was made again by hand, of another snapshot than it was thinned by.
+        # A person recreated its ref with another snapshot than that of the thinning.
         await git.process.run(tree, *there, "checkout-index", "-a", "-q", "-u")
     try:
         files = await _entries(git, tree, there, taken.files)
@@ -679,7 +679,7 @@ async def _check_out(
 
 
 def _missing(tree: Path, paths: Mapping[str, object]) -> list[str]:
-    """Missing files whose path is free."""
+    """Return missing files whose path is free."""
     return [path for path in paths if not os.path.lexists(f"{tree}/{path}")]
 
 
@@ -699,7 +699,7 @@ async def _set_head(
         await git.compute(attach)
         tip = await git.compute(branch_tip, repo, branch)
         if taken.head and tip not in {None, taken.head} and commit == tip:
-            # The branch has gone on, and nothing was uncommitted: the files follow.
+            # The branch has moved on and nothing was uncommitted, so update the files.
             there = (f"--git-dir={git_dir}", f"--work-tree={tree}")
             await git.process.write(tree, *there, "read-tree", "-m", "-u", taken.head, commit)
         return []
@@ -735,7 +735,7 @@ def _move_back(repo: RepositoryInfo, place: Place) -> list[str]:
 
 
 def _inner_back(repo: RepositoryInfo, place: Place, entry: Path) -> list[str]:
-    """The entry of a worktree inside, under its name or one beside it; detached where its branch is checked out elsewhere by now."""
+    """Restore the entry of a nested worktree, under its name or a similar one; detached if its branch is now checked out elsewhere."""
     name = entry.name.removeprefix(f"{place.entry.name}+")
     home = repo.common_dir / "worktrees" / name
     if home.exists():

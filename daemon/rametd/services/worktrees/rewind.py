@@ -138,7 +138,7 @@ class Rewinder:
             moved = await core.git.snapshots.move_back(
                 session.worktree, checkpoint.head, own=session.branch, tip=tip, leave=leave, staged=target.index
             )
-        warnings = [moved.told] if moved.told else []
+        warnings = [moved.warning] if moved.warning else []
         overwritten = await core.git.snapshots.read(info, kept_as.snapshot)
         assert overwritten is not None, "it is created before anything is overwritten"
         warnings += await core.git.snapshots.bring_back_nested(info, session.worktree, target, overwritten)
