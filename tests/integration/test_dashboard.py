@@ -45,6 +45,14 @@ class Screen:
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
 
+    def burst(self, *keys: str) -> None:
+        """Press keys faster than any of them is handled."""
+        for key in keys:
+            event = events.Key(key, key if len(key) == 1 else " " if key == "space" else None)
+            event.set_sender(self.app)
+            assert self.app._driver is not None
+            self.app._driver.send_message(event)
+
     def lines(self) -> list[str]:
         strips = self.app.screen._compositor.render_strips()
         return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
@@ -492,3 +500,70 @@ async def test_attached_a_letter_is_written_and_answers_only_after_a_blank(world
         await shown.press("space", "y")
         assert (await answered(world)).HasField("approve")
         await eventually(lambda: shown.app._prompt.has_focus, within=20)
+
+
+BURSTS: list[tuple[list[str], Callable[[World], bool]]] = [
+    (["r", *"yip", "enter"], lambda world: [each.prompt for each in world.state.called("SendPrompt")] == ["yip"]),
+    (["enter", *"yip", "enter"], lambda world: [each.prompt for each in world.state.called("SendPrompt")] == ["yip"]),
+    (["r", "escape", "y"], lambda world: bool(world.state.called("ResolveRequest"))),
+    (["r", "space", "y"], lambda world: bool(world.state.called("ResolveRequest"))),
+    (["r", *"xy"], lambda world: not {each.method for each in world.state.calls} & {"DeleteSession", "ResolveRequest"}),
+]
+
+
+@pytest.mark.parametrize(("keys", "right"), BURSTS, ids=lambda each: "-".join(each) if isinstance(each, list) else "")
+async def test_keys_typed_in_one_go_mean_what_they_mean_one_by_one(
+    world: World, keys: list[str], right: Callable[[World], bool]
+) -> None:
+    asks(world, "PERMISSION", COMMAND, tool="Bash")
+    async with screen(world) as shown:
+        await shown.ready()
+        shown.burst(*keys)
+        await shown.pilot.pause()
+        await eventually(lambda: right(world), within=20)
+
+
+async def test_what_is_typed_before_a_dialog_is_drawn_is_written_in_it(world: World) -> None:
+    world.state.session("fix")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        shown.burst("f", *"do it")
+        dialog = await shown.dialog(Ask)
+        await eventually(lambda: dialog.query_one(Prompt).text == "do it", within=20)
+
+
+async def test_the_end_of_the_conversation_stays_on_the_screen_when_something_opens_below_it(world: World) -> None:
+    session = world.state.session("fix", state=WORKING)
+    for number in range(60):
+        text = event_pb2.AssistantMessage(blocks=[event_pb2.ContentBlock(text=f"step {number}")])
+        world.state.event(session, assistant_message=text)
+    async with screen(world, size=(80, 24)) as shown:
+        await shown.shows("step 59")
+        await shown.press("r")
+        await shown.shows("step 59", "enter send")
+        request = world.state.request(
+            session, kind=attention_pb2.ATTENTION_KIND_PERMISSION, tool="Bash", input_json=json.dumps(COMMAND)
+        )
+        world.state.event(session, request_opened=event_pb2.RequestOpened(request=request))
+        await shown.shows("step 59", "$ make test")
+        await shown.pilot.resize_terminal(80, 18)
+        await eventually(lambda: shown.app._content.at_end, within=20)
+
+
+async def test_the_keys_leave_the_prompt_with_its_tab_and_move_in_the_lines_of_the_diff(world: World) -> None:
+    world.state.session("fix", turns=1)
+    world.state.diff = worktree_pb2.GetDiffResponse(
+        files=[worktree_pb2.FileChange(path="a.py", additions=1)], patch=PATCH
+    )
+    async with screen(world) as shown:
+        await shown.shows("fix")
+        await shown.press("enter", "tab")
+        await shown.shows("   2 +two")
+        await shown.press("c")  # on no line yet: the first one of a file
+        await shown.dialog(Ask)
+        await shown.press("space", "escape", "j")
+        place = shown.app._places[shown.app._content.cursor]
+        assert place is not None
+        assert (place.path, shown.app._prompt.text) == ("a.py", "")
+        await shown.press("shift+tab", *"jx")
+        assert shown.app._prompt.text == "jx"

@@ -95,8 +95,8 @@ def hints(shown: Shown) -> str:
             number = f" ({len(shown.answers) + 1} of {shown.count})" if shown.count > 1 else ""
             return f"1–9 choose{number} · t your own words"
         case "plan":
-            modes = " · ".join(f"{number} go on in {mode}" for number, mode in enumerate(PLAN_MODES, 1))
-            return f"y go on · {modes} · d what to change"
+            modes = ", ".join(f"{number} {mode}" for number, mode in enumerate(PLAN_MODES, 1))
+            return f"y go on · in another mode: {modes} · d what to change"
         case "elicitation":
             return "y fill in · d decline"
         case "review":

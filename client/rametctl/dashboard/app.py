@@ -26,7 +26,7 @@ from rametctl.dashboard import panes
 from rametctl.dashboard.answering import PLAN_MODES, Shown, as_json, hints, suggested_rules
 from rametctl.dashboard.completing import completions, word_before
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Field, Form, Help
-from rametctl.dashboard.keys import GROUPS
+from rametctl.dashboard.keys import GROUPS, Key
 from rametctl.dashboard.rows import ARRANGEMENTS, Filter, Known, Row, arrange, head_line, session_line, top_line
 from rametctl.dashboard.widgets import Lines, Prompt
 from rametctl.errors import ClientError, RefusedError
@@ -62,6 +62,12 @@ COUNTED = 30
 """Sessions whose changes are counted: those around the cursor."""
 
 
+def _action(key: Key, pressed: str) -> str:
+    """The action of a key. One that a text field may want too goes by `Dashboard.action_unless_written`."""
+    action = f"choose({pressed})" if key.action == "choose" else key.action
+    return action if "tab" in pressed or pressed.startswith("ctrl") else f"unless_written('{action}')"
+
+
 class Dashboard(App[None]):
     """``only`` is the session of an `attach`: it fills the screen, and escape interrupts it."""
 
@@ -86,13 +92,7 @@ class Dashboard(App[None]):
     AUTO_FOCUS = None
     COMMAND_PALETTE_BINDING = "ctrl+p"
     BINDINGS: ClassVar[list[Any]] = [
-        Binding(
-            each,
-            f"choose({each})" if key.action == "choose" else key.action,
-            key.words,
-            show=False,
-            priority=each in {"tab", "shift+tab"},
-        )
+        Binding(each, _action(key, each), key.words, show=False, priority=not each.startswith("ctrl"))
         for keys in GROUPS.values()
         for key in keys
         for each in key.key.split(",")
@@ -147,7 +147,7 @@ class Dashboard(App[None]):
                 yield Lines(id="content")
                 yield Lines(id="request")
                 yield Static(id="state", markup=False)
-                yield Prompt(id="prompt")
+                yield Prompt(id="prompt", modal=True)
         yield Static(id="note", markup=False)
         yield Static(id="foot", markup=False)
 
@@ -156,7 +156,7 @@ class Dashboard(App[None]):
         self._fit(self.size.width)
         self._prompt.display = bool(self.only)
         if self.only:
-            self._prompt.focus()
+            self._write()
         self.run_worker(self._live(), group="view")
         self.set_interval(PAINT_S, self._paint)
         self.set_interval(FOCUS_S, self._report_focus)
@@ -419,6 +419,7 @@ class Dashboard(App[None]):
         content = self._content
         follow, below = content.at_end, content.count - content.scroll_offset.y
         filling = self._talk.partial
+        content.sticky = self._tab == "Conversation"
         content.show(self._tab_lines(session, width))
         if self._tab == "Conversation" and follow:
             content.to_end()
@@ -556,10 +557,16 @@ class Dashboard(App[None]):
         self.push_screen(dialog, lambda answer: None if answer is None else then(answer))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No key of ours counts below a dialog."""
+        """No key of ours counts below a dialog, and none that is written in a field."""
+        if action == "unless_written" and self.focused is not None:
+            return False
         if len(self.screen_stack) > 1 and action not in {"quit", "suspend_process", "command_palette", "help_quit"}:
             return not hasattr(self, f"action_{action}") or action in {"focus_next", "focus_previous"}
         return True
+
+    async def action_unless_written(self, action: str) -> None:
+        """Run an action before the next key is looked at: that key may be meant for a field that has the focus then."""
+        await self.run_action(action)
 
     # Moving
 
@@ -591,11 +598,19 @@ class Dashboard(App[None]):
 
     def action_cursor(self, by: int) -> None:
         if self._on_rows:
-            self._content.move_to(max(self._content.cursor + by, 0))
+            start = self._first_place() if self._content.cursor < 0 else self._content.cursor + by
+            self._content.move_to(max(start, 0))
         elif self.has_class("whole"):
             self._content.scroll_relative(y=by, animate=False, force=True)
         else:
             self._to_row(self._list.cursor + by, by)
+
+    def _first_place(self) -> int:
+        """Row of the first line of a file in a diff, at or below the cursor; in other tabs the first row."""
+        if self._tab != "Diff":
+            return 0
+        rows = [row for row, place in enumerate(self._places) if place is not None and place.line]
+        return next((row for row in rows if row >= self._content.cursor), rows[-1] if rows else -1)
 
     def action_edge(self, direction: int) -> None:
         if self.has_class("whole"):
@@ -622,6 +637,10 @@ class Dashboard(App[None]):
             self._complete(word)
             return
         self._tab = panes.TABS[(panes.TABS.index(self._tab) + by) % len(panes.TABS)]
+        if self._tab == "Conversation" and self._prompt.display:
+            self._write()
+        else:
+            self.set_focus(None)  # the keys move and comment there; r writes
         self._content.cursor = -1
         self._content.scroll_to(y=0, animate=False, force=True)
         self._dirty = True
@@ -661,6 +680,8 @@ class Dashboard(App[None]):
         self._peeking = not self._peeking
         if self.has_class("narrow"):
             self.set_class(self._peeking, "whole")
+        elif self._peeking:
+            self.note(hints(self._shown))
         self._dirty = True
 
     def action_next_waiting(self) -> None:
@@ -752,7 +773,7 @@ class Dashboard(App[None]):
 
         self._peeking = False
         if self.only or (self.has_class("whole") and self._prompt.display):
-            self._prompt.focus()
+            self._write()
         self.do(f"answering {request.session_name}", work())
 
     def _approve(self, request: "AttentionRequest", words: str = "approved", **fields: Any) -> None:
@@ -889,11 +910,15 @@ class Dashboard(App[None]):
 
     # Talking
 
+    def _write(self) -> None:
+        """Let the keys write, from the very next one."""
+        self.screen_stack[0].set_focus(self._prompt)
+
     def action_prompt(self) -> None:
         if self.session is None:
             return
         self._prompt.display = True
-        self._prompt.focus()
+        self._write()
         self._dirty = True
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
@@ -929,9 +954,9 @@ class Dashboard(App[None]):
 
     def on_prompt_left(self, event: Prompt.Left) -> None:
         if self.only:
+            self._write()
             self.action_interrupt()
             return
-        self.set_focus(None)
         if not self._prompt.text:
             self._prompt.display = False
             self.remove_class("whole")
@@ -940,9 +965,9 @@ class Dashboard(App[None]):
     def on_prompt_answering(self, event: Prompt.Answering) -> None:
         """Let the keys answer the request; after the answer, or by r, they write again."""
         if self._shown is None:
+            self._write()
             self.note("it asks nothing")
             return
-        self.set_focus(None)
         self._peeking = True
         self.note(hints(self._shown))
         self._dirty = True
@@ -1084,7 +1109,7 @@ class Dashboard(App[None]):
             except RefusedError as error:
                 if error.data.get("files") and not message:
                     self.ask(
-                        Ask(f"{error.message}. Message of the commit:"),
+                        Ask(f"{error.message}. Message of the commit:", text=session.now.partition("\n")[0]),
                         lambda text: self.do("landing", work(text, local=local)),
                     )
                     return "it has uncommitted work"
@@ -1160,9 +1185,12 @@ class Dashboard(App[None]):
             return
         self.add_class("whole")
         place = self._places[cursor] if 0 <= cursor < len(self._places) else None
+        if place is None:  # on a heading: the next line of a file is meant
+            cursor = self._first_place()
+            place = self._places[cursor] if cursor >= 0 else None
+            self._content.move_to(cursor)
         if place is None:
-            self.note("move to a line of the file with j and k, then c")
-            self._content.move_to(max(cursor, 0))
+            self.note("there is no line to comment on")
             return
 
         async def work(text: str) -> str:
@@ -1253,8 +1281,9 @@ class Dashboard(App[None]):
         )
 
     def action_undo(self) -> None:
-        if not self._undo:
-            self.note("nothing to undo")
+        under_way = next((words for words in self._busy if words.startswith(("archiving", "removing"))), "")
+        if under_way or not self._undo:
+            self.note(f"{under_way} is under way; u undoes it afterwards" if under_way else "nothing to undo")
             return
         kind, session_id = self._undo[-1]
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ramet.visible import visible
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
@@ -31,11 +32,28 @@ class Dialog(ModalScreen[object]):
     Dialog Prompt { height: auto; max-height: 10; min-height: 3; border: none; padding: 0; background: ansi_default; }
     """
     BINDINGS: ClassVar[list[Any]] = [Binding("escape", "dismiss_none", show=False)]
+    _typed = ""
+
+    def write_in(self, field: Prompt | Input) -> None:
+        """Write in ``field`` what was typed since the dialog was asked for, and focus it."""
+        if self.message_queue_size:  # perhaps keys
+            self.call_later(self.write_in, field)
+            return
+        insert = field.insert if isinstance(field, Prompt) else field.insert_text_at_cursor
+        insert(self._typed)
+        self._typed = ""
+        self.set_focus(field)
+
+    def on_key(self, event: events.Key) -> None:
+        """Keep what is typed before a field has the focus."""
+        if event.character is not None and event.is_printable:
+            self._typed += event.character
 
     def action_dismiss_none(self) -> None:
         self.dismiss(None)
 
     def on_prompt_left(self, event: Prompt.Left) -> None:
+        event.stop()  # the screen below has a prompt of its own
         self.dismiss(None)
 
 
@@ -87,7 +105,7 @@ class Ask(Dialog):
         prompt = self.query_one(Prompt)
         prompt.text = self._text
         prompt.move_cursor(prompt.document.end)
-        prompt.focus()
+        self.write_in(prompt)
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
         event.stop()
@@ -170,9 +188,9 @@ class Form(Dialog):
         if self._prompt is not None:
             prompt = self.query_one(Prompt)
             prompt.text = self._prompt
-            prompt.focus()
+            self.write_in(prompt)
         elif self._fields:
-            self.query_one("#field0").focus()
+            self.write_in(self.query_one("#field0", Input))
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
         event.stop()

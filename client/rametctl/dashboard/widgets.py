@@ -17,7 +17,9 @@ CURSOR = Style(reverse=True)
 
 
 class Lines(ScrollView, can_focus=False):
-    """Lines, one row each. ``cursor`` is the marked row, -1 without one."""
+    """Lines, one row each. ``cursor`` is the marked row, -1 without one. If ``sticky``, the last row stays on the screen when the height changes."""
+
+    DEFAULT_CSS = "Lines { overflow-x: hidden; }"
 
     class Picked(Message):
         """A row was clicked."""
@@ -30,6 +32,8 @@ class Lines(ScrollView, can_focus=False):
     def __init__(self, *, id: str) -> None:  # noqa: A002  Textual's name
         super().__init__(id=id)
         self.cursor = -1
+        self.sticky = False
+        self._height = 0
         self._count = 0
         self._row: Callable[[int], Line] = lambda index: Line(())
         self._base: Style | None = None
@@ -59,6 +63,12 @@ class Lines(ScrollView, can_focus=False):
     def at_end(self) -> bool:
         """Whether the last row is on the screen."""
         return self.scroll_offset.y >= self._count - self.size.height
+
+    def on_resize(self, event: events.Resize) -> None:
+        at_end = self.scroll_offset.y >= self._count - self._height
+        self._height = event.size.height
+        if self.sticky and at_end:
+            self.to_end()
 
     def move_to(self, row: int) -> None:
         """Put the cursor on a row and scroll so that it is seen."""
@@ -95,7 +105,10 @@ class Lines(ScrollView, can_focus=False):
 
 
 class Prompt(TextArea):
-    """The prompt line: enter sends, shift-enter or ctrl-j begins a line, up and down recall what was sent."""
+    """The prompt line: enter sends, shift-enter or ctrl-j begins a line, up and down recall what was sent.
+
+    ``modal``: escape and a blank at the start give the keyboard to the keys of the screen.
+    """
 
     class Sent(Message):
         def __init__(self, text: str) -> None:
@@ -108,13 +121,18 @@ class Prompt(TextArea):
     class Answering(Message):
         """A blank was typed into the empty prompt: the keys are to answer the request."""
 
-    def __init__(self, *, id: str) -> None:  # noqa: A002  Textual's name
+    def __init__(self, *, id: str, modal: bool = False) -> None:  # noqa: A002  Textual's name
         super().__init__(id=id, compact=True, show_line_numbers=False, highlight_cursor_line=False, soft_wrap=True)
+        self._modal = modal
         self.earlier: list[str] = []
         self._at = 0
         self._draft = ""
 
     async def _on_key(self, event: events.Key) -> None:
+        if self.screen.focused is not self:  # typed before the focus moved on: it is for the keys
+            self._stop(event)
+            self.app.post_message(events.Key(event.key, event.character))
+            return
         match event.key:
             case "enter":
                 self._stop(event)
@@ -134,11 +152,9 @@ class Prompt(TextArea):
                 self._stop(event)
                 self._recall(self._at + 1)
             case "escape":
-                self._stop(event)
-                self.post_message(self.Left())
-            case "space" if not self.text:
-                self._stop(event)
-                self.post_message(self.Answering())
+                self._leave(event, self.Left())
+            case "space" if self._modal and not self.text:
+                self._leave(event, self.Answering())
             case _:
                 await super()._on_key(event)
 
@@ -153,6 +169,13 @@ class Prompt(TextArea):
         row, column = self.cursor_location
         if self.before_cursor.endswith(word):
             self.replace(by, (row, column - len(word)), (row, column))
+
+    def _leave(self, event: events.Key, message: Message) -> None:
+        """Give up the focus at once: the next key may come before the message is handled, and is not for the prompt."""
+        self._stop(event)
+        if self._modal:
+            self.screen.set_focus(None)
+        self.post_message(message)
 
     def _stop(self, event: events.Key) -> None:
         event.stop()

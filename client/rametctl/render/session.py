@@ -87,7 +87,8 @@ def _doing(session: "Session") -> str:
     if session.under_way:
         return "; ".join(filter(None, (f"{session.under_way} is under way", session.state_reason)))
     if session.landed_reason and session.turns and not session.state_reason:
-        return f"landed: {session.landed_reason}"
+        reason = session.landed_reason
+        return reason if reason.startswith("landed") else f"landed: {reason}"
     if setup_failed(session) and not session.state_reason and state_name(session) == "idle":
         return "setup failed"
     return session.now or session.state_reason
