@@ -11,51 +11,51 @@ from rametd.git.tree import Tree, read_tree
 
 
 class Commits:
-    """Commits and trees in the object database. Every method may raise what those of `Git` raise."""
+    """Commits and trees in the object database. Every method may raise the errors of `Git`."""
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
 
     async def exists(self, repo: RepositoryInfo, name: str) -> bool:
-        """Whether git has an object."""
+        """Return whether git has an object."""
         return await self._git.compute(lambda: name in open_repository(repo.common_dir))
 
     async def merge_base(self, repo: RepositoryInfo, one: str, other: str) -> str | None:
-        """The commit at which two histories parted, None where they have none in common. Raises RefNotFoundError."""
+        """Return the merge base of two histories, or None. Raise RefNotFoundError."""
         return await self._git.compute(merge_base, repo, one, other)
 
     async def reachable(self, repo: RepositoryInfo, commit: str) -> bool:
-        """Whether a branch, remote branch or tag reaches the commit."""
+        """Return whether a branch, remote branch or tag reaches the commit."""
         return await reachable(self._git, repo, commit)
 
     async def holder(self, repo: RepositoryInfo, name: str, paths: Sequence[str], *, without: str) -> str:
-        """A branch, remote branch or tag, other than the branch ``without``, that has all of ``paths`` as the commit or tree ``name`` has them; "" where none has.
+        """Return a branch, remote branch or tag, except ``without``, that has all ``paths`` as in the commit or tree ``name``; else "".
 
-        Raises RefNotFoundError where the commit or its files are not in the repository.
+        Raise RefNotFoundError if the repository does not have the commit or its files.
         """
         return await self._git.compute(holder, repo, name, paths, without)
 
     async def tree(self, repo: RepositoryInfo, commit: str) -> str:
-        """The tree of a commit that exists."""
+        """Return the tree of an existing commit."""
         return await self._git.compute(tree_of, repo.common_dir, commit)
 
     async def files(self, repo: RepositoryInfo, commit: str) -> Tree:
-        """The files of a commit, and where the symbolic links to directories in it lead."""
+        """Return the files of a commit, and the targets of its symbolic links to directories."""
         return await self._git.compute(read_tree, repo, commit)
 
     async def file_at(self, repo: RepositoryInfo, commit: str, paths: tuple[str, ...]) -> bytes | None:
-        """The first of these paths that is a file in a commit, whatever the case of its letters; None when none is."""
+        """Return the first of these paths that is a file in a commit, in any letter case, or None."""
         return await self._git.compute(file_at, repo, commit, paths)
 
     async def files_at(
         self, repo: RepositoryInfo, revision: str, paths: tuple[str, ...], *, anywhere: str = ""
     ) -> dict[str, bytes]:
-        """The files at ``paths`` of a revision, and below those that are directories there, by path.
+        """Return the files of a revision at ``paths``, and below those that are directories, by path.
 
         ``anywhere``: also the files below all directories of this name.
         """
         return await self._git.compute(files_at, repo, revision, paths, anywhere)
 
     async def files_between(self, repo: RepositoryInfo, old: str, new: str) -> int:
-        """How many files differ between two commits."""
+        """Return the number of files that differ between two commits."""
         return await self._git.compute(files_between, repo, old, new)

@@ -24,8 +24,8 @@ _MARK: Final = "ramet: made for "
 class Inventory:
     """``refs``: those below refs/ramet/ with their commits. ``made``: branch → the worktree's path that it was made for.
 
-    ``lost``: branches whose commit git does not have any more, each with that; they are in no other of these. ``leftovers``: what is on its way out in our corner of the git directory. ``locks``: lock files of the indexes and of refs, with
-    the time of their last change.
+    ``lost``: branches with a commit that git has lost; they are in no other field. ``leftovers``: unfinished deletions in Ramet's directory.
+    ``locks``: lock files of indexes and refs, with the time of their last change.
     """
 
     refs: dict[str, str]
@@ -38,7 +38,7 @@ class Inventory:
     lost: dict[str, str] = field(default_factory=dict)
 
     def ours(self, entry: Registration) -> bool:
-        """Whether a worktree was registered by us."""
+        """Return whether Ramet registered a worktree."""
         return entry.locked == REASON
 
 
@@ -89,7 +89,7 @@ def mirrored(repo: RepositoryInfo) -> tuple[str, ...]:
 
 
 def _made_for(repo: RepositoryInfo, branch: str) -> Path | None:
-    """The worktree that a branch was made for by us, by its reflog."""
+    """Return the worktree for which Ramet created a branch, from its reflog."""
     try:
         with (repo.common_dir / "logs" / "refs" / "heads" / branch).open(errors="surrogateescape") as reflog:
             message = reflog.readline().rstrip("\n").partition("\t")[2]
@@ -110,7 +110,7 @@ async def reachable(git: GitContext, repo: RepositoryInfo, name: str) -> bool:
 
 
 def last_checked_out(entry: Registration) -> str | None:
-    """The commit that a worktree had checked out last, by its reflog; None where it has none. Blocks."""
+    """Return the commit that a worktree had checked out last, from its reflog, or None. Blocks."""
     return last_head(entry.admin_dir)
 
 
@@ -143,13 +143,13 @@ def _entry(tree: pygit2.Tree, path: str) -> tuple[str, int] | None:
 
 
 class Upkeep:
-    """What Ramet has in a repository, and damage there. Every method may raise what those of `Git` raise."""
+    """Ramet's refs, entries and branches in a repository, and damage there. Every method may raise the errors of `Git`."""
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
 
     async def inventory(self, repo: RepositoryInfo) -> Inventory:
-        """What Ramet has in a repository: refs, entries of worktrees, branches."""
+        """Return Ramet's refs, entries of worktrees and branches in a repository."""
         return await self._git.compute(take, repo)
 
     async def mirrored(self, repo: RepositoryInfo) -> tuple[str, ...]:
@@ -157,5 +157,5 @@ class Upkeep:
         return await self._git.compute(mirrored, repo)
 
     async def sweep(self, repo: RepositoryInfo) -> int:
-        """Delete objects and Ramet's refs that a loss of power has damaged; return how many."""
+        """Delete objects and Ramet's refs that a power cut has damaged; return how many."""
         return await self._git.compute(sweep, repo.common_dir)

@@ -1,7 +1,7 @@
 """Merge a branch onto its target in a private worktree; no branch moves here (see `rametd.git.targets`).
 
-Merges and squashes are made among objects (`git merge-tree`), so that a conflict leaves nothing; a rebase is git's own, in the private
-tree. What comes of it is a commit, whose files are put into the tree for the check.
+Merges and squashes are computed in the object database (`git merge-tree`), so that a conflict leaves nothing behind; git rebases in the
+private worktree. The result is a commit, whose files are checked out there for the check.
 """
 
 import os
@@ -33,26 +33,26 @@ from rametd.git.underway import busy_with, ending_words
 RAMET: Final = ("Ramet", "ramet@localhost")
 _REBASE: Final = (
     *("-c", "rebase.autoStash=false", "-c", "rebase.autoSquash=false", "-c", "rebase.rebaseMerges=false"),
-    *("-c", "rebase.updateRefs=false"),  # it would move branches that point into what is replayed
+    *("-c", "rebase.updateRefs=false"),  # it would move branches that point to replayed commits
     *("-c", "rerere.enabled=false", "-c", "commit.gpgSign=false", "-c", "sequence.editor=false"),
 )
 OF_PERSON: Final = frozenset(
     {*IDENTITY, "EMAIL", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"}
 )
-"""Variables on which the identity of a commit depends."""
+"""Variables that determine a commit's id."""
 _IDENT: Final = re.compile(r"(?P<name>.*) <(?P<email>[^>]*)> \d+ [+-]\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """The target with a branch's work: ``commit`` is the target's own where nothing is new in the branch."""
+    """The target with a branch's work; ``commit`` is the target's own if the branch adds nothing."""
 
     commit: str
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The paths that both sides changed in ways that do not go together."""
+    """The conflicting paths."""
 
     paths: tuple[str, ...]
 
@@ -77,7 +77,7 @@ class CommittedAll:
 
 
 class Landing:
-    """What `Git` can do for landing. Every method may raise what those of `Git` raise."""
+    """Git operations for landing. Every method may raise the errors of `Git`."""
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
@@ -86,8 +86,9 @@ class Landing:
 
     @asynccontextmanager
     async def tree(self, repo: RepositoryInfo, path: Path, commit: str) -> AsyncIterator["LandingTree"]:
-        """The private worktree at ``path``, made if it is not there, with ``commit`` checked out and nothing else in it but ignored
-        files. It is held for as long as the context lasts, also against a git that a killed daemon has left at work in it.
+        """Lock the private worktree at ``path`` for the context, created if necessary, with ``commit`` and only ignored files besides.
+
+        The lock also waits for a git process of a killed daemon.
 
         Raises WorktreeChangedError if another directory is there, GitBusyError.
         """
@@ -108,7 +109,7 @@ class Landing:
         await removal.undo_create(self._git, repo, path, "", None)
 
     async def commits(self, repo: RepositoryInfo, target: str, tip: str) -> tuple[Commit, ...]:
-        """The commits of ``tip`` that ``target`` lacks, the oldest first, merges left out."""
+        """Return the commits of ``tip`` that ``target`` lacks, oldest first, without merges."""
         output = await self._git.process.read(
             repo.common_dir,
             *(
@@ -134,7 +135,7 @@ class Landing:
         return await self._git.compute(lambda: busy_with(verify_worktree(worktree, None)))
 
     async def uncommitted(self, worktree: Path) -> tuple[str, ...]:
-        """What a worktree has that its branch has not: changed and untracked files, an untracked directory once."""
+        """Return uncommitted files of a worktree: changed and untracked ones, an untracked directory once."""
         git_dir = await self._git.verified(worktree, None)
         output = await self._git.process.read(
             worktree,
@@ -155,9 +156,9 @@ class Landing:
     ) -> "CommittedAll":
         """Commit all changes in a worktree, untracked files included, as the person. Hooks of a ``trusted`` repository run, with ``environment``.
 
-        Raises WorktreeChangedError when it is no longer that worktree, GitFailedError when there is nothing to commit or a hook refuses, WrongStateError in the middle
-        of a merge or the like: `git add` would call every conflict resolved, and its markers would be committed; and where a repository inside would be
-        committed as a mere pointer.
+        Raise WorktreeChangedError if it is no longer that worktree; GitFailedError without changes or if a hook refuses; WrongStateError
+        during a merge or the like, as `git add` would mark every conflict as resolved and commit its markers, and if a nested repository
+        would be committed as a mere pointer.
         """
         git = self._git
         git_dir = await git.verified(worktree, None)
@@ -221,7 +222,7 @@ class Landing:
         return CommittedAll(commit, (f"commit hooks: {said}",) if said else (), () if trusted else hooks.names)
 
     async def targets_of(self, repo: RepositoryInfo, base_ref: str, branch: str) -> tuple[Target, ...]:
-        """Where work of ``branch`` that began at ``base_ref`` lands: that branch, and the remote's; else the default branch."""
+        """Return the targets of work of ``branch`` from ``base_ref``: that branch and the remote's; else the default branch."""
         return await self._git.compute(landed.targets, repo, base_ref, branch)
 
     async def landed(
@@ -234,10 +235,10 @@ class Landing:
         pull_request_state: str | None = None,
         background: bool = False,
     ) -> Landed:
-        """Whether the commits from ``base_commit`` to ``tip`` are on one of the targets, by content: merged, squashed, rebased, picked.
+        """Return whether the commits from ``base_commit`` to ``tip`` are on a target, by content: merged, squashed, rebased or picked.
 
-        A tip that is the base's own has not landed. ``pull_request_state`` is that of one whose head is ``tip``: "merged" counts. What
-        is not committed is not looked at. Answers are kept by the commits.
+        A tip without own commits has not landed. ``pull_request_state`` is that of a pull request with head ``tip``; "merged" counts.
+        Ignores uncommitted work. Answers are cached by commits.
         """
         context = self._git.in_background() if background else self._git
         return await landed.landed(
@@ -246,7 +247,7 @@ class Landing:
 
 
 class LandingTree:
-    """The private worktree while it is held."""
+    """The locked private worktree."""
 
     def __init__(self, git: GitContext, repo: RepositoryInfo, path: Path, lock: int) -> None:
         self._git = git
@@ -257,18 +258,18 @@ class LandingTree:
         """Whether checking out the commit has removed files, such as results of a setup."""
 
     async def check_out(self, commit: str, trees: Sequence[Path] = ()) -> tuple[str, ...]:
-        """Bring the tree to ``commit``: tracked files as they are there, untracked ones gone, ignored ones (caches) left.
+        """Check out ``commit``: reset tracked files, delete untracked ones, leave ignored ones (caches).
 
-        Submodules are filled from the person's checkout, else from ``trees``, those of the sessions whose work lands. Returns a line
-        for each submodule that is not at its commit.
+        Submodules get their commits from the person's checkout, else from ``trees``, the landing sessions' worktrees. Return a line for
+        each submodule that is not at its commit.
         """
         there = await self._there()
         git_dir = await self._git.verified(self.path, None)
-        # Whoever made it has held our lock, and is gone: it can only be left over.
+        # Its creator held our lock and is gone, so it is a leftover.
         await self._git.compute((git_dir / "index.lock").unlink, missing_ok=True)
         if await self._git.compute((git_dir / "rebase-merge").exists):
             await self._write(*there, "rebase", "--quit")
-        # Not `reset --hard`: a check may have checked out a branch in here, and that is what a reset would move.
+        # Not `reset --hard`: it would move a branch that a check has checked out here.
         await self._write(*there, "checkout", "--quiet", "--force", "--detach", "--no-recurse-submodules", commit)
         self.cleaned = bool(await self._write(*there, "clean", "-ffd"))
         warnings = await populate_submodules(self._git, self._repo.worktree_root, self.path)
@@ -277,7 +278,7 @@ class LandingTree:
         return warnings
 
     async def merge(self, onto: str, tip: str, message: str, environment: Mapping[str, str]) -> Combined | Conflict:
-        """A merge commit of ``tip`` on ``onto``, also where it could be a fast-forward: it says whose work it is."""
+        """Create a merge commit of ``tip`` on ``onto``, even for a fast-forward, as it names the session."""
         if await self._holds(onto, tip):
             return Combined(onto)
         merged = await self._merged(onto, tip)
@@ -287,7 +288,7 @@ class LandingTree:
         return Combined(await self._commit(merged, (onto, tip), message, person, person))
 
     async def squash(self, onto: str, tip: str, message: str, environment: Mapping[str, str]) -> Combined | Conflict:
-        """One commit on ``onto`` with all changes of ``tip``, by the author of most of its commits."""
+        """Create one commit on ``onto`` with all changes of ``tip``, by the author of most of its commits."""
         merged = await self._merged(onto, tip)
         if isinstance(merged, Conflict):
             return merged
@@ -320,7 +321,7 @@ class LandingTree:
         return Conflict(tuple(sorted(filter(None, unmerged.split("\0")))))
 
     async def _merged(self, onto: str, tip: str) -> str | Conflict:
-        """The tree of a merge. Read with the attributes of the files that are checked out."""
+        """Return the tree of a merge, computed with the checked-out files' attributes."""
         arguments = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", onto, tip)
         done = await self._git.process.run(self.path, *await self._there(), *arguments)
         if done.returncode not in (0, 1):
@@ -354,7 +355,7 @@ class LandingTree:
         return await self._git.process.write(self.path, *arguments, lock=self._lock)
 
     async def _there(self) -> tuple[str, str]:
-        """Both ends, named: should the .git file vanish, git would climb to a repository further up and work on that."""
+        """Name both directories: if the .git file vanished, git would find a repository further up and work on that."""
         git_dir = await self._git.verified(self.path, None)
         if not await self._git.compute(_is_ours, self._repo, self.path):
             raise WorktreeChangedError(
@@ -385,7 +386,7 @@ def by(author: tuple[str, str] | None, committer: tuple[str, str]) -> Mapping[st
 
 
 def _is_ours(repo: RepositoryInfo, path: Path) -> bool:
-    """Whether the worktree at ``path`` is one that we registered there, whole. Blocks."""
+    """Return whether the worktree at ``path`` is an intact one of Ramet's. Blocks."""
     entries = registered_at(repo.common_dir, path)
     try:
         git_dir = verify_worktree(path, None)

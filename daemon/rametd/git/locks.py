@@ -19,9 +19,9 @@ DIRECTORY: Final = "ramet"
 class RepositoryLocks:
     """A lock per common git directory.
 
-    Two layers, because each covers what the other cannot: an `asyncio.Lock` orders the tasks of this daemon (flock is held per
-    open file and would have them poll), and a flock on ``<common>/ramet/lock`` keeps out a second daemon (another RAMET_HOME, or
-    an old one that is still leaving), whose `worktree add` would interleave with ours between the check and the act.
+    Two layers: an `asyncio.Lock` orders the tasks of this daemon, as flock is per open file and they would have to poll; a flock on
+    ``<common>/ramet/lock`` excludes a second daemon (with another RAMET_HOME, or an old one that is still stopping), whose `worktree add`
+    could run between our check and our change.
     """
 
     def __init__(self, timeout: float = 10.0) -> None:
@@ -30,11 +30,11 @@ class RepositoryLocks:
 
     @asynccontextmanager
     async def hold(self, common_dir: Path) -> AsyncIterator[int]:
-        """Hold the repository's lock; gives its descriptor, for git to inherit. Raises GitBusyError when another process keeps it for ``timeout`` seconds."""
+        """Hold the repository's lock; yield its descriptor, for git to inherit. Raise GitBusyError if another process holds it for ``timeout`` seconds."""
         async with self._locks.setdefault(common_dir, asyncio.Lock()):
             file = common_dir / DIRECTORY / "lock"
             await asyncio.to_thread(_make, file)
-            # Opened here and not in the thread, whose result a cancellation would lose, open.
+            # Opened here instead of in the thread: a cancellation would lose the thread's result, and leak the descriptor.
             descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
             try:
                 await self._flock(descriptor, common_dir)
@@ -68,7 +68,7 @@ def _make(file: Path) -> None:
             file.touch(mode=0o600)
             if shared_as(
                 common_dir
-            ):  # as open as what git has made around it: the daemon of another person takes the same lock
+            ):  # with the permissions of git's files around it, as another person's daemon takes the same lock
                 mode = stat.S_IMODE(common_dir.stat().st_mode)
                 file.parent.chmod(mode)
                 file.chmod(mode & 0o666)

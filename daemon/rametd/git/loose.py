@@ -1,10 +1,9 @@
-"""Loose objects, written as git itself does: beside the place where they go.
+"""Write loose objects as git itself does: with the temporary file in the target directory.
 
-libgit2 makes its temporary files in ``objects/`` and looks through all packs before each: with some thirty objects for a snapshot that is four times
-as long (0.5 ms for each against 0.12 ms, ext4). What is written twice is the same; git's own garbage collection removes what nothing refers to.
+libgit2 creates its temporary files in ``objects/`` and searches all packs before each: for the thirty objects of a snapshot that takes four
+times as long (0.5 ms each instead of 0.12 ms, ext4). Writing an object twice is harmless; git's garbage collection removes unreferenced ones.
 
-A loss of power may leave an object's name without its content, or with some of it. For git that object is there: it takes it for written, and fails as
-soon as it reads it.
+A power cut can leave an object's file empty or truncated. Git takes such an object for written, and fails when it reads it.
 """
 
 import hashlib
@@ -24,13 +23,13 @@ RECENT_S: Final = 3600.0
 
 
 def write_loose(objects: Path, kind: str, data: bytes) -> str:
-    """Store an object ("blob", "tree") of a SHA-1 repository; its name. Like git's default, without fsync (see `durability`). Blocks."""
+    """Store an object ("blob", "tree") in a SHA-1 repository; return its id. Like git's default, without fsync (see `durability`). Blocks."""
     content = b"%s %d\0" % (kind.encode(), len(data)) + data
     name = hashlib.sha1(content, usedforsecurity=False).hexdigest()
     folder = objects / name[:2]
     place = folder / name[2:]
     if not _is_written(place, content):
-        temporary = folder / f"tmp_obj_{secrets.token_hex(6)}"  # a name that git clears away where it was left
+        temporary = folder / f"tmp_obj_{secrets.token_hex(6)}"  # git deletes leftovers with such a name
         with ExitStack() as undo:
             descriptor = _create(temporary)
             undo.callback(temporary.unlink, missing_ok=True)
@@ -42,7 +41,7 @@ def write_loose(objects: Path, kind: str, data: bytes) -> str:
 
 
 def _is_written(place: Path, content: bytes) -> bool:
-    """Whether the object is there, with all that is in it."""
+    """Return whether the object exists and is complete."""
     try:
         os.utime(place)  # so that it counts as new for a garbage collection that runs now
         return zlib.decompress(place.read_bytes()) == content
@@ -51,7 +50,7 @@ def _is_written(place: Path, content: bytes) -> bool:
 
 
 def is_there(objects: Path, name: str) -> bool:
-    """Whether the repository has an object now, be it in a pack. A repository that is open answers from what it has read before. Blocks."""
+    """Return whether the repository has an object now, loose or packed; an open repository would answer from its cache. Blocks."""
     try:
         return (objects / name[:2] / name[2:]).stat().st_size > 0
     except FileNotFoundError:
@@ -59,9 +58,9 @@ def is_there(objects: Path, name: str) -> bool:
 
 
 def is_cut_short(objects: Path, name: str) -> bool:
-    """Whether the content of an object, which is there, cannot be read to its end. Those in packs are whole: git makes them durable. Blocks.
+    """Return whether an existing object is truncated. Packed ones are complete, as git syncs packs. Blocks.
 
-    To be asked before libgit2 is: it reads one that is cut short for ever.
+    Check before libgit2 reads the object: it would read a truncated one forever.
     """
     place = objects / name[:2] / name[2:]
     return _ends_early(place) and pygit2.Oid(hex=name) not in pygit2.OdbBackendPack(str(objects))
@@ -81,10 +80,10 @@ def _ends_early(place: Path) -> bool:
 
 
 def sweep(common_dir: Path) -> int:
-    """Take away the names of loose objects, and of refs of ours, that a loss of power has left without content or cut short; how many. Blocks.
+    """Remove loose objects and Ramet's refs that a power cut has left empty or truncated; return how many. Blocks.
 
-    All are written under another name first, and so had their content. What is empty is deleted; the rest is moved out of git's way, to ``cut-short``
-    in our corner. Git writes an object again then. Of objects that have content only the latest are read: a cut takes nothing of what is minutes old.
+    Delete empty files, and move truncated ones to ``cut-short`` in Ramet's directory; git then writes the object again. Read only the latest
+    objects with content, as a power cut affects nothing that is minutes old.
     """
     objects, refs = common_dir / "objects", common_dir / "refs" / "ramet"
     entries = [entry for folder in objects.glob("[0-9a-f][0-9a-f]") for entry in os.scandir(folder)]
@@ -107,7 +106,7 @@ def sweep(common_dir: Path) -> int:
 
 
 def _create(file: Path) -> int:
-    """A descriptor. Nearly always the directory is there, and it costs a call to the file system to ask."""
+    """Open a file, creating its directory only after a failure, as it nearly always exists."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(file, flags, 0o444)
@@ -117,7 +116,7 @@ def _create(file: Path) -> int:
 
 
 def parse_tree(data: bytes) -> dict[bytes, tuple[bytes, bytes]]:
-    """A tree's entries: name → (mode in octal, the object's name as bytes)."""
+    """Parse a tree: name → (mode in octal, the object's id as bytes)."""
     entries: dict[bytes, tuple[bytes, bytes]] = {}
     start = 0
     while start < len(data):

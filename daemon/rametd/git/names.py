@@ -1,7 +1,7 @@
 """Branch names from what people type.
 
-A label or a prompt becomes a name that git accepts, that no branch bears yet, and that a person can type. What was typed is kept
-elsewhere, as the label; nothing here needs to be reversible.
+A label or a prompt becomes a name that git accepts, that no branch has yet, and that a person can type. The label itself is stored
+elsewhere, so the conversion need not be reversible.
 """
 
 import re
@@ -68,7 +68,7 @@ _FILLERS: Final = frozenset(
     ]
 )
 
-# Words that git resolves to files beside the refs; on a file system that ignores case, `head` is HEAD.
+# Words that git resolves to files next to the refs; on a file system that ignores case, `head` is HEAD.
 _RESERVED: Final = frozenset({"head", "fetch_head", "orig_head", "merge_head"})
 
 
@@ -119,7 +119,7 @@ def check_branch_name(name: str) -> str:
 
 
 def conflict(name: str, taken: Collection[str]) -> str | None:
-    """The branch of ``taken`` that ``name`` cannot exist beside, because one would be a file and the other a directory."""
+    """Return the branch of ``taken`` that conflicts with ``name``, because one would be a file and the other a directory."""
     above = set(parents(name))
     return next((other for other in taken if other in above or other.startswith(f"{name}/")), None)
 
@@ -153,6 +153,6 @@ def _trim(words: str) -> str:
 
 
 def parents(name: str) -> list[str]:
-    """The names that would have to be directories for ``name``."""
+    """Return the names that would be directories for ``name``."""
     parts = name.split("/")
     return ["/".join(parts[:n]) for n in range(1, len(parts))]

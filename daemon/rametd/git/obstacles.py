@@ -1,5 +1,5 @@
-"""Preflight: files that a checkout would overwrite. Git protects what it tracks or shows as untracked; ignored files, and directories of them with
-whatever repositories those hold, it removes without a word."""
+"""Preflight: files that a checkout would overwrite. Git protects tracked and untracked files, but silently removes ignored files, and
+ignored directories with nested repositories in them."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,14 +12,14 @@ from rametd.git.context import GitContext
 
 _GITLINK: Final = "160000"
 _AT_ONCE: Final = 500
-"""Paths that are handed to one git: the arguments of a process have a limit."""
+"""Most paths for one git process, as its arguments have a size limit."""
 
 _NAMED: Final = 10
-"""Files that a refusal names."""
+"""Most files to name in a refusal."""
 
 
 async def additions(git: GitContext, worktree: Path, there: Iterable[str], *words: str) -> dict[str, str]:
-    """The paths that a `diff-tree` or `log` of those words adds, or makes something of another type, each with the mode it comes to have."""
+    """Return the paths that a `diff-tree` or `log` with these arguments adds or changes in type, with their new modes."""
     verb, *rest = words
     shown = ("--raw", "-r", "-z", "--no-abbrev", "--no-renames", "--diff-filter=AT")
     output = os.fsdecode(await git.process.read(worktree, *there, verb, *shown, *rest))
@@ -28,7 +28,7 @@ async def additions(git: GitContext, worktree: Path, there: Iterable[str], *word
 
 
 def in_the_way(worktree: Path, wanted: Iterable[str]) -> set[str]:
-    """What is there now where those paths are to come: each itself, or the file that one of its directories is."""
+    """Return what exists at these paths: the path itself, or a file in place of one of its directories."""
     found: set[str] = set()
     for path in wanted:
         place = worktree
@@ -42,7 +42,7 @@ def in_the_way(worktree: Path, wanted: Iterable[str]) -> set[str]:
 
 
 async def uncommitted(git: GitContext, worktree: Path, there: Iterable[str], wanted: Iterable[str]) -> list[str]:
-    """The files `in_the_way` that git does not track, ignored ones included."""
+    """Return the files `in_the_way` that git does not track, including ignored ones."""
     paths = sorted(await git.compute(in_the_way, worktree, wanted))
     found: list[str] = []
     for first in range(0, len(paths), _AT_ONCE):
@@ -52,8 +52,8 @@ async def uncommitted(git: GitContext, worktree: Path, there: Iterable[str], wan
 
 
 async def refuse_repositories(git: GitContext, worktree: Path, wanted: Mapping[str, str]) -> None:
-    """Raise WorktreeChangedError where files (``wanted``: their modes) would come in the place of, or into, a repository or worktree inside:
-    it has commits, or work, that are nowhere else."""
+    """Raise WorktreeChangedError if files (``wanted``: their modes) would replace, or be written into, a nested repository or worktree,
+    which may have commits or work that exist nowhere else."""
     files = [path for path, mode in wanted.items() if mode != _GITLINK]
     found = await git.compute(lambda: sorted({place for path in files for place in _repositories(worktree, path)}))
     if found:
@@ -80,6 +80,6 @@ def _repositories(worktree: Path, path: str) -> Iterator[str]:
 
 
 def named(paths: list[str]) -> str:
-    """So many of the names as a message has room for."""
+    """Join as many names as a message has room for."""
     words = ", ".join(paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
     return utf8(words)

@@ -1,7 +1,7 @@
-"""Whether two pieces of work will merge, and where not: a three-way merge in memory, of those files alone that both changed.
+"""Predict whether two sessions' work will merge, and where not: a three-way merge in memory of the files that both changed.
 
-The verdict on text is git's: changes conflict that overlap or touch in the common ancestor, unless both write the same there (xdiff/xmerge.c).
-What is done to paths is judged as merge-ort judges it. Blocks; never writes.
+As in git, changes of text conflict if they overlap or touch in the common ancestor, unless both write the same (xdiff/xmerge.c). Changes of
+paths are judged as merge-ort does. Blocks; never writes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ class _Hunk:
 def predict(
     repository: pygit2.Repository, ours: Changes, theirs: Changes, *, ignore_case: bool = False
 ) -> tuple[FileConflict, ...]:
-    """What both change, the worst first. Both must be changes from the same tree."""
+    """Return the files that both change, the worst conflict first. Both must be changes from the same tree."""
     found = [*_same_origin(repository, ours, theirs), *_same_target(repository, ours, theirs, ignore_case)]
     found += _moved_directories(repository, ours, theirs)
     found += (
@@ -42,7 +42,7 @@ def predict(
 
 
 def _same_origin(repository: pygit2.Repository, ours: Changes, theirs: Changes) -> Iterator[FileConflict]:
-    """Files of the ancestor that both touched."""
+    """Compare files of the ancestor that both touched."""
     for path in ours.by_old.keys() & theirs.by_old.keys():
         one, other = ours.by_old[path], theirs.by_old[path]
         if one.new is None or other.new is None:
@@ -61,7 +61,7 @@ def _same_origin(repository: pygit2.Repository, ours: Changes, theirs: Changes) 
 def _same_target(
     repository: pygit2.Repository, ours: Changes, theirs: Changes, ignore_case: bool
 ) -> Iterator[FileConflict]:
-    """Places that are empty in the ancestor and that both filled; also a file where the other has a directory."""
+    """Compare paths that both added; also a file where the other has a directory."""
 
     def key(path: str) -> str:
         return path.casefold() if ignore_case else path
@@ -83,7 +83,7 @@ def _same_target(
 
 
 def _moved_directories(repository: pygit2.Repository, ours: Changes, theirs: Changes) -> Iterator[FileConflict]:
-    """They add a file to a directory that we moved away as a whole: git asks where it belongs."""
+    """Compare files that one adds to a directory which the other moved: git asks where they belong."""
     left = {folder: change for change in ours.by_old.values() if change.renamed for folder in _parents(change.old_path)}
     if not left or not theirs.added:
         return
@@ -115,11 +115,11 @@ def _pair(
 
 
 def _merge(repository: pygit2.Repository, path: str, base: Entry, one: Entry, other: Entry) -> FileConflict | None:
-    """How the contents go together; None where they are the same."""
+    """Compare the contents; None if they are the same."""
     if one.id == other.id:
         return None
     if base.id in (one.id, other.id):
-        return FileConflict(path, ConflictKind.SAME_FILE)  # one of them changed its mode or name alone
+        return FileConflict(path, ConflictKind.SAME_FILE)  # one of them changed only its mode or name
     modes = {base.mode, one.mode, other.mode}
     if SUBMODULE in modes:
         return FileConflict(path, ConflictKind.SUBMODULE)
@@ -163,7 +163,7 @@ Span = tuple[int, int]
 def _clashes(
     ours: Sequence[_Hunk], theirs: Sequence[_Hunk], our_lines: Sequence[bytes], their_lines: Sequence[bytes]
 ) -> Iterator[tuple[Span, Span]]:
-    """Lines of each side, [from, to) counted from 0, where changes overlap or touch and do not write the same."""
+    """Return the lines of each side, [from, to) counted from 0, where different changes overlap or touch."""
     mine, yours = _Side(ours), _Side(theirs)
     events = sorted([(hunk.old, hunk.old_end, 0) for hunk in ours] + [(hunk.old, hunk.old_end, 1) for hunk in theirs])
     number = 0
@@ -171,7 +171,7 @@ def _clashes(
         start, end, side = events[number]
         sides = {side}
         number += 1
-        # Hunks of one side never touch each other, so that a cluster grows only through the other side's.
+        # Hunks of one side never touch each other, so a cluster grows only through hunks of the other.
         while number < len(events) and events[number][0] <= end:
             end = max(end, events[number][1])
             sides.add(events[number][2])
@@ -183,13 +183,13 @@ def _clashes(
 
 
 class _Side:
-    """From places in the ancestor to places in one side."""
+    """Map lines of the ancestor to lines of one side."""
 
     def __init__(self, hunks: Sequence[_Hunk]) -> None:
         self._hunks = hunks
 
     def span(self, start: int, end: int) -> Span:
-        """Where the ancestor's lines [start, end) are, with what was put at their edges. No hunk crosses either end."""
+        """Return the position of the ancestor's lines [start, end), including insertions at their edges. No hunk crosses either end."""
         shift = 0
         first = None
         for hunk in self._hunks:

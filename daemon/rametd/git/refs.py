@@ -1,4 +1,4 @@
-"""Refs of ours: reading, deleting and listing them, and how much of what they keep nothing else has."""
+"""Ramet's refs: read, list and delete them, and measure the space that only they use."""
 
 from pathlib import Path
 
@@ -7,14 +7,14 @@ from rametd.git.repository import RepositoryInfo, last_of
 
 
 async def refs_below(git: GitContext, repo: RepositoryInfo, folders: tuple[str, ...]) -> dict[str, str]:
-    """The refs below some folders of ``refs/``, with what they keep: cheaper than an inventory where there are many others."""
+    """Return the refs below folders of ``refs/`` with their objects; faster than an inventory if there are many others."""
     output = await git.process.read(repo.common_dir, "for-each-ref", "--format=%(objectname) %(refname)", *folders)
     lines = (line.partition(" ") for line in output.decode(errors="surrogateescape").splitlines())
     return {ref: commit for commit, _, ref in lines}
 
 
 async def drop(git: GitContext, repo: RepositoryInfo, ref: str, name: str | None = None) -> None:
-    """Delete a ref of ours, where ``name`` is given only while it keeps that; none is fine without."""
+    """Delete one of Ramet's refs; with ``name`` only while it has that object, else a missing ref is no error."""
     await git.process.write(repo.common_dir, "update-ref", "-d", ref, *([name] if name else []))
 
 
@@ -27,35 +27,35 @@ async def drop_all(git: GitContext, repo: RepositoryInfo, *folders: str) -> None
 
 
 async def size_of(git: GitContext, repo: RepositoryInfo, name: str, branch: str = "") -> int:
-    """Bytes on disk that nothing but an object of ours and a branch has; 0 where some of it is lost, so that git cannot say."""
+    """Return the bytes on disk that only an object and a branch use; 0 if git cannot tell, as part of it is lost."""
     known = ("--not", f"--exclude={branch}", "--branches", "--remotes", "--tags", "--")
     done = await git.process.run(repo.common_dir, "rev-list", "--disk-usage", "--objects", name, *known)
     return int(done.stdout) if done.returncode == 0 else 0
 
 
 def last_target(common_dir: Path, ref: str) -> str:
-    """What a ref kept last, by its reflog, which git writes where it was told to for every ref; "" where there is none. Blocks."""
+    """Return the last object of a ref from its reflog, which git writes only if configured for every ref; "" without one. Blocks."""
     return last_of(common_dir / "logs" / ref) or ""
 
 
 class Refs:
-    """Ramet's own refs, below ``refs/ramet/``. Every method may raise what those of `Git` raise."""
+    """Ramet's refs, below ``refs/ramet/``. Every method may raise the errors of `Git`."""
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
 
     async def below(self, repo: RepositoryInfo, *folders: str) -> dict[str, str]:
-        """The refs below some folders of ``refs/``, with their commits: cheaper than an inventory where there are many others."""
+        """Return the refs below folders of ``refs/``, with their commits; faster than an inventory if there are many others."""
         return await refs_below(self._git, repo, folders)
 
     async def last_target(self, repo: RepositoryInfo, ref: str) -> str:
-        """What a ref kept last, by its reflog, which git writes where it was told to for every ref; "" where there is none."""
+        """Return the last object of a ref from its reflog, which git writes only if configured for every ref; "" without one."""
         return await self._git.compute(last_target, repo.common_dir, ref)
 
     async def drop(self, repo: RepositoryInfo, ref: str, commit: str | None = None) -> None:
-        """Delete a ref below ``refs/ramet/``; none is fine. With ``commit`` only while it keeps that, else GitFailedError."""
+        """Delete a ref below ``refs/ramet/``, if it exists. With ``commit`` only while it has that one, else raise GitFailedError."""
         assert ref.startswith("refs/ramet/"), ref
-        await self._git.make_durable(repo.common_dir)  # whatever has what it keeps beside it
+        await self._git.make_durable(repo.common_dir)  # another ref may protect its object
         await drop(self._git, repo, ref, commit)
 
     async def drop_all(self, repo: RepositoryInfo, *folders: str) -> None:

@@ -1,8 +1,8 @@
-"""A git directory of our own beside a worktree's: HEAD, the index and what git is in the middle of are in there, all else is the repository's.
+"""A private git directory for a worktree, with its own HEAD, index and state; everything else is the repository's.
 
-Git lets itself be guarded better as it goes from one commit to another than in any other way of writing files: it refuses where a file is not as the
-index has it, and, asked to, where something lies that is ignored. So we give it a HEAD to go from that is nobody else's. The directory is one as
-`git worktree add` makes them (gitrepository-layout(5)), but registered nowhere; a kill leaves it to `snapshot.private_index` to clear away.
+Git checks most when it switches from one commit to another: it refuses if a file differs from the index, and on request also if an ignored
+file is in the way. A private HEAD makes such a switch possible without touching the person's. The directory is like those of `git worktree
+add` (gitrepository-layout(5)), but not registered; `snapshot.private_index` removes it after a kill.
 """
 
 import shutil
@@ -19,16 +19,16 @@ from rametd.git.repository import common_dir, open_repository
 from rametd.git.snapshot import private_index, write_commit
 
 _OF_THE_WORKTREE: Final = ("info/sparse-checkout", "config.worktree")
-"""Which files a worktree has, and settings of its own."""
+"""Files of a worktree's git directory for sparse checkout and its own configuration."""
 _GITS_OWN: Final = frozenset({"info", "logs", "modules", "refs", "sequencer"})
-"""Directories that git makes in the git directory of a worktree."""
+"""Directories that git creates in a worktree's git directory."""
 _NOTHING: Final = ("-c", "core.sparseCheckout=true", "-c", "core.sparseCheckoutCone=false", "-c", "index.sparse=false")
-"""With patterns that no file fits: no file is checked out, and merges write none but those in conflict."""
+"""Options for a checkout without files; merges then write only files in conflict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """``there`` names both ends for git."""
+    """``there``: options that name both directories for git."""
 
     folder: Path
     there: tuple[str, ...]
@@ -36,7 +36,7 @@ class Scratch:
 
 @asynccontextmanager
 async def without_files(git: GitContext, git_dir: Path, commit: str) -> AsyncIterator[Scratch]:
-    """A checkout of ``commit``, detached, without any of its files: for what git can only do in a worktree."""
+    """A detached checkout of ``commit`` without files, for git commands that need a worktree."""
     async with private_index(git, git_dir) as index:
         folder, files = index.parent, index.parent / "files"
 
@@ -54,10 +54,10 @@ async def without_files(git: GitContext, git_dir: Path, commit: str) -> AsyncIte
 
 
 async def change_files(git: GitContext, worktree: Path, git_dir: Path, index: Path, now: str, target: str) -> None:
-    """Have the files of a worktree, which a private ``index`` has as the tree ``now``, be those of ``target``, a commit or tree. HEAD and the index stay.
+    """Change a worktree's files from the tree ``now``, which the private ``index`` has, to ``target``, a commit or tree. HEAD and the index stay.
 
-    Only what differs is written. Raises GitFailedError, with nothing written, where a file that differs changed since the index was made, or something
-    came in the place of one, be it ignored. What is left is the instant in which git itself goes from its check to its first write.
+    Write only files that differ. Raise GitFailedError, with nothing written, if such a file changed since the index was written, or another
+    file, even an ignored one, took its place. Git itself has a short race between its check and its first write.
     """
 
     def make() -> str:
@@ -80,7 +80,7 @@ def _make(folder: Path, git_dir: Path, head: str, copied: Sequence[str]) -> None
         if (git_dir / name).is_file():
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copy(git_dir / name, folder / name)
-    # Filters look for their keys in the directory that `git rev-parse --git-dir` names, as git-crypt does.
+    # Filters such as git-crypt look for their keys in the directory that `git rev-parse --git-dir` names.
     for each in git_dir.iterdir() if git_dir != common_dir(git_dir) else ():
         if each.name not in _GITS_OWN and not each.name.startswith("rebase-") and each.is_dir():
             (folder / each.name).symlink_to(each, target_is_directory=True)

@@ -1,7 +1,7 @@
-"""`core.sharedRepository`: what we make in a repository is no less open to others than git's own files.
+"""`core.sharedRepository`: give Ramet's files in a repository the same permissions as git's.
 
-libgit2 makes objects and refs by the umask alone. So each thread that works with it has a umask of its own, and opening a repository sets that to
-what the repository asks for. Only Linux has umasks of threads; elsewhere, and where the system refuses one, the person's umask has to be open enough.
+libgit2 creates objects and refs by the umask only. So each of its threads has a umask of its own, and opening a repository sets it to the
+repository's setting. Only Linux has umasks per thread; elsewhere, and if the system refuses one, the person's umask applies.
 """
 
 import ctypes
@@ -23,21 +23,21 @@ _thread: Final = threading.local()
 
 
 def have_own_umask() -> None:
-    """Separate the umask of the calling thread from the process's, where that is possible."""
+    """Separate the calling thread's umask from the process's, if possible."""
     if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).unshare(_CLONE_FS) == 0:
         _thread.umask = os.umask(0o077)
         os.umask(_thread.umask)
 
 
 def share_as_asked(common_dir: Path) -> None:
-    """Have what the calling thread makes from now on be as open as the repository asks for. Does nothing in a thread without a umask of its own."""
+    """Set the calling thread's umask by the repository's setting; do nothing in a thread without a umask of its own."""
     own = getattr(_thread, "umask", None)
     if own is not None:
         os.umask(_umask(shared_as(common_dir), own))
 
 
 def shared_as(common_dir: Path) -> str:
-    """`core.sharedRepository` of the repository itself, in lower case; "" where it is private."""
+    """Return `core.sharedRepository` of the repository itself, in lower case; "" if it is private."""
     config = common_dir / "config"
     try:
         return _configured(str(config), config.stat().st_mtime_ns)

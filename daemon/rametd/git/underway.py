@@ -1,4 +1,4 @@
-"""What is under way in a worktree, a merge, a rebase, a bisect, and what its index holds: what only its git directory knows."""
+"""State that only a worktree's git directory has: an unfinished merge, rebase or bisect, and the index."""
 
 import contextlib
 import os
@@ -24,18 +24,18 @@ _PENDING: Final = (
     *("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"),
     *("rebase-merge/orig-head", "rebase-apply/orig-head", "BISECT_START"),
 )
-"""Where git notes the commits that are to come in, or at which it began: no ref need have them."""
+"""Files in which git records the commits of an unfinished command, which no ref may have."""
 _AUTOSTASHES: Final = ("rebase-merge/autostash", "rebase-apply/autostash", "MERGE_AUTOSTASH")
-"""Where git notes the commit with what was uncommitted before a rebase or merge, until that is over: no ref has it."""
+"""Files in which git records the autostash of an unfinished rebase or merge, which no ref has."""
 _NOTHING: Final = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-"""The tree without files, which git knows by itself."""
+"""The empty tree, which git has without storing it."""
 _HASH: Final = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """``what``: in a word each. ``pending``: the commits that it is about, and those of refs that are the worktree's own (`refs/worktree/`);
-    ``autostashes``: those that git put aside for it."""
+    """``what``: one word for each command. ``pending``: its commits, and those of the worktree's own refs (`refs/worktree/`);
+    ``autostashes``: the commits of its autostashes."""
 
     what: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ def begun(git_dir: Path) -> tuple[str, ...]:
     except FileNotFoundError:
         return ()
     found = [command for name, command in _BEGUN.items() if name in names]
-    if "sequencer" in names:  # a cherry-pick or revert of several commits, which has no other file between two of them
+    if "sequencer" in names:  # a cherry-pick or revert of several commits has no other file between two of them
         todo = git_dir / "sequencer" / "todo"
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             found.append("revert" if todo.read_bytes().startswith(b"revert") else "cherry-pick")
@@ -75,7 +75,7 @@ def ending_words(worktree: Path, busy: str) -> str:
 
 
 def under_way(repo: RepositoryInfo, git_dir: Path) -> UnderWay:
-    """By the files in a worktree's git directory. Blocks."""
+    """Read the state from the files of a worktree's git directory. Blocks."""
     own = tuple(str(file.relative_to(git_dir)) for file in (git_dir / "refs" / "worktree").rglob("*"))
     pending = _commits(repo, git_dir, (*_PENDING, *own))
     return UnderWay(begun(git_dir), pending, _commits(repo, git_dir, _AUTOSTASHES))
@@ -90,7 +90,7 @@ def _commits(repo: RepositoryInfo, git_dir: Path, names: tuple[str, ...]) -> tup
 
 
 async def staged_paths(git: GitContext, git_dir: Path, commit: str | None) -> tuple[str, ...]:
-    """The paths that an index has otherwise than ``commit`` (None: nothing), without a look at any files."""
+    """Return the paths at which an index differs from ``commit`` (None: the empty tree), without reading files."""
     if not await git.compute((git_dir / "index").is_file):
         return ()
     arguments = ("diff-index", "--cached", "--name-only", "--no-renames", "-z", commit or _NOTHING, "--")

@@ -1,4 +1,4 @@
-"""What other repositories have: fetching a base, finding the remote branch that is meant. The remote is never written to."""
+"""Fetch a base, and find the remote branch of a name. Never writes to a remote."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ FETCH_TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteBranch:
-    """``branch`` of ``remote``, as the remote calls it; ``tracking`` is our name of it, such as ``origin/topic``."""
+    """``branch`` of ``remote``, in the remote's naming; ``tracking`` is its local name, such as ``origin/topic``."""
 
     remote: str
     branch: str
@@ -46,7 +46,7 @@ async def fetch_base(
             hint=await git.compute(_without_remote, repo, ref, caller_cwd),
         )
     local, remote = source
-    # Both ends are named: the remote's own refspecs may leave this branch out, as those of a clone of a single branch do.
+    # Name both refs: the remote's refspecs may not include this branch, as in a clone of a single branch.
     refspec = f"+refs/heads/{remote.branch}:refs/remotes/{remote.tracking}"
     command = ("fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance")
     try:
@@ -78,9 +78,9 @@ async def track(git: GitContext, repo: RepositoryInfo, branch: str, remote: Remo
 
 
 def find_remote_branch(repo: RepositoryInfo, name: str) -> RemoteBranch | None:
-    """The remote branch that ``name`` means, as for git's own checkout: ``origin/topic``, or ``topic`` where one remote has it.
+    """Return the remote branch that ``name`` means, as in `git checkout`: ``origin/topic``, or ``topic`` if one remote has it.
 
-    Raises AmbiguousError where several have it, BranchTakenError where the local branch that would follow it exists. Blocks.
+    Raise AmbiguousError if several have it, BranchTakenError if its local branch exists. Blocks.
     """
     repository = open_repository(repo.common_dir)
     found = _named(repository, name)
@@ -101,7 +101,7 @@ def find_remote_branch(repo: RepositoryInfo, name: str) -> RemoteBranch | None:
 
 
 def _without_remote(repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None) -> str:
-    """What can be done where nothing can be fetched: a hint that leads to no other refusal of the same."""
+    """Return a hint for a failed fetch that does not lead to the same refusal again."""
     repository = caller_view(repo, caller_cwd)
     branch = ref.removeprefix("refs/heads/") if ref is not None else head_of(repository).branch
     remotes = sorted(_remotes(repository))
@@ -117,7 +117,7 @@ def _without_remote(repo: RepositoryInfo, ref: str | None, caller_cwd: Path | No
 def _source_of(
     repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None
 ) -> tuple[str | None, RemoteBranch] | None:
-    """The local branch that is meant, if one is, and the remote branch that it follows."""
+    """Return the local branch of a name, if any, and its upstream."""
     repository = caller_view(repo, caller_cwd)
     branch = ref.removeprefix("refs/heads/") if ref is not None else head_of(repository).branch
     if branch is None:
@@ -136,7 +136,7 @@ def _source_of(
 
 
 def _named(repository: pygit2.Repository, name: str, *, known: bool = True) -> RemoteBranch | None:
-    """``REMOTE/BRANCH``; only one that was fetched before when ``known``."""
+    """Parse ``REMOTE/BRANCH``; with ``known`` only a branch that was fetched before."""
     for remote in _remotes(repository):
         if name.startswith(f"{remote}/"):
             found = RemoteBranch(remote, name.removeprefix(f"{remote}/"))
@@ -146,9 +146,9 @@ def _named(repository: pygit2.Repository, name: str, *, known: bool = True) -> R
 
 
 def _only_there(repository: pygit2.Repository, name: str) -> RemoteBranch | None:
-    """The branch of that name which a remote has, or may have: it is not known here as anything yet.
+    """Return the branch of an unknown name that a remote has or may have.
 
-    Raises AmbiguousError where several remotes come into question.
+    Raise AmbiguousError if there are several possible remotes.
     """
     remotes = _remotes(repository)
     having = [remote for remote in remotes if peel(repository, f"refs/remotes/{remote}/{name}") is not None]
@@ -168,7 +168,7 @@ def _remotes(repository: pygit2.Repository) -> list[str]:
 
 
 def _newer(repo: RepositoryInfo, local: str | None, remote: RemoteBranch) -> Base | None:
-    """The remote's tip where it goes on from the local branch, or there is none; None where that has commits of its own, or stands there."""
+    """Return the remote's tip if it is ahead of the local branch or there is none; None if that has own commits or is up to date."""
     repository = open_repository(repo.common_dir)
     if local is None:
         only = peel(repository, f"refs/remotes/{remote.tracking}")
