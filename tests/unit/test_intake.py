@@ -122,6 +122,16 @@ async def test_an_agent_that_another_daemon_advanced_is_refused_alone(store: Sto
     assert len(stale.frames) == 3, "nothing of it was dropped"
 
 
+async def test_of_two_sources_of_one_agent_only_one_is_stored(store: Store) -> None:
+    (agent,) = await agents(store, 1)
+    twin = Agent(agent.session, agent._intake)
+    agent.write(3)
+    twin.write(3)
+    await settled([agent, twin])
+    assert twin.was_refused.is_set()
+    assert await stored_lines(store, agent) == bytes(range(3))
+
+
 async def test_a_work_that_fails_as_a_whole_hands_all_lines_back_to_their_agents(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from rametd.store.writer import Pace
 from tests.support.eventually import eventually
 from tests.support.rows import a_repo, a_session
 
-NEVER = Pace(batch=3600.0)
+NEVER = Pace(batch=3600.0, slice=3600.0)
 
 
 @pytest.fixture
@@ -110,6 +110,34 @@ async def test_events_wait_and_a_lifecycle_write_sweeps_them_along(store: Store)
     assert (await waiting).kind == "waits"
     await eventually(lambda: commits)
     assert [[event.kind for event in commit] for commit in commits] == [["waits", "lifecycle"]]
+
+
+async def test_a_transaction_ends_after_its_slice_and_takes_lines_first(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path / "ramet.db", pace=Pace(batch=3600.0, slice=-1.0))  # over after each job
+    commits: list[Sequence[Event]] = []
+    store.subscribe(commits.append)
+    gate = Gate(store)
+    await gate.entered()
+    prompts = [asyncio.create_task(store.write(append(f"prompt {number}"))) for number in range(3)]
+    lines = asyncio.create_task(store.write(append("lines"), lifecycle=False))
+    await asyncio.sleep(0)
+    await gate.open()
+    await asyncio.gather(lines, *prompts)
+    await eventually(lambda: len(commits) == 4)
+    assert [[event.kind for event in commit] for commit in commits] == [
+        *(["lines"], ["prompt 0"], ["prompt 1"], ["prompt 2"])
+    ]
+    await store.aclose()
+
+
+async def test_events_of_one_work_are_numbered_in_order_however_many(store: Store) -> None:
+    for count in (1, 32, 33, 100):
+        events = await store.write(
+            lambda unit, count=count: unit.events.append(*(NewEvent(f"e{number}") for number in range(count)))  # type: ignore[misc]
+        )
+        stored = await store.read(lambda reader, first=events[0].seq: reader.events.list(after_seq=first - 1))  # type: ignore[misc]
+        assert list(stored) == list(events)
+        assert [event.kind for event in stored] == [f"e{number}" for number in range(count)]
 
 
 async def test_events_alone_are_committed_after_their_pause(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import structlog
 from ramet.v1 import event_pb2
 
 from rametd.agents.base import Doing, Fact, Frame, Said
-from rametd.domain.errors import StaleBatchError
 from rametd.domain.models import LastWords, NewEvent, Session
 from rametd.services.persistence import write_for_sure
 from rametd.store import Store, Unit
@@ -162,20 +161,23 @@ def take(waiting: Sequence[Source]) -> list[tuple[Source, list[Frame]]]:
 
 
 def store_calm(unit: Unit, taken: Sequence[tuple[Source, list[Frame]]]) -> None:
-    """Advance each agent and append the events of its lines. If another daemon advanced an agent, drop its frames."""
+    """Advance the agents and append the events of their lines. If another daemon advanced an agent, drop its frames."""
+    batches: dict[str, tuple[int, int, int]] = {}
+    for source, frames in taken:
+        if frames and source.session.id not in batches:
+            batches[source.session.id] = (source.generation, frames[0].start, frames[-1].end)
+    advanced = unit.agents.advance_all(batches)
     appended: list[NewEvent] = []
     words: list[LastWords] = []
     for source, frames in taken:
+        session = source.session
+        if session.id not in advanced:
+            frames.clear()
         if not frames:
             continue
-        session = source.session
-        try:
-            unit.agents.advance(session.id, source.generation, frames[-1].end, expect_offset=frames[0].start)
-        except StaleBatchError:
-            frames.clear()
-        else:
-            appended += line_events(session, frames)
-            if any(frame.facts for frame in frames):
-                words.append(last_words(session, (fact for frame in frames for fact in frame.facts)))
+        advanced.remove(session.id)  # a second source of the session stores its frames itself
+        appended += line_events(session, frames)
+        if any(frame.facts for frame in frames):
+            words.append(last_words(session, (fact for frame in frames for fact in frame.facts)))
     unit.events.append(*appended)
     unit.sessions.set_last_words(words)

@@ -1,11 +1,13 @@
 """Agent processes, and the journal offsets up to which their lines are stored as events."""
 
+import json
 import sqlite3
+from collections.abc import Mapping
 from typing import TypedDict, Unpack
 
 from rametd.domain.errors import NotFoundError, StaleBatchError, WrongStateError
 from rametd.domain.models import Agent, AgentState, BackgroundCommand
-from rametd.store.rows import RowType, Table
+from rametd.store.rows import RowType, Table, json_text
 
 AGENTS = RowType(Agent, "agents")
 _ALIVE = "state IN ('starting', 'live')"
@@ -97,6 +99,24 @@ class Agents(AgentReads):
         meanwhile, or over two connections to one keeper) counts once, and a batch that would leave a gap is refused.
         """
         self._advance("journal_offset", session_id, generation, journal_offset, expect_offset)
+
+    def advance_all(self, batches: Mapping[str, tuple[int, int, int]]) -> set[str]:
+        """`advance` for many sessions: (generation, expected offset, new offset) of each batch.
+
+        Returns the ids of the sessions whose agent was advanced. The batches of the others are stale.
+        """
+        (found,) = self._db.execute(
+            "SELECT json_group_array(session_id) FROM json_each(?) AS batch JOIN agents ON session_id = batch.key"
+            " AND generation = batch.value ->> 0 AND journal_offset = batch.value ->> 1",
+            (json_text(batches),),
+        ).fetchone()
+        advanced = set(json.loads(found))
+        self._db.execute(
+            "UPDATE agents SET journal_offset = batch.value ->> 2 FROM json_each(?) AS batch"
+            " WHERE session_id = batch.key AND generation = batch.value ->> 0",
+            (json_text({session_id: batch for session_id, batch in batches.items() if session_id in advanced}),),
+        )
+        return advanced
 
     def advance_stdin(self, session_id: str, generation: int, stdin_offset: int, *, expect_offset: int) -> None:
         """The same for the keeper's record of lines written to the agent."""

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TypedDict, Unpack
 
 from rametd.domain.models import Event, NewEvent
-from rametd.store.rows import RowType, Table, Value, marks
+from rametd.store.rows import RowType, Table, Value, json_text, marks
 
 EVENTS = RowType(Event, "events")
 
@@ -93,11 +93,12 @@ class Events(EventReads):
             )
             for index, each in enumerate(events)
         ]
-        self._db.executemany(EVENTS.insert, appended)  # a tuple of its columns as they are
-        newest = {each.session_id: each.seq for each in appended if each.session_id}
-        self._db.executemany(
-            "UPDATE sessions SET last_seq = ? WHERE id = ?", [(seq, id_) for id_, seq in newest.items()]
-        )
+        EVENTS.insert_many(self._db, appended)  # a tuple of its columns as they are
+        if newest := {each.session_id: each.seq for each in appended if each.session_id}:
+            self._db.execute(
+                "UPDATE sessions SET last_seq = newest.value FROM json_each(?) AS newest WHERE sessions.id = newest.key",
+                (json_text(newest),),
+            )
         self._scope.appended += appended
         return appended
 

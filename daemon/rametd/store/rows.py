@@ -22,6 +22,10 @@ Read = Callable[..., Any]
 Write = Callable[[Any], tuple[Value, ...]]
 
 
+ROWS = 32
+"""Most rows of one INSERT; SQLite caches a statement for each number of rows."""
+
+
 @dataclass(slots=True)
 class Scope:
     """State that the tables of one connection share while a work runs."""
@@ -63,6 +67,7 @@ class RowType(Generic[T]):
             names += each.columns
         self.select = f"SELECT {', '.join(names)} FROM {table}"  # noqa: S608 - names of fields
         self.insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks(len(names))})"  # noqa: S608 - as above
+        self._row = f", ({marks(len(names))})"
         self.read: Callable[[tuple[Any, ...]], T] = lru_cache(remembered)(self._read) if remembered else self._read
 
     def _read(self, row: tuple[Any, ...]) -> T:
@@ -82,6 +87,16 @@ class RowType(Generic[T]):
     def values(self, record: T) -> list[Value]:
         """Parameters for ``insert``."""
         return [value for name, each in self._fields.items() for value in each.write(getattr(record, name))]
+
+    def insert_many(self, db: sqlite3.Connection, rows: Sequence[Sequence[Value]]) -> None:
+        """Insert rows with few statements.
+
+        The interpreter's lock is released during each statement, also during each of ``executemany``. Another thread takes it
+        then, and the writer waits for it longer than it takes to insert a row.
+        """
+        for first in range(0, len(rows), ROWS):
+            some = rows[first : first + ROWS]
+            db.execute(self.insert + self._row * (len(some) - 1), [value for row in some for value in row])
 
     def dump(self, record: T) -> str:
         """Encode as a JSON object of columns, for tables without blobs."""

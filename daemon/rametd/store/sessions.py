@@ -3,7 +3,7 @@
 # ruff: noqa: S608 - statements are built from constants
 
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -311,15 +311,16 @@ class Sessions(SessionReads):
         """Record that this Ramet has assigned an id; the record outlives the session."""
         self._db.execute("INSERT OR IGNORE INTO given_ids (id) VALUES (?)", (identity,))
 
-    def set_last_words(self, words: Iterable[LastWords]) -> None:
+    def set_last_words(self, words: Sequence[LastWords]) -> None:
         """Store the ids of agents' last messages and what they do. Events come with it, so the rows keep their version.
 
         An empty value keeps the stored one. A message of a conversation that the session has left does not count.
         """
-        self._db.executemany(
-            "UPDATE sessions SET doing = ifnull(nullif(?4, ''), doing), last_message_id ="
-            " iif(?3 <> '' AND conversation_id = ?2, ?3, last_message_id) WHERE id = ?1",
-            words,
+        self._db.execute(
+            "UPDATE sessions SET doing = ifnull(nullif(said ->> 3, ''), doing), last_message_id ="
+            " iif(said ->> 2 <> '' AND conversation_id = said ->> 1, said ->> 2, last_message_id)"
+            " FROM (SELECT value AS said FROM json_each(?)) WHERE id = said ->> 0",
+            (json_text(words),),
         )
 
     def delete(self, session_id: str) -> None:

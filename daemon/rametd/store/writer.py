@@ -45,7 +45,8 @@ class Listener(Protocol):
 class Pace:
     """Intervals of the writer, in seconds."""
 
-    batch: float = 0.050  # longest delay of a job that is not lifecycle, after the previous commit
+    batch: float = 0.015  # longest delay of a job that is not lifecycle, after the previous commit
+    slice: float = 0.020  # of one transaction: later jobs wait for the next, and earlier ones need not wait for them
     retry: float = 1.0  # between two attempts to write on a full disk
 
 
@@ -134,10 +135,18 @@ class Writer:
                     queue.changed.wait()
             if queue.closed and not queue.jobs:
                 return None
-            jobs = list(queue.jobs)
+            # Lines of agents first, which come as few jobs: a hundred prompts at once must not hold them up.
+            jobs = sorted(queue.jobs, key=lambda job: job.lifecycle)
             queue.jobs.clear()
             queue.urgent = 0
             return jobs
+
+    def _return(self, jobs: Sequence[Job]) -> None:
+        """Put jobs that the transaction did not take back in front of the queue."""
+        queue = self._queue
+        with queue.changed:
+            queue.jobs.extendleft(reversed(jobs))
+            queue.urgent += sum(job.lifecycle for job in jobs)
 
     def _serve(self, jobs: Sequence[Job]) -> None:
         if self._broken is not None:
@@ -150,7 +159,7 @@ class Writer:
             return
         self._attempt = now
         try:
-            self._commit(jobs, now)
+            done = self._commit(jobs, now)
         except sqlite3.Error as error:
             with suppress(sqlite3.Error):  # if this fails, the next BEGIN fails too and reports it
                 if self._db.in_transaction:
@@ -161,19 +170,26 @@ class Writer:
         if self._refusal is not None:
             self._refusal = None
             self._listener.read_only(False)
-        self._listener.finished(jobs, tuple(self._scope.appended))
+        self._return(jobs[done:])
+        self._listener.finished(jobs[:done], tuple(self._scope.appended))
         self._scope.appended.clear()
 
-    def _commit(self, jobs: Sequence[Job], now: float) -> None:
-        """Commit ``jobs``. Raises ``sqlite3.Error`` if the whole transaction failed."""
+    def _commit(self, jobs: Sequence[Job], now: float) -> int:
+        """Commit the first of ``jobs`` and return how many. Raises ``sqlite3.Error`` if the whole transaction failed."""
         self._sync(any(job.lifecycle for job in jobs) or self._refusal is not None)
         self._scope.appended.clear()
         self._db.execute("BEGIN IMMEDIATE")
         if not jobs:  # a probe: only writing shows whether there is room
             self._db.execute("REPLACE INTO meta (key, value) VALUES ('probed', ?)", (str(now),))
+        done = 0
+        end = time.monotonic() + self._pace.slice
         for job in jobs:
             self._do(job)
+            done += 1
+            if time.monotonic() > end:
+                break
         self._db.execute("COMMIT")
+        return done
 
     def _do(self, job: Job) -> None:
         self._scope.now = self._clock()
