@@ -1,8 +1,7 @@
 """The lock on a directory while its holder's descriptors are in another process too."""
 
-import fcntl
-import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,30 +21,49 @@ def acquire(path: Path) -> DirectoryLock:
     return DirectoryLock.acquire(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY), NAME, variable="RAMET_HOME")
 
 
+HOLDER = f"""
+import os, signal, sys
+from rametd.platform.locks import DirectoryLock
+path = sys.argv[1]
+lock = DirectoryLock.acquire(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY), {NAME!r}, variable="RAMET_HOME")
+lock.write({{"pid": os.getpid()}})
+if child := os.fork():
+    print(child, flush=True)
+    signal.pause()
+os.read(0, 1)
+os.execvp("sleep", ["sleep", "60"])
+"""
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Iterator[int]:
-    """A descriptor that still holds the lock of a daemon that has ended, as a program between fork and exec has it."""
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        pass
-    (tmp_path / NAME).write_text(json.dumps({"pid": ended.pid}))
-    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    yield descriptor
-    os.close(descriptor)
+    """A pipe that lets go on what a killed holder of the lock has left between fork and exec."""
+    come, go = os.pipe()
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdin=come, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        child = int(holder.stdout.readline())
+        holder.kill()
+    os.close(come)
+    yield go
+    os.close(go)
+    os.kill(child, signal.SIGKILL)
 
 
 def test_a_start_waits_for_the_copies_that_a_killed_holder_left(
     copy: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
+    real = time.sleep
 
     def sleep(seconds: float) -> None:
+        if not waits:
+            os.write(copy, b"x")  # the program begins, and its descriptors are closed
         waits.append(seconds)
-        fcntl.flock(copy, fcntl.LOCK_UN)  # the program runs, and its descriptors are closed
+        real(seconds)
 
     monkeypatch.setattr(time, "sleep", sleep)
     with acquire(tmp_path):
-        assert waits == [locks.PAUSE_S]
+        assert set(waits) == {locks.PAUSE_S}
 
 
 @pytest.mark.usefixtures("copy")

@@ -323,6 +323,29 @@ async def test_owned_paths_are_compared_by_what_they_mean_in_the_repository(clie
 
 
 @pytest.mark.own_changes
+async def test_a_path_is_asked_for_and_given_under_any_of_its_names(
+    client: Client, sandbox: Sandbox, path: Path
+) -> None:
+    (path / "Services/Auth").mkdir(parents=True)
+    (path / "Services/Auth/a.py").write_text("a\n")
+    (path / "authlink").symlink_to("Services/Auth")
+    git(path, "add", "-A")
+    git(path, "commit", "-qm", "files")
+    git(path, "config", "core.ignorecase", "true")
+    owner = await root(client, sandbox, path, f"auth-{path.name}", owns=["services/auth/", "docs/"])
+    asker = await root(client, sandbox, path, f"web-{path.name}", owns=["web/"])
+    assert (await request_path(owner, "authlink/a.py")).outcome == "you may write there already"
+    names = ["Services/Auth/a.py", "services/AUTH/A.py", "authlink/a.py", "/AUTHLINK/A.py"]
+    asked = {(await request_path(asker, name)).path_request_id for name in names}
+    assert len(asked) == 1, "it is one file"
+    await own(owner, path_request_id=asked.pop())
+    for name in names:
+        assert (await request_path(asker, name)).outcome == "you may write there already"
+    session = await client.get(owner.id)
+    assert {"!Services/Auth/a.py"} < set(session.owns)
+
+
+@pytest.mark.own_changes
 @pytest.mark.parametrize("kind", ["owns", "forbids"])
 async def test_a_write_is_judged_with_the_letter_case_of_the_repository(client: Client, path: Path, kind: str) -> None:
     name = f"{kind}-{path.name}"

@@ -39,7 +39,7 @@ class Transcript:
             file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
     def read(self, after: float = 0.0) -> Outside:
-        return outside.read(self.file, ID, after, 5)
+        return outside.read(self.file, ID, after, 5)[0]
 
 
 def result(turn: OutsideTurn) -> dict[str, Any]:
@@ -92,12 +92,41 @@ def test_what_the_interface_writes_in_the_persons_name_is_no_prompt(tmp_path: Pa
 
 def test_a_half_written_or_strange_transcript_breaks_nothing(tmp_path: Path) -> None:
     file = tmp_path / "t.jsonl"
-    assert outside.read(file, ID, 7.0, 0) == Outside((), 7.0)
+    assert outside.read(file, ID, 7.0, 0) == (Outside((), 7.0), outside.Place())
     written = Transcript(file)
     written.line("user", "whole")
     with file.open("ab") as opened:
         opened.write(b'\n[]\n{"type": "user", "entrypoint": 5}\n\xff\xfe\n{"type":"user","entrypoint":"cli","timest')
     assert [turn.prompt for turn in written.read().turns] == ["whole"]
+
+
+def test_a_read_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    written = Transcript(tmp_path / "t.jsonl")
+    place: outside.Place | None = None
+    after, offset, seen = 0.0, 0, []
+    for number in range(3):
+        written.line("user", f"prompt {number}")
+        written.line("assistant", [{"type": "text", "text": "done"}])
+        written.total(1.0 + number)
+        written.line("user", "ours", "sdk-py")
+        with written.file.open("a") as file:
+            file.write('{"type":"cost-st')  # the program is at it
+        found, place = outside.read(written.file, ID, after, 5, place)
+        assert [turn.prompt for turn in found.turns] == [f"prompt {number}"]
+        assert place.offset > offset
+        again = outside.read(written.file, ID, after, 5)[0]
+        assert (found.turns, found.until) == (again.turns, again.until), "the same as of the whole"
+        whole, _ = outside.read(written.file, ID, after, 5, outside.Place(place.inode, place.offset, after - 1))
+        assert whole.turns == found.turns, "the turns of the last read were not taken in"
+        after, offset = found.until, place.offset
+        seen.append(written.file.read_bytes())
+        written.file.write_bytes(seen[-1].removesuffix(b'{"type":"cost-st'))
+    assert place is not None
+    written.file.rename(tmp_path / "old")
+    written.file.write_bytes(seen[0])
+    assert outside.read(written.file, ID, 0.0, 5, place)[0].turns, "another file is read from its beginning"
+    written.file.write_bytes(seen[0][:40] + b"\n")
+    assert outside.read(written.file, ID, place.newest, 5, place)[1].offset == 41, "a cut file too"
 
 
 def test_the_interface_gets_what_the_session_has() -> None:

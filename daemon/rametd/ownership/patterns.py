@@ -129,6 +129,32 @@ def aliases(path: str, links: Mapping[str, str]) -> Iterator[str]:
     return iter(seen)
 
 
+def names_of(pattern: str, files: Iterable[str], links: Mapping[str, str], *, ignore_case: bool) -> list[str]:
+    """All names of a path, sorted, as the files of the repository spell them. A pattern with wildcards is returned as it is."""
+    path = pattern.removeprefix("/")
+    if re.search(r"[*?\[\\]", path):
+        return [pattern]
+    known = {fold_text(above): above for file in files for above in _with_parents(file)} if ignore_case else {}
+    path = _spelled(path, known)
+    names = [_spelled(name, known) for name in aliases(f"{path}/" if path in links else path, links)]
+    there = [name for name in names if fold_text(name) in known]  # a name through a link is spelled as typed
+    return sorted(aliases(there[0], links) if there else names)
+
+
+def _spelled(path: str, known: Mapping[str, str]) -> str:
+    """Replace as much of a path as there is; ``known``: the paths that there are, by their folded text."""
+    parts = path.split("/")
+    for end in range(len(parts), 0, -1):
+        if (found := known.get(fold_text("/".join(parts[:end])))) is not None:
+            return "/".join([found, *parts[end:]])
+    return path
+
+
+def _with_parents(path: str) -> Iterator[str]:
+    yield from (path[:at] for at, char in enumerate(path) if char == "/")
+    yield path
+
+
 def owned_by(patterns: Patterns, paths: Iterable[str], links: Mapping[str, str], *, ignore_case: bool) -> set[str]:
     """The files that the patterns own under any of their names."""
     return {

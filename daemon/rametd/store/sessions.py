@@ -24,6 +24,7 @@ class SessionColumns(TypedDict, total=False):
     branch: str
     base_ref: str
     base_commit: str
+    start_commit: str
     worktree: Path
     model: str
     effort: str

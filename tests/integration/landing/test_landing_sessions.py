@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from ramet.v1 import session_pb2
+from ramet.v1 import session_pb2, worktree_pb2
 
+from tests.crash.scene import rows
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client, Sandbox, git
 from tests.support.daemon import WAITING as SESSION_WAITING
@@ -125,7 +126,7 @@ async def test_a_session_that_is_archived_in_the_queue_lands_from_its_branch(
 
 
 async def test_a_fork_of_landed_work_has_landed_once_work_of_its_own_has(
-    client: Client, landings: Landings, repository: Path
+    client: Client, landings: Landings, repository: Path, sandbox: Sandbox
 ) -> None:
     await with_work(client, repository, "one", base_ref="main")
     request = session_pb2.ForkSessionRequest(session="one", name="early", request_id="early")
@@ -148,3 +149,16 @@ async def test_a_fork_of_landed_work_has_landed_once_work_of_its_own_has(
 
     await eventually(own)
     assert git(Path(late.worktree), "log", "-1", "--format=%s") == "work of one"
+
+    sync = worktree_pb2.SyncSessionRequest(session=late.id, base_ref=early.branch, request_id="sync")
+    synced = await client.worktrees.SyncSession(sync, metadata=client.metadata)
+    assert synced.commits
+    removed = session_pb2.DeleteSessionRequest(session="one", force=True)
+    await client.sessions.DeleteSession(removed, metadata=client.metadata)
+
+    async def judged() -> bool:
+        return await landed() == {"early": True, "late": False}
+
+    await eventually(judged)
+    [(start,)] = rows(sandbox, "SELECT start_commit FROM sessions WHERE name = 'late'")
+    assert start == git(Path(late.worktree), "rev-parse", "HEAD"), "it has no commits of its own, as before"

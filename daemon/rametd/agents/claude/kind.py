@@ -28,6 +28,7 @@ from rametd.domain.models import OWNER, Agent, Mode, Prompt, Session
 
 KEYS = ("ANTHROPIC_", "AWS_", "CLAUDE_CODE_OAUTH_TOKEN", "GOOGLE_")
 """Prefixes of the environment variables that carry credentials for the model."""
+PLACES = 1000
 CONVERSATION_IN_USE = re.compile(r"Session ID .* is already in use", re.IGNORECASE)
 
 
@@ -59,6 +60,7 @@ class Claude:
         self._settings = settings or ClaudeSettings()
         self._checked: tuple[tuple[int, int], str] | None = None
         self._prepared: asyncio.Task[object] | None = None
+        self._places: dict[str, outside.Place] = {}  # how far transcripts were read, by conversation
 
     @property
     def path(self) -> Path:
@@ -117,7 +119,13 @@ class Claude:
 
     def outside(self, conversation_id: str, home: Path, after: float, results: int) -> Outside:
         found = transcripts.find(home, conversation_id)
-        return outside.read(found, conversation_id, after, results) if found is not None else Outside((), after)
+        if found is None:
+            return Outside((), after)
+        turns, place = outside.read(found, conversation_id, after, results, self._places.pop(conversation_id, None))
+        self._places[conversation_id] = place
+        while len(self._places) > PLACES:
+            self._places.pop(next(iter(self._places)), None)
+        return turns
 
     def users(self, conversation_id: str, home: Path) -> list[tuple[int, str]]:
         return outside.users(home, conversation_id)

@@ -7,7 +7,8 @@ the difference between two totals.
 """
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -41,15 +42,37 @@ class _Turn:
     costs: dict[str, Message] = field(default_factory=dict)
 
 
-def read(transcript: Path, conversation_id: str, after: float, results: int) -> Outside:
-    """Return the turns after a time. Numbering of their results continues from ``results``."""
+@dataclass(frozen=True)
+class Place:
+    """How far a transcript was read: ``offset`` bytes of the file ``inode``, up to the time ``newest`` and this total of costs."""
+
+    inode: int = 0
+    offset: int = 0
+    newest: float = 0.0
+    total: Mapping[str, Message] = field(default_factory=dict)
+
+
+def read(
+    transcript: Path, conversation_id: str, after: float, results: int, known: Place | None = None
+) -> tuple[Outside, Place]:
+    """Return the turns after a time, and how far the file was read. Numbering of their results continues from ``results``.
+
+    ``known``: how far it was read before. Transcripts only grow, so that a read goes on from there, unless the turns of the read
+    before were not taken in, or the file was replaced or cut.
+    """
     turns: list[_Turn] = []
     paying: _Turn | None = None  # the next total belongs to this turn
-    newest, before = after, dict[str, Message]()
     try:
-        data = transcript.read_bytes()
+        with transcript.open("rb") as file:
+            found = os.fstat(file.fileno())
+            if known is None or (known.inode, known.newest) != (found.st_ino, after) or known.offset > found.st_size:
+                known = Place(found.st_ino, newest=after)
+            file.seek(known.offset)
+            data = file.read()
     except FileNotFoundError:
-        return Outside((), after)
+        return Outside((), after), Place()
+    newest, before = after, dict(known.total)
+    data = data[: data.rfind(b"\n") + 1]  # the program may be writing a line
     for line in data.split(b"\n"):
         if OUR_LINE in line:
             paying = None
@@ -67,13 +90,14 @@ def read(transcript: Path, conversation_id: str, after: float, results: int) -> 
         newest = max(newest, when)
         _add(turns, message, when)
         paying = turns[-1] if turns else None
-    return Outside(
+    outside = Outside(
         tuple(
             OutsideTurn(each.prompt_id, each.prompt, tuple(_written(each, conversation_id, results + index)))
             for index, each in enumerate(turns)
         ),
         newest,
     )
+    return outside, Place(known.inode, known.offset + len(data), newest, before)
 
 
 def users(home: Path, conversation_id: str) -> list[tuple[int, str]]:

@@ -4,16 +4,18 @@ A request is in the inbox from the start, so that the person can always decide. 
 with the request's id. The asking session gets a message with the outcome.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ramet.v1 import attention_pb2, orchestration_pb2
 
 from rametd.domain.errors import InvalidInputError, NotAllowedError, PathsNotOwnedError
 from rametd.domain.models import DAEMON, OWNER, Request, RequestKind, Session
 from rametd.domain.states import State
-from rametd.ownership import Patterns, contains
+from rametd.ownership import Patterns, contains, names_of
 from rametd.services.core import Core
 from rametd.services.delivery import SESSION, post, sender_of
 from rametd.services.family import find_member
@@ -21,6 +23,7 @@ from rametd.services.lifecycle import ask_person, log_request
 from rametd.services.ownership.audit import audit, is_audit
 from rametd.services.ownership.claims import IGNORE_CASE, patterns_of
 from rametd.services.ownership.transfers import meets, transfer
+from rametd.services.repos import info_of
 from rametd.store import Reader, Unit
 
 DECIDING_STATES = frozenset(State) - {State.ARCHIVED, State.FAILED}
@@ -36,6 +39,26 @@ class Decision:
     paths: tuple[str, ...] = ()
     session: str = ""
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """Paths that a session named, each with all its names: links of the repository lead to it, and letter case may not count."""
+
+    paths: tuple[Patterns, ...] = ()
+    ignore_case: bool = IGNORE_CASE
+
+    @property
+    def wanted(self) -> Patterns:
+        return Patterns(tuple(dict.fromkeys(chain.from_iterable(each.texts for each in self.paths))))
+
+    def beyond(self, owned: Patterns) -> str | None:
+        """Return a path of which ``owned`` has no name; None if there is none."""
+        for names in self.paths:
+            outside = [contains(owned, Patterns((name,)), ignore_case=self.ignore_case) for name in names.texts]
+            if None not in outside:
+                return outside[0]
+        return None
 
 
 class Ownership:
@@ -57,12 +80,13 @@ class Ownership:
         """Ask for paths. Raises `InvalidInputError`."""
         if not caller_id:
             raise InvalidInputError("only a session asks for paths", hint="the person changes them: `rametctl set`")
-        wanted = positive(paths)
         if not reason.strip():
             raise InvalidInputError("no reason was given", hint="say in a sentence what you need to change there")
+        meant = await self._meant(caller_id, paths)
 
         def work(unit: Unit) -> tuple[orchestration_pb2.RequestPathResponse, str]:
-            response, owner_id = self._request(unit, unit.sessions.get(caller_id), wanted, reason.strip())
+            caller = unit.sessions.get(caller_id)
+            response, owner_id = self._request(unit, caller, meant, reason.strip())
             remember(unit, response)
             return response, owner_id
 
@@ -72,16 +96,30 @@ class Ownership:
             self._core.live.wake(owner_id)
         return response
 
+    async def _meant(self, session_id: str, paths: Sequence[str]) -> "Meant":
+        """Find the names that paths have in the repository. Raises `InvalidInputError`."""
+        positive(paths)
+        session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+        tree = await self._core.git.commits.files(await info_of(self._core, session), session.base_commit)
+        ignore_case = IGNORE_CASE or tree.ignore_case
+
+        def names() -> tuple[Patterns, ...]:
+            each = (names_of(path, tree.files, tree.links, ignore_case=ignore_case) for path in paths)
+            return tuple(map(positive, each))
+
+        return Meant(await asyncio.to_thread(names), ignore_case)
+
     def _request(
-        self, unit: Unit, caller: Session, wanted: Patterns, reason: str
+        self, unit: Unit, caller: Session, meant: "Meant", reason: str
     ) -> tuple[orchestration_pb2.RequestPathResponse, str]:
+        wanted, ignore_case = meant.wanted, meant.ignore_case
         owning = [
             each
             for each in unit.sessions.owning(caller.repo_id)
-            if each.id != caller.id and meets(patterns_of(each.owns), wanted)
+            if each.id != caller.id and meets(patterns_of(each.owns), wanted, ignore_case)
         ]
-        forbidden = bool(caller.forbids) and meets(patterns_of(caller.forbids), wanted)
-        mine = not caller.owns or contains(patterns_of(caller.owns), wanted, ignore_case=IGNORE_CASE) is None
+        forbidden = bool(caller.forbids) and meets(patterns_of(caller.forbids), wanted, ignore_case)
+        mine = not caller.owns or meant.beyond(patterns_of(caller.owns)) is None
         if mine and not forbidden and not (owning and not caller.owns):
             return orchestration_pb2.RequestPathResponse(outcome="you may write there already"), ""
         asked = list(wanted.texts)
@@ -91,7 +129,8 @@ class Ownership:
                     path_request_id=known.id, outcome="you have already asked for that; it is not decided yet"
                 ), ""
         decider = owning[0] if len(owning) == 1 and not forbidden and owning[0].state in DECIDING_STATES else None
-        given = {"paths": asked, "owners": [each.id for each in owning], "decider": decider.id if decider else ""}
+        owners = [each.id for each in owning]
+        given = {"paths": asked, "owners": owners, "decider": decider.id if decider else "", "fold": ignore_case}
         names = [each.name for each in owning]
         whose = (
             f"of {', '.join(names)}" if names else "which it must not change" if forbidden else "no session owns them"
@@ -125,12 +164,14 @@ class Ownership:
     ) -> orchestration_pb2.HandOverPathResponse:
         """Decide on paths that the caller owns, or list who owns what. Raises `NotAllowedError`, `PathsNotOwnedError`, `RequestClosedError`."""
 
+        meant = await self._meant(caller_id, decision.paths) if caller_id and decision.paths else Meant()
+
         def work(unit: Unit) -> tuple[orchestration_pb2.HandOverPathResponse, set[str]]:
             caller = unit.sessions.get(caller_id) if caller_id else None
             if decision.request:
                 outcome, told = self._answer(unit, caller, decision)
             elif decision.paths:
-                outcome, told = self._give(unit, caller, decision)
+                outcome, told = self._give(unit, caller, decision, meant)
             else:
                 outcome, told = "nothing was changed", set()
             response = orchestration_pb2.HandOverPathResponse(outcome=outcome, owners=listed(unit, caller))
@@ -163,18 +204,17 @@ class Ownership:
         told = self._carry_out(unit, request, principal, approved=not decision.refuse, words=decision.reason)
         return f"{asker.name} {'does not get' if decision.refuse else 'has'} them, and got a message", told
 
-    def _give(self, unit: Unit, caller: Session | None, decision: Decision) -> tuple[str, set[str]]:
+    def _give(self, unit: Unit, caller: Session | None, decision: Decision, meant: "Meant") -> tuple[str, set[str]]:
         if caller is None:
             raise InvalidInputError(
                 "only a session hands over its paths", hint="the person uses `rametctl set --own` and `--disown`"
             )
-        given = positive(decision.paths)
         if not decision.session:
             raise InvalidInputError("no session was named", hint="say who gets them")
         to = find_member(unit, caller, decision.session)
         if to.id == caller.id:
             raise InvalidInputError("the session owns them already", hint="name another session")
-        outside = contains(patterns_of(caller.owns), given, ignore_case=IGNORE_CASE)
+        outside = meant.beyond(patterns_of(caller.owns))
         if outside is not None:
             raise PathsNotOwnedError(
                 f"{outside} is not within what you own: {', '.join(caller.owns) or 'nothing'}",
@@ -182,8 +222,8 @@ class Ownership:
                 path=outside,
             )
         principal = SESSION + caller.id
-        transfer(unit, [caller], to, given, principal)
-        text = f"I have given you these paths: {', '.join(given.texts)}. {decision.reason}".strip()
+        transfer(unit, [caller], to, meant.wanted, principal, ignore_case=meant.ignore_case)
+        text = f"I have given you these paths: {', '.join(meant.wanted.texts)}. {decision.reason}".strip()
         if to.state != State.ARCHIVED:
             post(unit, self._core.kind(to.agent), unit.sessions.get(to.id), text, principal, hops=1)
         return f"{to.name} has them", {to.id}
@@ -209,7 +249,7 @@ class Ownership:
         paths = ", ".join(asked["paths"])
         told = {asker.id}
         if approved:
-            transfer(unit, had, asker, Patterns(tuple(asked["paths"])), principal)
+            transfer(unit, had, asker, Patterns(tuple(asked["paths"])), principal, ignore_case=asked["fold"])
             text = f"You may now write these paths, as you asked (request {request.id}): {paths}. {words}"
         else:
             text = f"You do not get these paths, which you asked for (request {request.id}): {paths}. {words}"

@@ -58,13 +58,15 @@ def _tidy(before: Sequence[str], wanted: Sequence[str], what: str) -> tuple[str,
     return tuple(kept)
 
 
-def transfer(unit: Unit, had: Sequence[Session], to: Session, paths: Patterns, principal: str) -> None:
+def transfer(
+    unit: Unit, had: Sequence[Session], to: Session, paths: Patterns, principal: str, *, ignore_case: bool
+) -> None:
     """Move paths from their owners to another session, with events.
 
     A session that owns nothing may write all paths without an owner. It gets no paths, since these would restrict it.
     """
     for each in had:
-        lost = [text for text in paths.texts if meets(patterns_of(each.owns), Patterns((text,)))]
+        lost = [text for text in paths.texts if meets(patterns_of(each.owns), Patterns((text,)), ignore_case)]
         if not lost:  # it gave them away meanwhile
             continue
         out = [f"!{text}" for text in lost]
@@ -73,7 +75,7 @@ def transfer(unit: Unit, had: Sequence[Session], to: Session, paths: Patterns, p
         log_update(unit, unit.sessions.get(each.id), ["owns"], principal)
     to = unit.sessions.get(to.id)
     owns = (*(text for text in to.owns if text not in paths.texts), *paths.texts) if to.owns else ()
-    allowed = bool(to.forbids) and meets(patterns_of(to.forbids), paths)
+    allowed = bool(to.forbids) and meets(patterns_of(to.forbids), paths, ignore_case)
     forbids = (*to.forbids, *(f"!{text}" for text in paths.texts)) if allowed else to.forbids
     to = unit.sessions.update(to.id, owns=owns, forbids=forbids)
     log_update(unit, to, ["forbids", "owns"] if allowed else ["owns"], principal)
@@ -85,8 +87,8 @@ def log_owner(unit: Unit, session: Session, from_id: str, to_id: str, paths: Seq
     events.log(unit, session, event_pb2.OwnershipChanged(from_id=from_id, to_id=to_id, paths=paths), principal)
 
 
-def meets(one: Patterns, other: Patterns) -> bool:
-    return overlap(one, other, ignore_case=IGNORE_CASE) is not None
+def meets(one: Patterns, other: Patterns, ignore_case: bool = IGNORE_CASE) -> bool:
+    return overlap(one, other, ignore_case=ignore_case) is not None
 
 
 def involved(request: Request) -> list[str]:

@@ -212,6 +212,9 @@ def log_synced(unit: Unit, session: Session, synced: Synced, operation: Operatio
     if not synced.conflicts and data["ref"] == session.base_ref and synced.commits:
         session = unit.sessions.update(session.id, base_commit=data["commit"])
         log_update(unit, session, ["base_commit"], principal)
+    if not synced.conflicts and session.start_commit and synced.old == session.start_commit:
+        # A fork without commits of its own still has none: what the merge has is its original's and the base's.
+        session = unit.sessions.update(session.id, start_commit=synced.new)
     payload = event_pb2.SessionSynced(old_commit=synced.old, new_commit=synced.new, conflicts=synced.conflicts[:LISTED])
     events.log(unit, session, payload, principal)
     return session
