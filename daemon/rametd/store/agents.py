@@ -43,15 +43,11 @@ class AgentColumns(TypedDict, total=False):
 
 class AgentReads(Table):
     def get(self, session_id: str, generation: int) -> Agent | None:
-        return AGENTS.read_one(
-            self._db.execute(f"{AGENTS.select} WHERE session_id = ? AND generation = ?", (session_id, generation))
-        )
+        return AGENTS.find_one(self._db, "WHERE session_id = ? AND generation = ?", session_id, generation)
 
     def latest(self, session_id: str) -> Agent | None:
         """The newest generation, alive or not."""
-        return AGENTS.read_one(
-            self._db.execute(f"{AGENTS.select} WHERE session_id = ? ORDER BY generation DESC LIMIT 1", (session_id,))
-        )
+        return AGENTS.find_one(self._db, "WHERE session_id = ? ORDER BY generation DESC LIMIT 1", session_id)
 
     def has_handle(self, session_id: str, handle: str) -> bool:
         """Whether a process of the session, alive or not, has this handle."""
@@ -60,20 +56,18 @@ class AgentReads(Table):
 
     def alive(self) -> list[Agent]:
         """Agents that are STARTING or LIVE, at most one per session."""
-        return AGENTS.read_all(self._db.execute(f"{AGENTS.select} WHERE {_ALIVE} ORDER BY session_id"))
+        return AGENTS.find_all(self._db, f"WHERE {_ALIVE} ORDER BY session_id")
 
     def list(self, session_id: str) -> list[Agent]:
         """Every generation, oldest first."""
-        return AGENTS.read_all(
-            self._db.execute(f"{AGENTS.select} WHERE session_id = ? ORDER BY generation", (session_id,))
-        )
+        return AGENTS.find_all(self._db, "WHERE session_id = ? ORDER BY generation", session_id)
 
 
 class Agents(AgentReads):
     def insert(self, agent: Agent) -> Agent:
         """Raises ``WrongStateError`` while another process of the session is alive."""
         try:
-            self._db.execute(AGENTS.insert, AGENTS.values(agent))
+            AGENTS.add(self._db, agent)
         except sqlite3.IntegrityError as error:
             if self._db.execute(f"{AGENTS.select} WHERE session_id = ? AND {_ALIVE}", (agent.session_id,)).fetchone():
                 raise WrongStateError(

@@ -9,12 +9,12 @@ ATTACHMENTS = RowType(Attachment, "attachments")
 class AttachmentReads(Table):
     def get(self, session_id: str) -> Attachment:
         """The row of a session, or that of one that never had such a process."""
-        found = ATTACHMENTS.read_one(self._db.execute(f"{ATTACHMENTS.select} WHERE session_id = ?", (session_id,)))
+        found = ATTACHMENTS.find_one(self._db, "WHERE session_id = ?", session_id)
         return found or Attachment(session_id)
 
     def living(self) -> list[Attachment]:
         """Rows with a process that has not been found to be gone."""
-        return ATTACHMENTS.read_all(self._db.execute(f"{ATTACHMENTS.select} WHERE pid > 0 ORDER BY session_id"))
+        return ATTACHMENTS.find_all(self._db, "WHERE pid > 0 ORDER BY session_id")
 
 
 class Attachments(AttachmentReads):

@@ -20,7 +20,7 @@ CALLS = RowType(Call, "calls")
 
 class CallReads(Table):
     def get(self, request_id: str) -> Call | None:
-        return CALLS.read_one(self._db.execute(f"{CALLS.select} WHERE request_id = ?", (request_id,)))
+        return CALLS.find_one(self._db, "WHERE request_id = ?", request_id)
 
 
 class Calls(CallReads):
@@ -33,7 +33,7 @@ class Calls(CallReads):
         known = self.get(request_id)
         if known is None:
             known = Call(request_id, method, digest, response, self._scope.now)
-            self._db.execute(CALLS.insert, CALLS.values(known))
+            CALLS.add(self._db, known)
         elif (known.method, known.digest) != (method, digest):
             raise RequestIdReusedError(
                 f"request id {request_id} belongs to another request", hint="use a new one", request_id=request_id

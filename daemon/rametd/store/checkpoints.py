@@ -13,11 +13,12 @@ CUTS = RowType(ConversationCut, "conversation_cuts")
 class CheckpointReads(Table):
     def list(self, session_id: str, *, before: int | None = None, limit: int | None = None) -> Sequence[Checkpoint]:
         """Checkpoints of a session, newest first; only those with a number below ``before``."""
-        return CHECKPOINTS.read_all(
-            self._db.execute(
-                f"{CHECKPOINTS.select} WHERE session_id = ?1 AND (?2 IS NULL OR number < ?2) ORDER BY number DESC LIMIT ?3",
-                (session_id, before, -1 if limit is None else limit),
-            )
+        return CHECKPOINTS.find_all(
+            self._db,
+            "WHERE session_id = ?1 AND (?2 IS NULL OR number < ?2) ORDER BY number DESC LIMIT ?3",
+            session_id,
+            before,
+            -1 if limit is None else limit,
         )
 
     def latest(self, session_id: str) -> Checkpoint | None:
@@ -43,17 +44,16 @@ class CheckpointReads(Table):
         return [number for (number,) in rows]
 
     def by_number(self, session_id: str, number: int) -> Checkpoint | None:
-        return CHECKPOINTS.read_one(
-            self._db.execute(f"{CHECKPOINTS.select} WHERE session_id = ? AND number = ?", (session_id, number))
-        )
+        return CHECKPOINTS.find_one(self._db, "WHERE session_id = ? AND number = ?", session_id, number)
 
     def find_by_prefix(self, session_id: str, prefix: str, *, limit: int = 20) -> Sequence[Checkpoint]:
         """Checkpoints of a session whose id begins with ``prefix``."""
-        return CHECKPOINTS.read_all(
-            self._db.execute(
-                f"{CHECKPOINTS.select} WHERE session_id = ?1 AND id >= ?2 AND id < ?2 || char(0x10FFFF) ORDER BY id LIMIT ?3",
-                (session_id, prefix, limit),
-            )
+        return CHECKPOINTS.find_all(
+            self._db,
+            "WHERE session_id = ?1 AND id >= ?2 AND id < ?2 || char(0x10FFFF) ORDER BY id LIMIT ?3",
+            session_id,
+            prefix,
+            limit,
         )
 
     def recall_due(self) -> bool:
@@ -67,7 +67,7 @@ class Checkpoints(CheckpointReads):
         self._db.execute("DELETE FROM meta WHERE key = 'recall'")
 
     def add(self, checkpoint: Checkpoint) -> Checkpoint:
-        self._db.execute(CHECKPOINTS.insert, CHECKPOINTS.values(checkpoint))
+        CHECKPOINTS.add(self._db, checkpoint)
         return checkpoint
 
     def remove(self, checkpoint: Checkpoint) -> None:
@@ -86,13 +86,13 @@ class Checkpoints(CheckpointReads):
 
 class CutReads(Table):
     def get(self, session_id: str) -> ConversationCut | None:
-        return CUTS.read_one(self._db.execute(f"{CUTS.select} WHERE session_id = ?", (session_id,)))
+        return CUTS.find_one(self._db, "WHERE session_id = ?", session_id)
 
 
 class Cuts(CutReads):
     def put(self, cut: ConversationCut) -> None:
         self.remove(cut.session_id)
-        self._db.execute(CUTS.insert, CUTS.values(cut))
+        CUTS.add(self._db, cut)
 
     def remove(self, session_id: str) -> None:
         self._db.execute("DELETE FROM conversation_cuts WHERE session_id = ?", (session_id,))

@@ -1,6 +1,5 @@
 """Commands in worktrees, running and ended."""
 
-import sqlite3
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
@@ -25,7 +24,7 @@ class CommandColumns(TypedDict, total=False):
 
 class CommandReads(Table):
     def find(self, command_id: str) -> Command | None:
-        return COMMANDS.read_one(self._db.execute(f"{COMMANDS.select} WHERE id = ?", (command_id,)))
+        return COMMANDS.find_one(self._db, "WHERE id = ?", command_id)
 
     def get(self, command_id: str) -> Command:
         """Raises ``CommandNotFoundError``."""
@@ -35,11 +34,13 @@ class CommandReads(Table):
         return found
 
     def find_by_prefix(self, prefix: str, *, limit: int = 20) -> Sequence[Command]:
-        return self._all("id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY id LIMIT ?2", prefix, limit)
+        return COMMANDS.find_by_prefix(self._db, prefix, limit)
 
     def living(self, session_id: str | None = None) -> Sequence[Command]:
         """Commands that are starting or running, of one session or of all, oldest first."""
-        return self._all(f"{_LIVING} AND (?1 IS NULL OR session_id = ?1) ORDER BY start_time, id", session_id)
+        return COMMANDS.find_all(
+            self._db, f"WHERE {_LIVING} AND (?1 IS NULL OR session_id = ?1) ORDER BY start_time, id", session_id
+        )
 
     def list(
         self,
@@ -51,8 +52,9 @@ class CommandReads(Table):
     ) -> Sequence[Command]:
         """Commands of one session or of all, newest first. ``before``: (start_time, id) of the last one on the previous page."""
         time, last_id = before or (None, None)
-        return self._all(
-            f"session_id <> '' AND (?1 IS NULL OR session_id = ?1) AND (?2 OR {_LIVING})"
+        return COMMANDS.find_all(
+            self._db,
+            f"WHERE session_id <> '' AND (?1 IS NULL OR session_id = ?1) AND (?2 OR {_LIVING})"
             " AND (?3 IS NULL OR (start_time, id) < (?3, ?4)) ORDER BY start_time DESC, id DESC LIMIT ?5",
             session_id,
             include_ended,
@@ -63,8 +65,9 @@ class CommandReads(Table):
 
     def find_check(self, session_id: str, check: str, tree: str) -> Command | None:
         """The newest command that checks, or has checked, these files; not one that was stopped or lost."""
-        found = self._all(
-            "session_id = ?1 AND kind = 'check' AND name = ?2 AND digest = ?3 AND state NOT IN ('stopped', 'lost')"
+        found = COMMANDS.find_all(
+            self._db,
+            "WHERE session_id = ?1 AND kind = 'check' AND name = ?2 AND digest = ?3 AND state NOT IN ('stopped', 'lost')"
             " ORDER BY start_time DESC, id LIMIT 1",
             session_id,
             check,
@@ -75,14 +78,10 @@ class CommandReads(Table):
     def ids(self) -> frozenset[str]:
         return frozenset(command_id for (command_id,) in self._db.execute("SELECT id FROM commands"))
 
-    def _all(self, condition: str, *values: str | float | None) -> Sequence[Command]:
-        rows: sqlite3.Cursor = self._db.execute(f"{COMMANDS.select} WHERE {condition}", values)
-        return COMMANDS.read_all(rows)
-
 
 class Commands(CommandReads):
     def insert(self, command: Command) -> Command:
-        self._db.execute(COMMANDS.insert, COMMANDS.values(command))
+        COMMANDS.add(self._db, command)
         return command
 
     def update(self, command_id: str, **columns: Unpack[CommandColumns]) -> Command:

@@ -20,31 +20,27 @@ class CommentColumns(TypedDict, total=False):
 class CommentReads(Table):
     def get(self, comment_id: str) -> Comment:
         """Raises ``CommentNotFoundError``."""
-        found = COMMENTS.read_one(self._db.execute(f"{COMMENTS.select} WHERE id = ?", (comment_id,)))
+        found = COMMENTS.find_one(self._db, "WHERE id = ?", comment_id)
         if found is None:
             raise CommentNotFoundError(f"there is no comment {comment_id!r}", hint="`rametctl comment S` lists them")
         return found
 
     def find_by_prefix(self, prefix: str, *, limit: int = 20) -> "list[Comment]":
-        return COMMENTS.read_all(
-            self._db.execute(
-                f"{COMMENTS.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY id LIMIT ?2", (prefix, limit)
-            )
-        )
+        return COMMENTS.find_by_prefix(self._db, prefix, limit)
 
     def list(self, session_id: str, *, resolved: bool = False) -> list[Comment]:
         """Comments of a session, oldest first; resolved ones only on request."""
-        return COMMENTS.read_all(
-            self._db.execute(
-                f"{COMMENTS.select} WHERE session_id = ? AND (? OR state <> 'resolved') ORDER BY create_time, id",
-                (session_id, resolved),
-            )
+        return COMMENTS.find_all(
+            self._db,
+            "WHERE session_id = ? AND (? OR state <> 'resolved') ORDER BY create_time, id",
+            session_id,
+            resolved,
         )
 
 
 class Comments(CommentReads):
     def add(self, comment: Comment) -> Comment:
-        self._db.execute(COMMENTS.insert, COMMENTS.values(comment))
+        COMMENTS.add(self._db, comment)
         return comment
 
     def update(self, comment_id: str, **columns: Unpack[CommentColumns]) -> Comment:

@@ -8,20 +8,16 @@ CONFLICTS = RowType(PairConflict, "conflicts")
 
 class ConflictReads(Table):
     def get(self, session_id: str, other_id: str) -> PairConflict | None:
-        return CONFLICTS.read_one(
-            self._db.execute(f"{CONFLICTS.select} WHERE session_id = ? AND other_id = ?", (session_id, other_id))
-        )
+        return CONFLICTS.find_one(self._db, "WHERE session_id = ? AND other_id = ?", session_id, other_id)
 
     def list(self, repo_id: str) -> list[PairConflict]:
-        return CONFLICTS.read_all(
-            self._db.execute(f"{CONFLICTS.select} WHERE repo_id = ? ORDER BY session_id, other_id", (repo_id,))
-        )
+        return CONFLICTS.find_all(self._db, "WHERE repo_id = ? ORDER BY session_id, other_id", repo_id)
 
 
 class Conflicts(ConflictReads):
     def put(self, conflict: PairConflict) -> PairConflict:
         self.remove(conflict.session_id, conflict.other_id)
-        self._db.execute(CONFLICTS.insert, CONFLICTS.values(conflict))
+        CONFLICTS.add(self._db, conflict)
         return conflict
 
     def remove(self, session_id: str, other_id: str) -> None:

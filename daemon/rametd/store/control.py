@@ -11,20 +11,17 @@ OUTBOX = RowType(Outgoing, "outbox")
 
 class ControlReads(Table):
     def get(self, session_id: str, generation: int, control_id: str) -> ControlRequest | None:
-        return CONTROL.read_one(
-            self._db.execute(
-                f"{CONTROL.select} WHERE session_id = ? AND generation = ? AND id = ?",
-                (session_id, generation, control_id),
-            )
+        return CONTROL.find_one(
+            self._db, "WHERE session_id = ? AND generation = ? AND id = ?", session_id, generation, control_id
         )
 
     def open(self, session_id: str, generation: int) -> list[ControlRequest]:
         """Requests that are neither answered nor cancelled, in order of arrival."""
-        return CONTROL.read_all(
-            self._db.execute(
-                f"{CONTROL.select} WHERE session_id = ? AND generation = ? AND answer = x'' AND NOT cancelled ORDER BY number",
-                (session_id, generation),
-            )
+        return CONTROL.find_all(
+            self._db,
+            "WHERE session_id = ? AND generation = ? AND answer = x'' AND NOT cancelled ORDER BY number",
+            session_id,
+            generation,
         )
 
 
@@ -75,11 +72,8 @@ class Control(ControlReads):
 class OutboxReads(Table):
     def pending(self, session_id: str, generation: int) -> list[Outgoing]:
         """Lines that are not confirmed as written, in order."""
-        return OUTBOX.read_all(
-            self._db.execute(
-                f"{OUTBOX.select} WHERE session_id = ? AND generation = ? AND written = 0 ORDER BY id",
-                (session_id, generation),
-            )
+        return OUTBOX.find_all(
+            self._db, "WHERE session_id = ? AND generation = ? AND written = 0 ORDER BY id", session_id, generation
         )
 
     def has(self, session_id: str, generation: int, ref: str) -> bool:

@@ -28,7 +28,7 @@ class LandingColumns(TypedDict, total=False):
 
 class LandingReads(Table):
     def find(self, landing_id: str) -> Landing | None:
-        return LANDINGS.read_one(self._db.execute(f"{LANDINGS.select} WHERE id = ?", (landing_id,)))
+        return LANDINGS.find_one(self._db, "WHERE id = ?", landing_id)
 
     def get(self, landing_id: str) -> Landing:
         """Raises ``LandingNotFoundError``."""
@@ -39,46 +39,35 @@ class LandingReads(Table):
 
     def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[Landing]:
         """Entries whose id begins with ``prefix``, open ones first."""
-        return LANDINGS.read_all(
-            self._db.execute(
-                f"{LANDINGS.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY {ENDED}, id LIMIT ?2",
-                (prefix, limit),
-            )
-        )
+        return LANDINGS.find_by_prefix(self._db, prefix, limit, first=ENDED)
 
     def open(self, repo_id: str | None = None, target: str | None = None) -> list[Landing]:
         """Open entries by queue, each queue in landing order."""
-        return LANDINGS.read_all(
-            self._db.execute(
-                f"{LANDINGS.select} WHERE NOT {ENDED} AND (?1 IS NULL OR repo_id = ?1) AND (?2 IS NULL OR target = ?2)"
-                f" {IN_ORDER}",
-                (repo_id, target),
-            )
+        return LANDINGS.find_all(
+            self._db,
+            f"WHERE NOT {ENDED} AND (?1 IS NULL OR repo_id = ?1) AND (?2 IS NULL OR target = ?2) {IN_ORDER}",
+            repo_id,
+            target,
         )
 
     def ended(self, repo_id: str | None = None) -> list[Landing]:
         """Ended entries, newest first."""
-        return LANDINGS.read_all(
-            self._db.execute(
-                f"{LANDINGS.select} WHERE {ENDED} AND (?1 IS NULL OR repo_id = ?1) ORDER BY update_time DESC, position DESC",
-                (repo_id,),
-            )
+        return LANDINGS.find_all(
+            self._db,
+            f"WHERE {ENDED} AND (?1 IS NULL OR repo_id = ?1) ORDER BY update_time DESC, position DESC",
+            repo_id,
         )
 
     def of_session(self, session_id: str) -> Landing | None:
         """The open entry of a session, or else its newest."""
-        return LANDINGS.read_one(
-            self._db.execute(
-                f"{LANDINGS.select} WHERE session_id = ? ORDER BY {ENDED}, position DESC LIMIT 1", (session_id,)
-            )
-        )
+        return LANDINGS.find_one(self._db, f"WHERE session_id = ? ORDER BY {ENDED}, position DESC LIMIT 1", session_id)
 
 
 class Landings(LandingReads):
     def add(self, landing: Landing) -> Landing:
         """Append an entry; its ``position`` is assigned here."""
         (last,) = self._db.execute("SELECT coalesce(max(position), 0) FROM landings").fetchone()
-        self._db.execute(LANDINGS.insert, LANDINGS.values(landing))
+        LANDINGS.add(self._db, landing)
         self._db.execute("UPDATE landings SET position = ? WHERE id = ?", (last + 1, landing.id))
         return self.get(landing.id)
 

@@ -18,15 +18,12 @@ class NotificationReads(Table):
 
     def list(self, way: Way | None = None) -> list[Notification]:
         """Those of a way, or all, oldest first."""
-        return NOTIFICATIONS.read_all(
-            self._db.execute(
-                f"{NOTIFICATIONS.select} WHERE ?1 IS NULL OR way = ?1 ORDER BY create_time, item, way",
-                (None if way is None else str(way),),
-            )
+        return NOTIFICATIONS.find_all(
+            self._db, "WHERE ?1 IS NULL OR way = ?1 ORDER BY create_time, item, way", None if way is None else str(way)
         )
 
     def troubles(self) -> dict[Way, WayTrouble]:
-        return {each.way: each for each in TROUBLES.read_all(self._db.execute(TROUBLES.select))}
+        return {each.way: each for each in TROUBLES.find_all(self._db)}
 
 
 class Notifications(NotificationReads):
@@ -57,7 +54,7 @@ class Notifications(NotificationReads):
 
     def set_trouble(self, trouble: WayTrouble) -> None:
         self.clear_trouble(trouble.way)
-        self._db.execute(TROUBLES.insert, TROUBLES.values(trouble))
+        TROUBLES.add(self._db, trouble)
 
     def clear_trouble(self, way: Way) -> None:
         self._db.execute("DELETE FROM notification_troubles WHERE way = ?", (str(way),))

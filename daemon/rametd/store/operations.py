@@ -14,16 +14,15 @@ EXCLUSIVE = frozenset(kind for kind, traits in KINDS.items() if traits.exclusive
 class OperationReads(Table):
     def list(self, session_id: str | None = None, *, kinds: Collection[Kind] = tuple(Kind)) -> list[Operation]:
         """Unfinished operations, oldest first."""
-        return OPERATIONS.read_all(
-            self._db.execute(
-                f"{OPERATIONS.select} WHERE (?1 IS NULL OR session_id = ?1) AND kind IN ({marks(len(kinds))})"
-                " ORDER BY create_time, id",
-                (session_id, *(str(kind) for kind in kinds)),
-            )
+        return OPERATIONS.find_all(
+            self._db,
+            f"WHERE (?1 IS NULL OR session_id = ?1) AND kind IN ({marks(len(kinds))}) ORDER BY create_time, id",
+            session_id,
+            *(str(kind) for kind in kinds),
         )
 
     def get(self, operation_id: str) -> Operation | None:
-        return OPERATIONS.read_one(self._db.execute(f"{OPERATIONS.select} WHERE id = ?", (operation_id,)))
+        return OPERATIONS.find_one(self._db, "WHERE id = ?", operation_id)
 
     def exclusive(self, session_id: str) -> Operation | None:
         """The exclusive operation of a session, under way or failed; at most one exists."""
@@ -37,7 +36,7 @@ class Operations(OperationReads):
     def begin(self, operation: Operation) -> Operation:
         now = self._scope.now
         stored = replace(operation, create_time=operation.create_time or now, update_time=now)
-        self._db.execute(OPERATIONS.insert, OPERATIONS.values(stored))
+        OPERATIONS.add(self._db, stored)
         return stored
 
     def take_over(self, operation: Operation, caller: Caller) -> Operation:

@@ -10,24 +10,22 @@ PROMPTS = RowType(Prompt, "prompts")
 
 class PromptReads(Table):
     def get(self, prompt_id: str) -> Prompt | None:
-        return PROMPTS.read_one(self._db.execute(f"{PROMPTS.select} WHERE id = ?", (prompt_id,)))
+        return PROMPTS.find_one(self._db, "WHERE id = ?", prompt_id)
 
     def open(self, session_id: str) -> list[Prompt]:
         """QUEUED and SENT prompts, in order."""
-        return PROMPTS.read_all(
-            self._db.execute(
-                f"{PROMPTS.select} WHERE session_id = ? AND state IN ('queued', 'sent') ORDER BY number", (session_id,)
-            )
+        return PROMPTS.find_all(
+            self._db, "WHERE session_id = ? AND state IN ('queued', 'sent') ORDER BY number", session_id
         )
 
     def messages(self, session_id: str, *, limit: int = 100) -> list[Prompt]:
         """Messages between this session and others: the newest ``limit``, oldest first."""
-        found = PROMPTS.read_all(
-            self._db.execute(
-                f"{PROMPTS.select} WHERE (session_id = ?1 AND source LIKE 'session:%') OR source = 'session:' || ?1"
-                " ORDER BY create_time DESC, number DESC LIMIT ?2",
-                (session_id, limit),
-            )
+        found = PROMPTS.find_all(
+            self._db,
+            "WHERE (session_id = ?1 AND source LIKE 'session:%') OR source = 'session:' || ?1"
+            " ORDER BY create_time DESC, number DESC LIMIT ?2",
+            session_id,
+            limit,
         )
         return found[::-1]
 
@@ -40,9 +38,7 @@ class PromptReads(Table):
 
     def list(self, session_id: str) -> list[Prompt]:
         """All prompts of a session, in order."""
-        return PROMPTS.read_all(
-            self._db.execute(f"{PROMPTS.select} WHERE session_id = ? ORDER BY number", (session_id,))
-        )
+        return PROMPTS.find_all(self._db, "WHERE session_id = ? ORDER BY number", session_id)
 
 
 class Prompts(PromptReads):
@@ -58,7 +54,7 @@ class Prompts(PromptReads):
         prompt = Prompt(
             prompt_id, session_id, last + 1, text, source, PromptState.QUEUED, 0, self._scope.now, None, hops, continues
         )
-        self._db.execute(PROMPTS.insert, PROMPTS.values(prompt))
+        PROMPTS.add(self._db, prompt)
         return prompt
 
     def mark_sent(self, prompt_id: str, generation: int) -> bool:

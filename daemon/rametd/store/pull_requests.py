@@ -12,7 +12,7 @@ PULL_REQUESTS = RowType(PullRequest, "pull_requests", columns={"commit": "commit
 
 class PullRequestReads(Table):
     def find(self, session_id: str) -> PullRequest | None:
-        return PULL_REQUESTS.read_one(self._db.execute(f"{PULL_REQUESTS.select} WHERE session_id = ?", (session_id,)))
+        return PULL_REQUESTS.find_one(self._db, "WHERE session_id = ?", session_id)
 
     def get(self, session_id: str) -> PullRequest:
         """Raises ``PullRequestNotFoundError``."""
@@ -26,19 +26,14 @@ class PullRequestReads(Table):
     def open(self) -> list[PullRequest]:
         """Open pull requests, oldest first."""
         states = sorted(OPEN_STATES)
-        return PULL_REQUESTS.read_all(
-            self._db.execute(
-                f"{PULL_REQUESTS.select} WHERE state IN ({marks(len(states))}) AND number > 0 ORDER BY create_time",
-                states,
-            )
+        return PULL_REQUESTS.find_all(
+            self._db, f"WHERE state IN ({marks(len(states))}) AND number > 0 ORDER BY create_time", *states
         )
 
     def list(self, repo_id: str | None = None) -> list[PullRequest]:
         """Pull requests in order of creation."""
-        return PULL_REQUESTS.read_all(
-            self._db.execute(
-                f"{PULL_REQUESTS.select} WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time, session_id", (repo_id,)
-            )
+        return PULL_REQUESTS.find_all(
+            self._db, "WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time, session_id", repo_id
         )
 
 
@@ -49,7 +44,7 @@ class PullRequests(PullRequestReads):
         known = self.find(pull.session_id)
         stored = replace(pull, create_time=known.create_time if known is not None else now, update_time=now)
         self._db.execute("DELETE FROM pull_requests WHERE session_id = ?", (pull.session_id,))
-        self._db.execute(PULL_REQUESTS.insert, PULL_REQUESTS.values(stored))
+        PULL_REQUESTS.add(self._db, stored)
         return stored
 
     def update(self, session_id: str, **changes: Any) -> PullRequest:

@@ -13,7 +13,7 @@ REPOS = RowType(Repo, "repos")
 class RepoReads(Table):
     def get(self, repo_id: str) -> Repo:
         """Raises ``RepoNotFoundError``."""
-        found = REPOS.read_one(self._db.execute(f"{REPOS.select} WHERE id = ?", (repo_id,)))
+        found = REPOS.find_one(self._db, "WHERE id = ?", repo_id)
         if found is None:
             raise RepoNotFoundError(
                 f"there is no repository {repo_id!r}", hint="`rametctl repo ls` shows them", repo=repo_id
@@ -21,11 +21,11 @@ class RepoReads(Table):
         return found
 
     def by_common_dir(self, common_dir: Path) -> Repo | None:
-        return REPOS.read_one(self._db.execute(f"{REPOS.select} WHERE common_dir = ?", (path_text(common_dir),)))
+        return REPOS.find_one(self._db, "WHERE common_dir = ?", path_text(common_dir))
 
     def by_name(self, name: str) -> list[Repo]:
         """Repositories of that name; several directories may share one."""
-        return REPOS.read_all(self._db.execute(f"{REPOS.select} WHERE name = ? ORDER BY create_time", (name,)))
+        return REPOS.find_all(self._db, "WHERE name = ? ORDER BY create_time", name)
 
     def trusted(self, repo_id: str) -> Trusted:
         """All items of a repository that the person has trusted."""
@@ -36,7 +36,7 @@ class RepoReads(Table):
 
     def list(self) -> list[Repo]:
         """All repositories in order of registration."""
-        return REPOS.read_all(self._db.execute(f"{REPOS.select} ORDER BY create_time, id"))
+        return REPOS.find_all(self._db, "ORDER BY create_time, id")
 
 
 class Repos(RepoReads):

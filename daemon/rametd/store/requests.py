@@ -25,7 +25,7 @@ def decision_in(request: Request) -> str:
 
 class RequestReads(Table):
     def find(self, request_id: str) -> Request | None:
-        return REQUESTS.read_one(self._db.execute(f"{REQUESTS.select} WHERE id = ?", (request_id,)))
+        return REQUESTS.find_one(self._db, "WHERE id = ?", request_id)
 
     def get(self, request_id: str) -> Request:
         """Raises ``RequestNotFoundError``."""
@@ -38,57 +38,52 @@ class RequestReads(Table):
 
     def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[Request]:
         """Requests whose id begins with ``prefix``, open ones first."""
-        return REQUESTS.read_all(
-            self._db.execute(
-                f"{REQUESTS.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY state <> 'open', id LIMIT ?2",
-                (prefix, limit),
-            )
-        )
+        return REQUESTS.find_by_prefix(self._db, prefix, limit, first="state <> 'open'")
 
     def by_control(self, session_id: str, generation: int, control_id: str) -> Request | None:
-        return REQUESTS.read_one(
-            self._db.execute(
-                f"{REQUESTS.select} WHERE session_id = ? AND generation = ? AND control_id = ? AND control_id <> ''",
-                (session_id, generation, control_id),
-            )
+        return REQUESTS.find_one(
+            self._db,
+            "WHERE session_id = ? AND generation = ? AND control_id = ? AND control_id <> ''",
+            session_id,
+            generation,
+            control_id,
         )
 
     def open(self, session_id: str | None = None, repo_id: str | None = None) -> list[Request]:
         """Open requests of all sessions, of one, or of a repository, oldest first."""
-        return REQUESTS.read_all(
-            self._db.execute(
-                f"{REQUESTS.select} WHERE state = 'open' AND (?1 IS NULL OR session_id = ?1)"
-                " AND (?2 IS NULL OR session_id IN (SELECT id FROM sessions WHERE repo_id = ?2)) ORDER BY create_time, id",
-                (session_id, repo_id),
-            )
+        return REQUESTS.find_all(
+            self._db,
+            "WHERE state = 'open' AND (?1 IS NULL OR session_id = ?1)"
+            " AND (?2 IS NULL OR session_id IN (SELECT id FROM sessions WHERE repo_id = ?2)) ORDER BY create_time, id",
+            session_id,
+            repo_id,
         )
 
     def detached(self, session_id: str) -> list[Request]:
         """Requests of agent processes that are gone, not withdrawn and not rebound; oldest first."""
-        return REQUESTS.read_all(
-            self._db.execute(
-                f"{REQUESTS.select} WHERE session_id = ? AND control_id = '' AND state <> 'gone' AND {OF_AGENTS} ORDER BY create_time, id",
-                (session_id,),
-            )
+        return REQUESTS.find_all(
+            self._db,
+            f"WHERE session_id = ? AND control_id = '' AND state <> 'gone' AND {OF_AGENTS} ORDER BY create_time, id",
+            session_id,
         )
 
     def list(self, session_id: str | None = None, *, limit: int = 1000) -> list[Request]:
         """The newest ``limit`` requests, open and closed, oldest first."""
-        found = REQUESTS.read_all(
-            self._db.execute(
-                f"{REQUESTS.select} WHERE ?1 IS NULL OR session_id = ?1 ORDER BY create_time DESC, id DESC LIMIT ?2",
-                (session_id, limit),
-            )
+        found = REQUESTS.find_all(
+            self._db,
+            "WHERE ?1 IS NULL OR session_id = ?1 ORDER BY create_time DESC, id DESC LIMIT ?2",
+            session_id,
+            limit,
         )
         return found[::-1]
 
     def of_kind(self, repo_id: str, kind: RequestKind) -> Sequence[Request]:
         """Requests of one kind of all sessions of a repository, open and closed, oldest first."""
-        return REQUESTS.read_all(
-            self._db.execute(
-                f"{REQUESTS.select} WHERE kind = ? AND session_id IN (SELECT id FROM sessions WHERE repo_id = ?) ORDER BY create_time, id",
-                (kind, repo_id),
-            )
+        return REQUESTS.find_all(
+            self._db,
+            "WHERE kind = ? AND session_id IN (SELECT id FROM sessions WHERE repo_id = ?) ORDER BY create_time, id",
+            kind,
+            repo_id,
         )
 
     def open_count(self, session_id: str) -> int:
@@ -108,7 +103,7 @@ class RequestReads(Table):
 
 class Requests(RequestReads):
     def add(self, request: Request) -> Request:
-        self._db.execute(REQUESTS.insert, REQUESTS.values(request))
+        REQUESTS.add(self._db, request)
         return request
 
     def answer(self, request_id: str, answer: str, by: str) -> Request:

@@ -80,9 +80,22 @@ class RowType(Generic[T]):
     def read_all(self, rows: sqlite3.Cursor) -> list[T]:
         return [self.read(row) for row in rows]
 
-    def read_one(self, rows: sqlite3.Cursor) -> T | None:
-        row = rows.fetchone()
+    def find_all(self, db: sqlite3.Connection, tail: str = "", *values: object) -> list[T]:
+        """Return the records of ``select`` with ``tail``, such as ``WHERE id = ?``, and its parameters."""
+        return self.read_all(db.execute(f"{self.select} {tail}", values))
+
+    def find_one(self, db: sqlite3.Connection, tail: str, *values: object) -> T | None:
+        """As ``find_all``, but return the first record, or None."""
+        row = db.execute(f"{self.select} {tail}", values).fetchone()
         return None if row is None else self.read(row)
+
+    def find_by_prefix(self, db: sqlite3.Connection, prefix: str, limit: int, *, first: str = "") -> list[T]:
+        """Return the records whose id begins with ``prefix``, in the order of ``first``, then of their ids."""
+        tail = f"WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY {first and f'{first}, '}id LIMIT ?2"
+        return self.find_all(db, tail, prefix, limit)
+
+    def add(self, db: sqlite3.Connection, record: T) -> None:
+        db.execute(self.insert, self.values(record))
 
     def values(self, record: T) -> list[Value]:
         """Parameters for ``insert``."""

@@ -8,33 +8,30 @@ RULES = RowType(StoredRule, "rules")
 
 class RuleReads(Table):
     def get(self, rule_id: str) -> StoredRule | None:
-        return RULES.read_one(self._db.execute(f"{RULES.select} WHERE id = ?", (rule_id,)))
+        return RULES.find_one(self._db, "WHERE id = ?", rule_id)
 
     def applicable(self, repo_id: str, session_id: str) -> list[StoredRule]:
         """Rules of the repository and of the session."""
-        return RULES.read_all(
-            self._db.execute(
-                f"{RULES.select} WHERE repo_id = ? AND session_id IN ('', ?) ORDER BY create_time, id",
-                (repo_id, session_id),
-            )
+        return RULES.find_all(
+            self._db, "WHERE repo_id = ? AND session_id IN ('', ?) ORDER BY create_time, id", repo_id, session_id
         )
 
     def list(self, repo_id: str | None = None) -> list[StoredRule]:
         """Rules of a repository and its sessions, or all rules, in order of creation."""
-        return RULES.read_all(
-            self._db.execute(f"{RULES.select} WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time, id", (repo_id,))
-        )
+        return RULES.find_all(self._db, "WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time, id", repo_id)
 
 
 class Rules(RuleReads):
     def add(self, rule: StoredRule) -> StoredRule:
         """Store a rule unless an equal one exists for the repository and session; return the stored one."""
         self._db.execute(f"{RULES.insert} ON CONFLICT DO NOTHING", RULES.values(rule))
-        found = RULES.read_one(
-            self._db.execute(
-                f"{RULES.select} WHERE repo_id = ? AND session_id = ? AND effect = ? AND text = ?",
-                (rule.repo_id, rule.session_id, rule.effect, rule.text),
-            )
+        found = RULES.find_one(
+            self._db,
+            "WHERE repo_id = ? AND session_id = ? AND effect = ? AND text = ?",
+            rule.repo_id,
+            rule.session_id,
+            rule.effect,
+            rule.text,
         )
         return found or rule
 

@@ -94,14 +94,10 @@ class SessionReads(Table):
         return found
 
     def find(self, session_id: str) -> Session | None:
-        return SESSIONS.read_one(self._db.execute(f"{SESSIONS.select} WHERE id = ?", (session_id,)))
+        return SESSIONS.find_one(self._db, "WHERE id = ?", session_id)
 
     def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[Session]:
-        return SESSIONS.read_all(
-            self._db.execute(
-                f"{SESSIONS.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY id LIMIT ?2", (prefix, limit)
-            )
-        )
+        return SESSIONS.find_by_prefix(self._db, prefix, limit)
 
     def knows_id(self, identity: str) -> bool:
         """Whether this Ramet has assigned the id to a session or worktree, existing or not."""
@@ -113,27 +109,22 @@ class SessionReads(Table):
 
     def by_name(self, name: str, repo_id: str | None = None) -> list[Session]:
         """Sessions of that name: at most one per repository."""
-        return SESSIONS.read_all(
-            self._db.execute(
-                f"{SESSIONS.select} WHERE name = ?1 AND (?2 IS NULL OR repo_id = ?2) ORDER BY create_time",
-                (name, repo_id),
-            )
+        return SESSIONS.find_all(
+            self._db, "WHERE name = ?1 AND (?2 IS NULL OR repo_id = ?2) ORDER BY create_time", name, repo_id
         )
 
     def by_name_prefix(self, prefix: str, *, limit: int = 20) -> list[Session]:
         """Sessions whose name begins with ``prefix``, archived ones included."""
-        return SESSIONS.read_all(
-            self._db.execute(
-                f"{SESSIONS.select} WHERE name >= ?1 AND name < ?1 || char(0x10FFFF) ORDER BY name, create_time LIMIT ?2",
-                (prefix, limit),
-            )
+        return SESSIONS.find_all(
+            self._db,
+            "WHERE name >= ?1 AND name < ?1 || char(0x10FFFF) ORDER BY name, create_time LIMIT ?2",
+            prefix,
+            limit,
         )
 
     def family(self, root_id: str) -> list[Session]:
         """A session and all its descendants, archived ones included, oldest first."""
-        return SESSIONS.read_all(
-            self._db.execute(f"{SESSIONS.select} WHERE root_id = ? ORDER BY create_time, id", (root_id,))
-        )
+        return SESSIONS.find_all(self._db, "WHERE root_id = ? ORDER BY create_time, id", root_id)
 
     def port_blocks(self) -> "list[tuple[int, int]]":
         """(first port, count) of every session that has ports, archived ones included, ascending."""
@@ -203,17 +194,15 @@ class SessionReads(Table):
         return self._all("(setup = 'running' OR generation = 0) AND state <> ?", str(State.ARCHIVED))
 
     def _all(self, condition: str, *values: Value) -> Sequence[Session]:
-        return SESSIONS.read_all(
-            self._db.execute(f"{SESSIONS.select} WHERE {condition} ORDER BY create_time, id", values)
-        )
+        return SESSIONS.find_all(self._db, f"WHERE {condition} ORDER BY create_time, id", *values)
 
     def owning(self, repo_id: str) -> Sequence[Session]:
         """Sessions of a repository that own paths, without ARCHIVED ones, oldest first. Runs at every edit and end of a turn."""
-        return SESSIONS.read_all(
-            self._db.execute(
-                f"{SESSIONS.select} WHERE repo_id = ? AND owns <> '[]' AND state <> ? ORDER BY create_time, id",
-                (repo_id, str(State.ARCHIVED)),
-            )
+        return SESSIONS.find_all(
+            self._db,
+            "WHERE repo_id = ? AND owns <> '[]' AND state <> ? ORDER BY create_time, id",
+            repo_id,
+            str(State.ARCHIVED),
         )
 
     def stamps(
@@ -233,11 +222,7 @@ class SessionReads(Table):
 
     def get_many(self, session_ids: Sequence[str]) -> Sequence[Session]:
         """The existing ones of the given sessions, in no order."""
-        return SESSIONS.read_all(
-            self._db.execute(
-                f"{SESSIONS.select} WHERE id IN (SELECT value FROM json_each(?))", (json_text([*session_ids]),)
-            )
-        )
+        return SESSIONS.find_all(self._db, "WHERE id IN (SELECT value FROM json_each(?))", json_text([*session_ids]))
 
     def _page(
         self,
@@ -266,7 +251,7 @@ class Sessions(SessionReads):
         """Raises ``NameTakenError`` or ``BranchTakenError``."""
         self.record_id(session.id)
         try:
-            self._db.execute(SESSIONS.insert, SESSIONS.values(session))
+            SESSIONS.add(self._db, session)
         except sqlite3.IntegrityError as error:
             raise _taken(error, session) from error
         return session

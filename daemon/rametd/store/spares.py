@@ -9,17 +9,15 @@ SPARES = RowType(Spare, "spares", columns={"commit": "commit_id"})
 class SpareReads(Table):
     def list(self, repo_id: str | None = None) -> list[Spare]:
         """Spares, oldest first."""
-        return SPARES.read_all(
-            self._db.execute(f"{SPARES.select} WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time, id", (repo_id,))
-        )
+        return SPARES.find_all(self._db, "WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time, id", repo_id)
 
     def get(self, spare_id: str) -> Spare | None:
-        return SPARES.read_one(self._db.execute(f"{SPARES.select} WHERE id = ?", (spare_id,)))
+        return SPARES.find_one(self._db, "WHERE id = ?", spare_id)
 
 
 class Spares(SpareReads):
     def add(self, spare: Spare) -> Spare:
-        self._db.execute(SPARES.insert, SPARES.values(spare))
+        SPARES.add(self._db, spare)
         return spare
 
     def update(self, spare_id: str, **changes: object) -> bool:

@@ -9,32 +9,22 @@ TRASH = RowType(TrashEntry, "trash", columns={"commit": "commit_id"})
 
 class TrashReads(Table):
     def get(self, entry_id: str) -> TrashEntry | None:
-        return TRASH.read_one(self._db.execute(f"{TRASH.select} WHERE id = ?", (entry_id,)))
+        return TRASH.find_one(self._db, "WHERE id = ?", entry_id)
 
     def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[TrashEntry]:
-        return TRASH.read_all(
-            self._db.execute(
-                f"{TRASH.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY id LIMIT ?2", (prefix, limit)
-            )
-        )
+        return TRASH.find_by_prefix(self._db, prefix, limit)
 
     def expired(self, now: float) -> list[TrashEntry]:
-        return TRASH.read_all(
-            self._db.execute(f"{TRASH.select} WHERE expire_time <= ? ORDER BY expire_time, id", (now,))
-        )
+        return TRASH.find_all(self._db, "WHERE expire_time <= ? ORDER BY expire_time, id", now)
 
     def list(self, repo_id: str | None = None) -> list[TrashEntry]:
         """Entries, newest first."""
-        return TRASH.read_all(
-            self._db.execute(
-                f"{TRASH.select} WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time DESC, id", (repo_id,)
-            )
-        )
+        return TRASH.find_all(self._db, "WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time DESC, id", repo_id)
 
 
 class Trash(TrashReads):
     def add(self, entry: TrashEntry) -> TrashEntry:
-        self._db.execute(TRASH.insert, TRASH.values(entry))
+        TRASH.add(self._db, entry)
         return entry
 
     def remove(self, entry_id: str) -> None:
@@ -44,9 +34,7 @@ class Trash(TrashReads):
 
 class RestoreReads(Table):
     def get(self, session_id: str, origin: str) -> Restore | None:
-        return RESTORES.read_one(
-            self._db.execute(f"{RESTORES.select} WHERE session_id = ? AND origin = ?", (session_id, origin))
-        )
+        return RESTORES.find_one(self._db, "WHERE session_id = ? AND origin = ?", session_id, origin)
 
 
 class Restores(RestoreReads):
@@ -54,7 +42,7 @@ class Restores(RestoreReads):
         self._db.execute(
             "DELETE FROM restores WHERE session_id = ? AND origin = ?", (restore.session_id, restore.origin)
         )
-        self._db.execute(RESTORES.insert, RESTORES.values(restore))
+        RESTORES.add(self._db, restore)
 
     def remove_all(self, session_id: str) -> None:
         self._db.execute("DELETE FROM restores WHERE session_id = ?", (session_id,))
