@@ -13,7 +13,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "watch attach logs events": "follow live; go in; read it all; list events",
     },
     "Talk": {
-        "send": "send a prompt; a running turn gets it at once",
+        "send unsend": "send a prompt; take a queued one back",
         "interrupt": "end the running turn",
         "pause resume stop": "hold; let go on; end the agent",
         "fork checkpoints rewind": "copy a session; earlier states, and back to one",

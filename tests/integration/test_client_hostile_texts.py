@@ -63,6 +63,7 @@ ARGUMENTS = {
     "send": [["s", "more"]],
     "set": [["s", "--name", "x"], ["s", "--own", "x"]],
     "trash empty": [["--yes"]],
+    "unsend": [["s"], ["s", "--all"]],
     "wait": [["s", "--timeout", "1"]],
 }
 

@@ -218,6 +218,14 @@ def test_a_verb_on_a_session_calls_its_method_once(world: World, verb: str, meth
     assert json.loads(world.run(verb, "fix", "--json").out)["id"] == session.id
 
 
+def test_a_prompt_that_is_taken_back_is_printed_as_it_was(world: World) -> None:
+    world.state.session("fix")
+    assert world.run("unsend", "fix").out == "text newest\n"
+    assert json.loads(world.run("unsend", "fix", "--json").out)["withdrawn"][0]["text"] == "text newest"
+    assert world.run("unsend", "fix", "2").code == 2  # it has none queued
+    assert world.run("unsend", "fix", "2", "--all").code == 2
+
+
 def test_what_had_nothing_to_do_says_so(world: World) -> None:
     world.state.session("rests")
     world.state.session("held", state=session_pb2.SESSION_STATE_PAUSED)

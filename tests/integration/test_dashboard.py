@@ -214,6 +214,15 @@ async def test_a_prompt_is_sent_recalled_and_left(world: World) -> None:
         await shown.press("escape", "j", "q")
 
 
+async def test_a_prompt_that_is_taken_back_is_there_to_edit_before_what_was_being_written(world: World) -> None:
+    world.state.session("fix")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("r", *"then", "escape", "U")
+        await eventually(lambda: shown.app._prompt.text == "text newest\nthen", within=20)
+        assert shown.app._prompt.has_focus
+
+
 SIMPLE = [
     ("i", "InterruptSession"), ("p", "PauseSession"), ("A", "ArchiveSession"), ("C", "SendComments"), ("L", "LandSessions"), ("P", "CreatePullRequest"),
 ]  # fmt: skip

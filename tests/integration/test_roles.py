@@ -26,7 +26,7 @@ ROLES = {
     **dict.fromkeys(
         ["ResolveRequest", "ListRules", "CreateRule", "DeleteRule", "Shutdown", "GetConfig", "GetStatistics", "GetCosts", "ListAgents", "LandSessions", "ListLandings", "WaitLandings", "RemoveLanding",
          "RetryLanding", "CreatePullRequest", "LinkPullRequest", "ListPullRequests", "FixPullRequest", "CleanUpPullRequests", "ApplyPlan", "ConvergePlan", "CleanUpPlan", "RegisterRepo",
-         "UpdateRepo", "RemoveRepo", "UpdateSession", "InterruptSession", "ResumeSession", "PauseSession", "DeleteSession", "ForkSession", "ArchiveSession", "RestoreSession", "SetUpSession",
+         "UpdateRepo", "RemoveRepo", "UpdateSession", "WithdrawPrompts", "InterruptSession", "ResumeSession", "PauseSession", "DeleteSession", "ForkSession", "ArchiveSession", "RestoreSession", "SetUpSession",
          "GetShell", "WatchChanges", "GetFile", "ListCheckpoints", "CreateCheckpoint", "RewindSession", "AddComment", "ListComments", "ResolveComment", "SendComments", "SyncSession", "GetPool",
          "FillPool", "DrainPool", "ListTrash", "RestoreTrash", "EmptyTrash", "CollectGarbage", "Diagnose", "ReportFocus", "TestNotifications", "AttachNative"],
         OWNER,

@@ -1,5 +1,6 @@
 """The life of sessions, over the socket of a real daemon, with scripted agents."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,43 @@ async def test_an_interrupt_ends_the_turn_and_the_agent_takes_the_next_prompt(cl
     session = await client.reach("hangs", IDLE)
 
     assert session.turns >= 1
+
+
+async def test_a_queued_prompt_is_taken_back_once_and_its_agent_never_reads_it(
+    client: Client, repository: Path
+) -> None:
+    async def withdraw(**fields: Any) -> session_pb2.WithdrawPromptsResponse:
+        request = session_pb2.WithdrawPromptsRequest(session="edits", **fields)
+        return await client.sessions.WithdrawPrompts(request, metadata=client.metadata)
+
+    await client.create(repository, name="edits")
+    await client.sessions.PauseSession(session_pb2.PauseSessionRequest(session="edits"))
+    sent = [(await client.send("edits", text)).prompt for text in ("first", "second", script({"text": "third"}))]
+    assert [each.text for each in (await withdraw()).withdrawn] == [sent[2].text]
+    answers = await asyncio.gather(*(withdraw(prompts=[sent[0].id]) for _ in range(3)), return_exceptions=True)
+    refused = [each for each in answers if isinstance(each, grpc.aio.AioRpcError)]
+    assert [reason_of(each) for each in refused] == ["WRONG_STATE"] * 2
+    await client.sessions.ResumeSession(session_pb2.ResumeSessionRequest(session="edits"))
+    session = await client.reach("edits", IDLE)
+    log = await client.log("edits")
+    assert session.turns == 1
+    assert [each.prompt_sent.prompt_id for each in log if each.HasField("prompt_sent")] == [sent[1].id]
+    withdrawn = [each.prompt_withdrawn.prompt.id for each in log if each.HasField("prompt_withdrawn")]
+    assert withdrawn == [sent[2].id, sent[0].id]
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await withdraw()
+    assert reason_of(caught.value) == "WRONG_STATE"
+
+
+async def test_a_session_whose_only_prompt_is_taken_back_is_idle_after_it_resumes(
+    client: Client, repository: Path
+) -> None:
+    await client.create(repository, name="bare")
+    await client.sessions.PauseSession(session_pb2.PauseSessionRequest(session="bare"))
+    await client.send("bare", "never mind")
+    await client.sessions.WithdrawPrompts(session_pb2.WithdrawPromptsRequest(session="bare"))
+    await client.sessions.ResumeSession(session_pb2.ResumeSessionRequest(session="bare"))
+    assert (await client.reach("bare", IDLE)).turns == 0
 
 
 @pytest.mark.parametrize("verb", ["interrupt", "pause"])

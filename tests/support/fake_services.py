@@ -210,6 +210,12 @@ class Sessions(Servicer, session_pb2_grpc.SessionServiceServicer):
         prompt = session_pb2.Prompt(id="p1", text=request.prompt, source="owner", state=session_pb2.PROMPT_STATE_SENT)
         return session_pb2.SendPromptResponse(prompt=prompt, session=session)
 
+    def WithdrawPrompts(self, request: Any, context: Any) -> session_pb2.WithdrawPromptsResponse:  # noqa: N802
+        self.note("WithdrawPrompts", request, context)
+        found = self.find(request.session, context)
+        withdrawn = [session_pb2.Prompt(id=each, text=f"text {each}") for each in request.prompts or ["newest"]]
+        return session_pb2.WithdrawPromptsResponse(session=found, withdrawn=withdrawn)
+
     def AttachNative(self, request: Any, context: Any) -> session_pb2.AttachNativeResponse:  # noqa: N802
         self.note("AttachNative", request, context)
         self.find(request.session, context)

@@ -49,6 +49,13 @@ async def send(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], .
     return {"session": identity, "prompt": "one"}, {"session": identity, "prompt": "two"}
 
 
+async def withdraw(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    fields, _ = await send(client, daemon)
+    for text in ("one", "two"):
+        await client.sessions.SendPrompt(session_pb2.SendPromptRequest(session=fields["session"], prompt=text))
+    return {"session": fields["session"]}, {"session": fields["session"], "prompts": ["none"]}
+
+
 async def register(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
     paths = [daemon.sandbox.repository(f"reg{uuid.uuid4().hex[:6]}") for _ in range(2)]
     return {"path": str(paths[0])}, {"path": str(paths[1])}
@@ -271,6 +278,7 @@ MUTATIONS: dict[str, Make] = {
     "CreateSession": create,
     "UpdateSession": update,
     "SendPrompt": send,
+    "WithdrawPrompts": withdraw,
     "InterruptSession": on_session(),
     "StopSession": on_session(),
     "ResumeSession": on_session(),

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ramet.v1 import plan_pb2, session_pb2, terminal_pb2
+from ramet.v1 import event_pb2, plan_pb2, session_pb2, terminal_pb2
 from rametctl.dashboard.completing import word_before
-from rametctl.dashboard.panes import TABS, command_rows, detail_rows, fitting, tabs_line
+from rametctl.dashboard.panes import TABS, Talk, command_rows, detail_rows, fitting, tabs_line
 from rametctl.lines import cell_width
 from rametctl.render.diff import changed_words
 from rametctl.render.transcript import Ran
@@ -67,6 +67,22 @@ def test_a_command_has_the_end_of_its_output() -> None:
     texts = [item.text.strip() for item in command_rows([command], {"c": ran}, [], 0.0, 80)]
     assert texts[2] == "… 15 lines before; all of it: rametctl logs"
     assert texts[3:] == [f"line {number}" for number in range(10, 20)]
+
+
+def test_a_queued_prompt_says_whether_it_can_still_be_taken_back() -> None:
+    talk = Talk(session_pb2.Session(), {})
+    prompts = [session_pb2.Prompt(id=id_, text=f"text {id_}") for id_ in "abc"]
+    talk.add(
+        [event_pb2.Event(seq=each, prompt_queued=event_pb2.PromptQueued(prompt=prompts[each])) for each in range(3)]
+    )
+    talk.add([event_pb2.Event(seq=4, prompt_sent=event_pb2.PromptSent(prompt_id="a"))])
+    talk.add([event_pb2.Event(seq=5, prompt_withdrawn=event_pb2.PromptWithdrawn(prompt=prompts[1]))])
+    texts = ["".join(text for text, _ in each.spans) for each in talk.lines(80)]
+    assert texts == [
+        "taken back unread: text b",
+        "⋯ text a  (sent, not read yet)",
+        "⋯ text c  (queued; U takes it back)",
+    ]
 
 
 def test_details_have_the_plan_of_a_thread() -> None:

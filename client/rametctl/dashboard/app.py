@@ -934,6 +934,23 @@ class Dashboard(App[None]):
         self.do(f"sending to {session.name}", work())
         self._content.to_end()
 
+    def action_unsend(self) -> None:
+        """Take back the newest queued prompt and put it before what is being written."""
+        session = self.session
+        if session is None:
+            return
+
+        async def work() -> str:
+            request = session_pb2.WithdrawPromptsRequest(session=session.id, request_id=new_request_id())
+            answer = await self.call(lambda daemon: daemon.sessions.WithdrawPrompts, request)
+            texts = [each.text for each in answer.withdrawn]
+            self._prompt.text = "\n".join([*texts, *filter(None, [self._prompt.text])])
+            self._prompt.move_cursor(self._prompt.document.end)
+            self.action_prompt()
+            return f"{session.name}: taken back; enter sends it again"
+
+        self.do(f"taking back a prompt of {session.name}", work())
+
     def _complete(self, word: str) -> None:
         session, prompt = self.session, self._prompt
         if session is None:

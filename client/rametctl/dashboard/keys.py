@@ -47,6 +47,7 @@ GROUPS: dict[str, tuple[Key, ...]] = {
     ),
     "Talk": (
         Key("r", "prompt", "write to the session", "r"),
+        Key("U", "unsend", "take back the newest queued prompt, to edit it"),
         Key("n", "new", "new session"),
         Key("i", "interrupt", "interrupt the turn"),
         Key("p", "pause", "pause, or resume"),

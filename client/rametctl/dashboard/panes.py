@@ -121,9 +121,11 @@ class Talk:
                     yield from wrapped(line((mark if index == 0 else "  ", "cyan"), (part, style), hang=2), width)
 
     def _queued(self, width: int) -> Iterator[Line]:
-        for prompt in self.conversation.status.queued.values():
+        status = self.conversation.status
+        for id_, prompt in status.queued.items():
             first = prompt.text.strip().split("\n")[0]
-            yield line((truncated(f"⋯ {first}", width - 10), "dim"), ("  (queued)", "dim"))
+            note = "  (sent, not read yet)" if id_ in status.sent else "  (queued; U takes it back)"
+            yield line((truncated(f"⋯ {first}", width - len(note)), "dim"), (note, "dim"))
 
     def status_line(self, session: "Session", now: float, width: int) -> Line:
         """What the session does, how long, how much it has written, and how to end it."""

@@ -69,6 +69,8 @@ def summary_spans(event: "Event") -> list[Span]:
             return [(f"restored from the {restored.origin}{warnings}", "green")]
         case "prompt_queued":
             return [(one_line(event.prompt_queued.prompt.text), "bold")]
+        case "prompt_withdrawn":
+            return [(f"taken back unread: {one_line(event.prompt_withdrawn.prompt.text)}", "dim")]
         case "assistant_message":
             return [(one_line(" ".join(_block_texts(event.assistant_message))), "")]
         case "user_message":

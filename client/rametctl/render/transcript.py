@@ -54,7 +54,7 @@ REFUSED = "The user doesn't want to proceed with this tool use"
 EXIT_CODE = re.compile(r"Exit code (\d+)")
 """How Claude Code begins the result of a command that failed."""
 SILENT = PROTOCOL | {
-    "agent_attached", "agent_started", "daemon_started", "daemon_stopped", "prompt_sent", "session_created", "turn_started",
+    "agent_attached", "agent_started", "daemon_started", "daemon_stopped", "session_created", "turn_started",
     "worktree_created",
 }  # fmt: skip
 """Events that say nothing to a reader which others do not say."""
@@ -208,6 +208,8 @@ class Status:
     """Words of a message that is not complete."""
     thinking: str = ""
     queued: "dict[str, Prompt]" = field(default_factory=dict)
+    sent: set[str] = field(default_factory=set)
+    """Ids of queued prompts that are on their way to the agent, and can no longer be taken back."""
     """Prompts that the agent does not have yet, by id."""
     background: int = 0
 
@@ -301,10 +303,28 @@ class Conversation:
         self.status.queued[prompt.id] = prompt
         yield from ()
 
+    def _prompt_sent(self, event: "Event") -> Iterator[Entry]:
+        self.status.sent.add(event.prompt_sent.prompt_id)
+        yield from ()
+
     def _prompt_received(self, event: "Event") -> Iterator[Entry]:
         prompt = self.status.queued.pop(event.prompt_received.prompt_id, None)
+        self.status.sent.discard(event.prompt_received.prompt_id)
         if prompt is not None:
             yield self._add(self._prompt_entry(event.seq, prompt))
+
+    def _prompt_withdrawn(self, event: "Event") -> Iterator[Entry]:
+        prompt = event.prompt_withdrawn.prompt
+        queued = self.status.queued
+        # An agent that returned it unread has changed its id.
+        same = [
+            id_
+            for id_, each in queued.items()
+            if id_ == prompt.id or (each.create_time, each.text) == (prompt.create_time, prompt.text)
+        ]
+        for id_ in same:
+            del queued[id_]
+        yield self._add(Note(event.seq, tuple(summary_spans(event))))
 
     def _prompt_entry(self, seq: int, prompt: "Prompt") -> Said:
         return Said(seq, prompt.text.strip("\n"), prompt_note(prompt, self._names))

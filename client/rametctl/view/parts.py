@@ -235,7 +235,7 @@ LOG = Part(
     frozenset(
         {
             "session_created", "session_updated", "session_removed", "session_archived", "session_restored", "session_rewound",
-            "session_synced", "state_changed", "prompt_queued", "turn_ended", "request_opened", "request_closed", "call_denied",
+            "session_synced", "state_changed", "prompt_queued", "prompt_withdrawn", "turn_ended", "request_opened", "request_closed", "call_denied",
             "landing_changed", "pull_request_changed", "command_started", "command_ended", "checkpoint_made", "repo_changed",
             "plan_applied", "plan_removed", "comment_changed", "daemon_started", "agent_started", "agent_exited",
         }
@@ -265,7 +265,7 @@ DETAILS = Part(
     _details,
     frozenset(
         {
-            "state_changed", "session_updated", "prompt_queued", "prompt_sent", "prompt_received", "turn_ended",
+            "state_changed", "session_updated", "prompt_queued", "prompt_withdrawn", "prompt_sent", "prompt_received", "turn_ended",
             "agent_started", "agent_exited", "setup_changed", "session_created", "background_task", "ownership_changed",
         }
     ),

@@ -70,7 +70,10 @@ class SessionPage(Page):
             "talk": talk.entries(),
             "unfinished": talk.unfinished(),
             "requests": requests.cards(site, mine, visit),
-            "controls": site.html("controls.html", session=session, state=state, held=state in HELD)
+            "controls": site.html(
+                "controls.html", session=session, state=state, held=state in HELD,
+                queued=talk.conversation.status.queued.keys() - talk.conversation.status.sent,
+            )
             if visit.may_act
             else Markup(""),
         }  # fmt: skip
@@ -141,6 +144,12 @@ async def interrupt(site: Site, form: Form) -> Done:
     return Done("interrupted" if answer.interrupted else "no turn runs")
 
 
+async def unsend(site: Site, form: Form) -> Done:
+    request = session_pb2.WithdrawPromptsRequest(session=form.params["session"], request_id=form.request_id)
+    answer = await site.call(lambda daemon: daemon.sessions.WithdrawPrompts, request)
+    return Done(f"taken back: {answer.withdrawn[0].text}")
+
+
 async def pause(site: Site, form: Form) -> Done:
     request = session_pb2.PauseSessionRequest(session=form.params["session"], request_id=form.request_id)
     await site.call(lambda daemon: daemon.sessions.PauseSession, request)
@@ -197,6 +206,7 @@ ACTIONS: Mapping[str, Action] = {
     "/sessions/{session}/prompt": prompt,
     "/sessions/{session}/files": upload,
     "/sessions/{session}/interrupt": interrupt,
+    "/sessions/{session}/unsend": unsend,
     "/sessions/{session}/pause": pause,
     "/sessions/{session}/resume": resume,
     "/sessions/{session}/update": update,

@@ -364,6 +364,19 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         return await self._sessions.send(session_id, request.prompt, call.principal, answer)
 
     @mutation
+    async def WithdrawPrompts(
+        self, request: session_pb2.WithdrawPromptsRequest, call: Call
+    ) -> session_pb2.WithdrawPromptsResponse:
+        def answer(unit: Unit, withdrawn: list[Prompt], session: Session) -> session_pb2.WithdrawPromptsResponse:
+            response = session_pb2.WithdrawPromptsResponse(
+                session=one_session_message(unit, session), withdrawn=map(prompt_message, withdrawn)
+            )
+            return call.remember(unit, response)
+
+        session_id = await self._find(request.session)
+        return await self._sessions.withdraw(session_id, request.prompts, call.principal, answer)
+
+    @mutation
     async def InterruptSession(
         self, request: session_pb2.InterruptSessionRequest, call: Call
     ) -> session_pb2.InterruptSessionResponse:

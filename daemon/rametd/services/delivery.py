@@ -196,6 +196,14 @@ def add_prompt(
     return prompt
 
 
+def withdraw(unit: Unit, session: Session, prompt: Prompt, principal: str) -> Prompt:
+    """Cancel a queued prompt, with its event."""
+    unit.prompts.cancel(prompt.id)
+    prompt = replace(prompt, state=PromptState.CANCELLED)
+    events.log(unit, session, event_pb2.PromptWithdrawn(prompt=prompt_message(prompt)), principal)
+    return prompt
+
+
 def continuation(unit: Unit, session: Session) -> str:
     """Prompt that continues an interrupted turn. It repeats the last prompt, which an agent without its transcript does not know."""
     asked = [prompt for prompt in unit.prompts.list(session.id) if prompt.state == PromptState.RECEIVED]

@@ -47,6 +47,7 @@ AUDITED = (
     "session_updated",
     "session_removed",
     "prompt_queued",
+    "prompt_withdrawn",
     "request_closed",
     "repo_changed",
     "repo_removed",

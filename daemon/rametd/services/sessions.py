@@ -1,7 +1,7 @@
 """Existing sessions: send prompts, interrupt, stop, pause, resume, change settings."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.checks import check_budget, check_effort, check_model, check_name, check_prompt, check_token_budget
 from rametd.services.core import Core
-from rametd.services.delivery import TURN_STATES, post
+from rametd.services.delivery import TURN_STATES, post, withdraw
 from rametd.services.lifecycle import change_state, held_by_person, log_update, refuse_archived, release_login
 from rametd.services.live import LiveAgent
 from rametd.services.missing import require_sound_tree
@@ -80,6 +80,40 @@ class Sessions:
         """Warnings for the person before the next turn."""
         warning = await Transcripts(self._core).warning(await self._get(session_id))
         return [warning] if warning else []
+
+    async def withdraw(
+        self,
+        session_id: str,
+        prompt_ids: Sequence[str],
+        principal: str,
+        answer: Callable[[Unit, list[Prompt], Session], T],
+    ) -> T:
+        """Cancel queued prompts (by default the newest of ``principal``); return what ``answer`` makes of them in the same unit of work.
+
+        A session that was queued for them alone becomes idle. Raises `WrongStateError` if the agent has them all.
+        """
+
+        def work(unit: Unit) -> T:
+            session = unit.sessions.get(session_id)
+            opened = [each for each in unit.prompts.open(session_id) if not each.continues]
+            queued = [each for each in opened if each.state == PromptState.QUEUED]
+            if prompt_ids:
+                chosen = [each for each in queued if each.id in prompt_ids]
+            else:
+                chosen = [each for each in queued if each.source == principal][-1:]
+            if not chosen and opened:
+                raise WrongStateError(
+                    f"the agent of {session.name} has the prompt already",
+                    hint=f"`rametctl interrupt {session.name}` ends its turn and withdraws what it has not read",
+                )
+            if not chosen:
+                raise WrongStateError(f"{session.name} has no queued prompt", hint=f"see: rametctl show {session.name}")
+            withdrawn = [withdraw(unit, session, each, principal) for each in chosen]
+            if session.state == State.QUEUED and not session.interrupted and not unit.prompts.open(session_id):
+                session = change_state(unit, session, State.IDLE, principal=principal)
+            return answer(unit, withdrawn, unit.sessions.get(session_id))
+
+        return await self._core.store.write(work)
 
     async def interrupt(self, session_id: str) -> tuple[bool, list[Prompt]]:
         """End the running turn, and withdraw prompts that the agent has not read.

@@ -93,6 +93,7 @@ class Event(_message.Message):
     PULL_REQUEST_CHANGED_FIELD_NUMBER: _builtins.int
     SESSION_SYNCED_FIELD_NUMBER: _builtins.int
     SETUP_CHANGED_FIELD_NUMBER: _builtins.int
+    PROMPT_WITHDRAWN_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     """Its number in the log."""
     session_id: _builtins.str
@@ -311,6 +312,10 @@ class Event(_message.Message):
     def setup_changed(self) -> Global___SetupChanged:
         """The setup of a worktree began or ended."""
 
+    @_builtins.property
+    def prompt_withdrawn(self) -> Global___PromptWithdrawn:
+        """A prompt was withdrawn before the agent got it."""
+
     def __init__(
         self,
         *,
@@ -372,12 +377,13 @@ class Event(_message.Message):
         pull_request_changed: Global___PullRequestChanged | None = ...,
         session_synced: Global___SessionSynced | None = ...,
         setup_changed: Global___SetupChanged | None = ...,
+        prompt_withdrawn: Global___PromptWithdrawn | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_attached", b"agent_attached", "agent_exited", b"agent_exited", "agent_noise", b"agent_noise", "agent_notice", b"agent_notice", "agent_started", b"agent_started", "api_retry", b"api_retry", "assistant_message", b"assistant_message", "background_task", b"background_task", "call_denied", b"call_denied", "checkpoint_made", b"checkpoint_made", "command_ended", b"command_ended", "command_output", b"command_output", "command_started", b"command_started", "comment_changed", b"comment_changed", "conflict_changed", b"conflict_changed", "control_line", b"control_line", "daemon_started", b"daemon_started", "daemon_stopped", b"daemon_stopped", "landing_changed", b"landing_changed", "ownership_changed", b"ownership_changed", "partial", b"partial", "path_refused", b"path_refused", "payload", b"payload", "plan_applied", b"plan_applied", "plan_removed", b"plan_removed", "prompt_queued", b"prompt_queued", "prompt_received", b"prompt_received", "prompt_sent", b"prompt_sent", "pull_request_changed", b"pull_request_changed", "rate_limit", b"rate_limit", "repo_changed", b"repo_changed", "repo_removed", b"repo_removed", "request_closed", b"request_closed", "request_opened", b"request_opened", "session_archived", b"session_archived", "session_created", b"session_created", "session_removed", b"session_removed", "session_restored", b"session_restored", "session_rewound", b"session_rewound", "session_synced", b"session_synced", "session_updated", b"session_updated", "setup_changed", b"setup_changed", "state_changed", b"state_changed", "store_rebuilt", b"store_rebuilt", "target_moved", b"target_moved", "time", b"time", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "user_message", b"user_message", "warning", b"warning", "worktree_created", b"worktree_created", "worktree_removed", b"worktree_removed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_attached", b"agent_attached", "agent_exited", b"agent_exited", "agent_noise", b"agent_noise", "agent_notice", b"agent_notice", "agent_started", b"agent_started", "api_retry", b"api_retry", "assistant_message", b"assistant_message", "background_task", b"background_task", "call_denied", b"call_denied", "checkpoint_made", b"checkpoint_made", "command_ended", b"command_ended", "command_output", b"command_output", "command_started", b"command_started", "comment_changed", b"comment_changed", "conflict_changed", b"conflict_changed", "control_line", b"control_line", "daemon_started", b"daemon_started", "daemon_stopped", b"daemon_stopped", "landing_changed", b"landing_changed", "ownership_changed", b"ownership_changed", "partial", b"partial", "path_refused", b"path_refused", "payload", b"payload", "plan_applied", b"plan_applied", "plan_removed", b"plan_removed", "prompt_queued", b"prompt_queued", "prompt_received", b"prompt_received", "prompt_sent", b"prompt_sent", "prompt_withdrawn", b"prompt_withdrawn", "pull_request_changed", b"pull_request_changed", "rate_limit", b"rate_limit", "repo_changed", b"repo_changed", "repo_removed", b"repo_removed", "request_closed", b"request_closed", "request_opened", b"request_opened", "session_archived", b"session_archived", "session_created", b"session_created", "session_removed", b"session_removed", "session_restored", b"session_restored", "session_rewound", b"session_rewound", "session_synced", b"session_synced", "session_updated", b"session_updated", "setup_changed", b"setup_changed", "state_changed", b"state_changed", "store_rebuilt", b"store_rebuilt", "target_moved", b"target_moved", "time", b"time", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "user_message", b"user_message", "warning", b"warning", "worktree_created", b"worktree_created", "worktree_removed", b"worktree_removed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_attached", b"agent_attached", "agent_exited", b"agent_exited", "agent_noise", b"agent_noise", "agent_notice", b"agent_notice", "agent_started", b"agent_started", "api_retry", b"api_retry", "assistant_message", b"assistant_message", "background_task", b"background_task", "call_denied", b"call_denied", "checkpoint_made", b"checkpoint_made", "command_ended", b"command_ended", "command_output", b"command_output", "command_started", b"command_started", "comment_changed", b"comment_changed", "conflict_changed", b"conflict_changed", "control_line", b"control_line", "daemon_started", b"daemon_started", "daemon_stopped", b"daemon_stopped", "frame", b"frame", "generation", b"generation", "landing_changed", b"landing_changed", "offset", b"offset", "ownership_changed", b"ownership_changed", "partial", b"partial", "path_refused", b"path_refused", "payload", b"payload", "plan_applied", b"plan_applied", "plan_removed", b"plan_removed", "principal", b"principal", "prompt_queued", b"prompt_queued", "prompt_received", b"prompt_received", "prompt_sent", b"prompt_sent", "pull_request_changed", b"pull_request_changed", "rate_limit", b"rate_limit", "repo_changed", b"repo_changed", "repo_id", b"repo_id", "repo_removed", b"repo_removed", "request_closed", b"request_closed", "request_opened", b"request_opened", "seq", b"seq", "session_archived", b"session_archived", "session_created", b"session_created", "session_id", b"session_id", "session_removed", b"session_removed", "session_restored", b"session_restored", "session_rewound", b"session_rewound", "session_synced", b"session_synced", "session_updated", b"session_updated", "setup_changed", b"setup_changed", "state_changed", b"state_changed", "store_rebuilt", b"store_rebuilt", "target_moved", b"target_moved", "time", b"time", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "user_message", b"user_message", "warning", b"warning", "worktree_created", b"worktree_created", "worktree_removed", b"worktree_removed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_attached", b"agent_attached", "agent_exited", b"agent_exited", "agent_noise", b"agent_noise", "agent_notice", b"agent_notice", "agent_started", b"agent_started", "api_retry", b"api_retry", "assistant_message", b"assistant_message", "background_task", b"background_task", "call_denied", b"call_denied", "checkpoint_made", b"checkpoint_made", "command_ended", b"command_ended", "command_output", b"command_output", "command_started", b"command_started", "comment_changed", b"comment_changed", "conflict_changed", b"conflict_changed", "control_line", b"control_line", "daemon_started", b"daemon_started", "daemon_stopped", b"daemon_stopped", "frame", b"frame", "generation", b"generation", "landing_changed", b"landing_changed", "offset", b"offset", "ownership_changed", b"ownership_changed", "partial", b"partial", "path_refused", b"path_refused", "payload", b"payload", "plan_applied", b"plan_applied", "plan_removed", b"plan_removed", "principal", b"principal", "prompt_queued", b"prompt_queued", "prompt_received", b"prompt_received", "prompt_sent", b"prompt_sent", "prompt_withdrawn", b"prompt_withdrawn", "pull_request_changed", b"pull_request_changed", "rate_limit", b"rate_limit", "repo_changed", b"repo_changed", "repo_id", b"repo_id", "repo_removed", b"repo_removed", "request_closed", b"request_closed", "request_opened", b"request_opened", "seq", b"seq", "session_archived", b"session_archived", "session_created", b"session_created", "session_id", b"session_id", "session_removed", b"session_removed", "session_restored", b"session_restored", "session_rewound", b"session_rewound", "session_synced", b"session_synced", "session_updated", b"session_updated", "setup_changed", b"setup_changed", "state_changed", b"state_changed", "store_rebuilt", b"store_rebuilt", "target_moved", b"target_moved", "time", b"time", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "user_message", b"user_message", "warning", b"warning", "worktree_created", b"worktree_created", "worktree_removed", b"worktree_removed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["session_created", "session_updated", "state_changed", "session_removed", "prompt_queued", "prompt_sent", "prompt_received", "agent_started", "agent_exited", "agent_attached", "turn_started", "assistant_message", "user_message", "turn_ended", "partial", "background_task", "api_retry", "rate_limit", "agent_notice", "control_line", "agent_noise", "request_opened", "request_closed", "worktree_created", "worktree_removed", "repo_changed", "repo_removed", "daemon_started", "daemon_stopped", "store_rebuilt", "call_denied", "warning", "checkpoint_made", "session_rewound", "comment_changed", "command_started", "command_output", "command_ended", "session_archived", "session_restored", "conflict_changed", "path_refused", "ownership_changed", "plan_applied", "plan_removed", "landing_changed", "target_moved", "pull_request_changed", "session_synced", "setup_changed"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["session_created", "session_updated", "state_changed", "session_removed", "prompt_queued", "prompt_sent", "prompt_received", "agent_started", "agent_exited", "agent_attached", "turn_started", "assistant_message", "user_message", "turn_ended", "partial", "background_task", "api_retry", "rate_limit", "agent_notice", "control_line", "agent_noise", "request_opened", "request_closed", "worktree_created", "worktree_removed", "repo_changed", "repo_removed", "daemon_started", "daemon_stopped", "store_rebuilt", "call_denied", "warning", "checkpoint_made", "session_rewound", "comment_changed", "command_started", "command_output", "command_ended", "session_archived", "session_restored", "conflict_changed", "path_refused", "ownership_changed", "plan_applied", "plan_removed", "landing_changed", "target_moved", "pull_request_changed", "session_synced", "setup_changed", "prompt_withdrawn"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
@@ -564,6 +570,30 @@ class PromptReceived(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PromptReceived: _TypeAlias = PromptReceived  # noqa: Y015
+
+@_typing.final
+class PromptWithdrawn(_message.Message):
+    """PromptWithdrawn reports that a person took back a prompt, or that an interrupt withdrew it unread."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def prompt(self) -> _session_pb2.Prompt:
+        """The prompt."""
+
+    def __init__(
+        self,
+        *,
+        prompt: _session_pb2.Prompt | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromptWithdrawn: _TypeAlias = PromptWithdrawn  # noqa: Y015
 
 @_typing.final
 class AgentStarted(_message.Message):

@@ -1241,6 +1241,68 @@ class SendPromptResponse(_message.Message):
 Global___SendPromptResponse: _TypeAlias = SendPromptResponse  # noqa: Y015
 
 @_typing.final
+class WithdrawPromptsRequest(_message.Message):
+    """WithdrawPromptsRequest names queued prompts of a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    PROMPTS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Which session."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    @_builtins.property
+    def prompts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Their ids; empty for the owner's newest queued prompt. Those that the agent has by now are left out of the answer."""
+
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        prompts: _abc.Iterable[_builtins.str] | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompts", b"prompts", "request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WithdrawPromptsRequest: _TypeAlias = WithdrawPromptsRequest  # noqa: Y015
+
+@_typing.final
+class WithdrawPromptsResponse(_message.Message):
+    """WithdrawPromptsResponse contains the prompts that the agent will not get."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """The session as it is now."""
+
+    @_builtins.property
+    def withdrawn(self) -> _containers.RepeatedCompositeFieldContainer[Global___Prompt]:
+        """The prompts, the oldest first; at least one."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+        withdrawn: _abc.Iterable[Global___Prompt] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "withdrawn", b"withdrawn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WithdrawPromptsResponse: _TypeAlias = WithdrawPromptsResponse  # noqa: Y015
+
+@_typing.final
 class AttachNativeRequest(_message.Message):
     """AttachNativeRequest names a session and the process that takes its conversation."""
 

@@ -62,6 +62,11 @@ class SessionServiceStub:
                 request_serializer=ramet_dot_v1_dot_session__pb2.SendPromptRequest.SerializeToString,
                 response_deserializer=ramet_dot_v1_dot_session__pb2.SendPromptResponse.FromString,
                 _registered_method=True)
+        self.WithdrawPrompts = channel.unary_unary(
+                '/ramet.v1.SessionService/WithdrawPrompts',
+                request_serializer=ramet_dot_v1_dot_session__pb2.WithdrawPromptsRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_session__pb2.WithdrawPromptsResponse.FromString,
+                _registered_method=True)
         self.InterruptSession = channel.unary_unary(
                 '/ramet.v1.SessionService/InterruptSession',
                 request_serializer=ramet_dot_v1_dot_session__pb2.InterruptSessionRequest.SerializeToString,
@@ -150,6 +155,13 @@ class SessionServiceServicer:
 
     def SendPrompt(self, request, context):
         """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WithdrawPrompts(self, request, context):
+        """WithdrawPrompts takes back queued prompts that the agent does not have yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -255,6 +267,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.SendPrompt,
                     request_deserializer=ramet_dot_v1_dot_session__pb2.SendPromptRequest.FromString,
                     response_serializer=ramet_dot_v1_dot_session__pb2.SendPromptResponse.SerializeToString,
+            ),
+            'WithdrawPrompts': grpc.unary_unary_rpc_method_handler(
+                    servicer.WithdrawPrompts,
+                    request_deserializer=ramet_dot_v1_dot_session__pb2.WithdrawPromptsRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_session__pb2.WithdrawPromptsResponse.SerializeToString,
             ),
             'InterruptSession': grpc.unary_unary_rpc_method_handler(
                     servicer.InterruptSession,
@@ -445,6 +462,33 @@ class SessionService:
             '/ramet.v1.SessionService/SendPrompt',
             ramet_dot_v1_dot_session__pb2.SendPromptRequest.SerializeToString,
             ramet_dot_v1_dot_session__pb2.SendPromptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WithdrawPrompts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.SessionService/WithdrawPrompts',
+            ramet_dot_v1_dot_session__pb2.WithdrawPromptsRequest.SerializeToString,
+            ramet_dot_v1_dot_session__pb2.WithdrawPromptsResponse.FromString,
             options,
             channel_credentials,
             insecure,

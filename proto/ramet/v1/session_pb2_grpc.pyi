@@ -46,6 +46,8 @@ class SessionServiceStub:
     """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent follows at once."""
     SendPrompt: _grpc.UnaryUnaryMultiCallable[_session_pb2.SendPromptRequest, _session_pb2.SendPromptResponse]
     """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn."""
+    WithdrawPrompts: _grpc.UnaryUnaryMultiCallable[_session_pb2.WithdrawPromptsRequest, _session_pb2.WithdrawPromptsResponse]
+    """WithdrawPrompts takes back queued prompts that the agent does not have yet."""
     InterruptSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.InterruptSessionRequest, _session_pb2.InterruptSessionResponse]
     """InterruptSession ends the running turn; the agent stays, ready for the next prompt."""
     AttachNative: _grpc.UnaryUnaryMultiCallable[_session_pb2.AttachNativeRequest, _session_pb2.AttachNativeResponse]
@@ -90,6 +92,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent follows at once."""
     SendPrompt: _aio.UnaryUnaryMultiCallable[_session_pb2.SendPromptRequest, _session_pb2.SendPromptResponse]  # type: ignore[assignment]
     """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn."""
+    WithdrawPrompts: _aio.UnaryUnaryMultiCallable[_session_pb2.WithdrawPromptsRequest, _session_pb2.WithdrawPromptsResponse]  # type: ignore[assignment]
+    """WithdrawPrompts takes back queued prompts that the agent does not have yet."""
     InterruptSession: _aio.UnaryUnaryMultiCallable[_session_pb2.InterruptSessionRequest, _session_pb2.InterruptSessionResponse]  # type: ignore[assignment]
     """InterruptSession ends the running turn; the agent stays, ready for the next prompt."""
     AttachNative: _aio.UnaryUnaryMultiCallable[_session_pb2.AttachNativeRequest, _session_pb2.AttachNativeResponse]  # type: ignore[assignment]
@@ -161,6 +165,14 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.SendPromptResponse, _abc.Awaitable[_session_pb2.SendPromptResponse]]:
         """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn."""
+
+    @_abc_1.abstractmethod
+    def WithdrawPrompts(
+        self,
+        request: _session_pb2.WithdrawPromptsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.WithdrawPromptsResponse, _abc.Awaitable[_session_pb2.WithdrawPromptsResponse]]:
+        """WithdrawPrompts takes back queued prompts that the agent does not have yet."""
 
     @_abc_1.abstractmethod
     def InterruptSession(

@@ -38,6 +38,7 @@ from rametd.agents.base import (
     TurnSkipped,
 )
 from rametd.domain.models import (
+    DAEMON,
     Agent,
     BackgroundCommand,
     ControlRequest,
@@ -51,7 +52,7 @@ from rametd.domain.models import (
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services import budgets, events
 from rametd.services.agents.questions import describe, new_request, offers_of, same_question, with_plan
-from rametd.services.delivery import begin_anew, post
+from rametd.services.delivery import begin_anew, post, withdraw
 from rametd.services.intake import last_words, line_events
 from rametd.services.lifecycle import change_state, held_by_person, log_request, release_login
 from rametd.services.policy import Policy
@@ -413,9 +414,7 @@ class Projection:
         """Cancel prompts that were sent into the turn that a person interrupted: they must not start another turn."""
         unread = [each for each in self.unit.prompts.open(self.session.id) if each.state == PromptState.QUEUED]
         for prompt in unread:
-            self.unit.prompts.cancel(prompt.id)
-            words = f"withdrawn unread by the interrupt: {first_line(prompt.text)}"
-            self._event(event_pb2.Warning(message=words))
+            withdraw(self.unit, self.session, prompt, DAEMON)
 
     def _hold_for_trouble(self, words: str) -> None:
         """Hold the session after trouble upstream; it retries by itself until the model's side answers."""

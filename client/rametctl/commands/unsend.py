@@ -1,0 +1,43 @@
+"""`rametctl unsend`: take back a queued prompt."""
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, new_request_id, session_argument
+
+
+@click.command("unsend", cls=Verb, short_help="Take back a queued prompt.")
+@session_argument
+@click.argument("number", metavar="[N]", type=click.IntRange(min=1), required=False)
+@click.option("-a", "--all", "every", is_flag=True, help="Take back all queued prompts.")
+@click.pass_obj
+def command(app: App, session: str, number: int | None, every: bool) -> None:
+    """Take back the newest queued prompt of SESSION, or the Nth of those that `show`
+    lists, and print it. The agent must not have it yet: `interrupt` withdraws what
+    a working agent has not read.
+
+    \b
+    Examples:
+      rametctl unsend fix-login
+      rametctl unsend fix-login | $EDITOR -
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import session_pb2
+
+    from rametctl.errors import UsageError
+    from rametctl.sessions import get_session, session_name
+
+    if number is not None and every:
+        raise UsageError("N does not go with --all", hint="give one of them")
+    request = session_pb2.WithdrawPromptsRequest(session=session_name(app, session), request_id=new_request_id())
+    if number is not None or every:
+        found = get_session(app, request.session)
+        queued = [each.id for each in found.pending_prompts if each.state == session_pb2.PROMPT_STATE_QUEUED]
+        if number is not None and number > len(queued):
+            raise UsageError(f"{found.session.name} has {len(queued)} queued", hint=f"see: rametctl show {session}")
+        request.prompts[:] = queued if number is None else queued[number - 1 : number]
+    answer = app.connection.call(lambda daemon: daemon.sessions.WithdrawPrompts, request)
+    if app.output.json_mode:
+        app.output.json(to_json(answer))
+        return
+    app.output.raw(*(prompt.text for prompt in answer.withdrawn))
