@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -190,12 +191,14 @@ def test_words_appear_while_they_are_written(web: Served) -> None:
         shows(page, "interrupted by you")
 
 
-def test_a_key_that_comes_with_a_request_does_not_answer_it(web: Served) -> None:
+def test_neither_a_key_nor_a_second_click_answers_the_request_that_has_just_come(web: Served) -> None:
     id_ = web.new("waits-a-bit")
     with web.page(f"/sessions/{id_}") as page:
         page.evaluate(
             """new MutationObserver(() => { if (document.querySelector('.request'))
-                 document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'y', bubbles: true})); })
+                 { document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'y', bubbles: true}));
+                   document.querySelector('.request button').dispatchEvent(
+                     new MouseEvent('click', {detail: 2, bubbles: true, cancelable: true})); } })
                .observe(document.getElementById('requests'), {childList: true})"""
         )
         web.ctl("send", "waits-a-bit", script(ASKS))
@@ -314,8 +317,10 @@ def test_pages_outlive_the_daemon_and_their_server_without_a_gap(web: Served, da
         page.evaluate("window.same = true")
         send = page.get_by_role("button", name="Send")
         expect(send).to_be_enabled()
+        before = page.locator("#about").bounding_box()
         daemon.kill()
         shows(page, "The daemon is away")
+        assert page.locator("#about").bounding_box() == before  # nothing jumps
         expect(send).to_be_disabled()
         page.locator("[name=prompt]").fill("kept words")
         daemon.start()
@@ -381,7 +386,46 @@ def test_mode_budget_archive_restore_and_removal(web: Served) -> None:
         shows(page, "Pause")
         key(page, "x")
         page.wait_for_url(f"{web.url}/")
+        expect(page.locator("#note")).to_contain_text("is in the trash")
         expect(page.locator(".row", has_text="changes")).to_have_count(0, timeout=MS)
+
+
+def test_a_refusal_is_said_in_the_dialog_that_asked(web: Served) -> None:
+    with web.page() as page:
+        key(page, "n")
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("What is the agent to do?").fill("build it")
+        dialog.get_by_label("Repository").select_option("")
+        dialog.get_by_label("Its directory").fill("/nowhere")
+        dialog.get_by_role("button", name="Create").click()
+        expect(dialog.get_by_role("status")).to_contain_text("/nowhere")
+        expect(dialog.get_by_label("What is the agent to do?")).to_have_value("build it")
+        dialog.get_by_role("button", name="Cancel").click()
+        expect(dialog).to_be_hidden()
+
+
+def test_an_answered_request_stays_below_the_pointer_and_takes_no_second_answer(web: Served) -> None:
+    for number in range(2):
+        web.new(f"one-of-two-{number}", ASKS)
+    with web.page("/inbox") as page:
+        cards = page.locator(".request.permission", has_text="one-of-two")
+        expect(cards).to_have_count(2)
+        first, second = cards.nth(0), cards.nth(1)
+        first.hover()
+        place = first.bounding_box()
+        second.locator("[data-row]").focus()
+
+        def answered() -> bool:
+            key(page, "y")  # for the request that has the focus, once the grace of what has just appeared is over
+            return "answered" in str(second.get_attribute("class"))
+
+        eventually_here(page, answered)
+        assert first.get_attribute("class") == "request permission"
+        first.get_by_role("button", name="Approve", exact=True).click()
+        expect(first).to_have_class(re.compile("answered"))
+        assert first.bounding_box() == place
+        page.mouse.move(0, 0)
+        expect(cards).to_have_count(0, timeout=MS)
 
 
 def test_what_a_pointer_is_over_stays_where_it_is(web: Served) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, expect
+from ramet.v1 import worktree_pb2
 
 from tests.support.browser import PHONE, browsing, tab
 from tests.support.daemon import Client, DaemonProcess, connected, daemon_process, make_sandbox
@@ -15,6 +16,7 @@ from tests.support.running import repo_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CODE = ".file[data-path='src/app/code.py']"
+WIDE_NUMBERS = """() => [...document.querySelectorAll(".diff td.n")].map((each) => each.getBoundingClientRect().width).filter((width) => width > 80)"""
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,12 @@ async def client(running: DaemonProcess) -> AsyncIterator[Client]:
         yield connection
 
 
+async def comment_lines(client: Client, session: str, lines: list[tuple[int, int]]) -> bool:
+    request = worktree_pb2.ListCommentsRequest(session=session)
+    comments = (await client.worktrees.ListComments(request)).comments
+    return [(each.line, each.end_line) for each in comments] == lines
+
+
 async def press(page: Page, *keys: str) -> None:
     for key in keys:
         await page.keyboard.press(key)
@@ -48,6 +56,7 @@ async def test_a_review_by_keyboard_alone(running: DaemonProcess, client: Client
         code = page.locator(CODE)
         await page.locator(f"{CODE} h2 a").focus()
         await expect(code.locator("table.split")).to_be_visible()  # it has come into view
+        assert await page.evaluate(WIDE_NUMBERS) == []
         await press(page, "c")
         await expect(code.locator("tr:focus")).to_contain_text("parse")
         await press(page, "Shift+j", "Enter")  # the changed line and the one below it
@@ -68,6 +77,7 @@ async def test_a_review_by_keyboard_alone(running: DaemonProcess, client: Client
         await expect(code.locator(".body")).to_be_hidden()
         await press(page, "u")  # unified
         await expect(page.locator("table.unified").first).to_be_visible()
+        assert await page.evaluate(WIDE_NUMBERS) == []
 
         await press(page, "C")
         await page.keyboard.type("Before it lands:")
@@ -129,12 +139,14 @@ async def test_a_phone_scrolls_through_a_large_file_and_comments(
         cell = large.locator("[data-n='401']")
         await cell.click()
         await large.locator("textarea").fill("<img src=x onerror=alert(1)>")
+        await large.get_by_label("To line").fill("403")
+        await expect(large.locator(".n.marked")).to_have_count(3)
         await large.locator("form.comment button.main").click()
+        await eventually(lambda: comment_lines(client, session.id, [(401, 403)]))
         await expect(large.locator("[data-n='1']")).to_be_attached()
         pictures = page.locator(".file[data-path='logo.png'] img")
         await pictures.first.scroll_into_view_if_needed()
         await expect(pictures).to_have_count(2)
-        await page.wait_for_function(
-            "[...document.querySelectorAll('.pictures img')].some((each) => each.naturalWidth === 40)"
-        )
+        drawn = "[...document.querySelectorAll('.pictures img')].some((each) => each.naturalWidth === 40)"
+        await eventually(lambda: page.evaluate(drawn))
         await expect(page.locator(".file[data-path='data.bin']")).to_contain_text("a binary file")

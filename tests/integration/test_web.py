@@ -17,6 +17,7 @@ import httpx
 import pytest
 from ramet.v1 import attention_pb2, event_pb2, session_pb2
 from rametctl.errors import UsageError
+from rametctl.web import server
 from rametctl.web.access import Grant
 from rametctl.web.server import CONNECTIONS, MODULES
 from rametctl.web.session import FILES, keep
@@ -314,6 +315,30 @@ async def test_a_refusal_says_what_the_daemon_says(owner: Visitor, world: World)
     assert (answer.status_code, answer.json()) == (
         409, {"error": told, "hint": "see: rametctl log", "reason": "REQUEST_CLOSED"},
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("form", "paths"),
+    [
+        ({"repo": "/code/shop", "other": "/ignored"}, ["/code/shop"]),
+        ({"repo": "", "other": "/code/other"}, ["/code/other"]),
+        ({"repo": "", "other": ""}, []),
+    ],
+)
+async def test_a_session_starts_in_a_known_repository_or_in_another_one(
+    owner: Visitor, world: World, form: dict[str, str], paths: list[str]
+) -> None:
+    answer = await owner.post("/sessions", {"prompt": "x", **form})
+    assert [call.path for call in world.state.called("CreateSession")] == paths
+    assert (answer.status_code == 200) is bool(paths), answer.text
+
+
+def test_every_key_of_the_pages_is_in_their_help(owner: Visitor) -> None:
+    templates = (path.read_text() for path in (Path(server.__file__).parent / "templates").glob("*.html"))
+    keys = {key for text in templates for key in re.findall(r'data-key="([^"{]+)"', text)}
+    keys |= {page.key for module in MODULES for page in module.PAGES} - {""}
+    helped = {each for key in owner.site.keys for each in (*key.key.split(","), *key.label.split(" "), key.action)}
+    assert {key for key in keys if key.lower() not in helped and key not in helped} == set()
 
 
 async def test_a_form_that_is_sent_twice_is_the_same_request(owner: Visitor, world: World) -> None:

@@ -212,6 +212,9 @@ async def test_accepted_work_is_queued_to_land(owner: Visitor, client: Client, r
         session = await connection.create(repo_of(running), name="small")
     (Path(session.worktree) / "small.txt").write_text("small\n")
     assert (await owner.post(f"/sessions/{session.id}/land", {"method": "octopus"})).status_code == 409
+    refused = (await owner.post(f"/sessions/{session.id}/land", {"local": "1"})).json()
+    assert "uncommitted" in refused["error"]
+    assert "--" not in refused["hint"]  # the page has no options of a command line
     done = await owner.post(f"/sessions/{session.id}/land", {"message": "add small", "local": "1"})
     assert done.json()["go"] == "/queue", done.text
 

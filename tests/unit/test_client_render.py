@@ -1,6 +1,7 @@
 """What people are shown of sessions, requests and events."""
 
 import json
+import re
 
 import pytest
 from ramet.mcp import SERVER
@@ -48,6 +49,17 @@ def transcript(*events: event_pb2.Event, width: int | None = None, folded: bool 
 def assistant(*blocks: event_pb2.ContentBlock, **fields: str) -> event_pb2.Event:
     message = event_pb2.AssistantMessage(blocks=blocks, **fields)
     return event_pb2.Event(session_id="s1", assistant_message=message)
+
+
+@pytest.mark.parametrize("kind", [each.name for each in event_pb2.Event.DESCRIPTOR.oneofs_by_name["payload"].fields])
+def test_a_conversation_shows_no_event_as_a_list_of_fields(kind: str) -> None:
+    event = event_pb2.Event(session_id="s1")
+    payload = getattr(event, kind)
+    payload.SetInParent()
+    for field in payload.DESCRIPTOR.fields:
+        if field.type == field.TYPE_STRING and not field.is_repeated:
+            setattr(payload, field.name, "x")
+    assert not re.search(r"\b[a-z_]+=", " ".join(transcript(event)))
 
 
 def test_a_command_is_shown_in_full() -> None:

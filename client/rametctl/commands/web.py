@@ -4,6 +4,7 @@ import asyncio
 import re
 from contextlib import closing
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -54,7 +55,7 @@ def command(ctx: click.Context, listen: str, port: int, hosts: tuple[str, ...]) 
         app.output.note("the link works once, for 10 minutes; another: rametctl web link. ctrl-C ends the server")
 
         async def run() -> None:
-            site = Site(Link(app.directories, app.environ, autostart=app.autostart), access)
+            site = Site(Link(app.directories, app.environ, autostart=app.autostart), access, Path.cwd())
             await serve(site, bound, hosts={*hosts, listen}, cookie=f"ramet_{port}")
 
         asyncio.run(run())

@@ -88,6 +88,12 @@ def summary_spans(event: "Event") -> list[Span]:
             return [(f"{title(request)} {shown_decision(request)}", "yellow")]
         case "worktree_created":
             return [(f"worktree {event.worktree_created.path}", "dim")]
+        case "repo_changed":
+            return [(f"repository {event.repo_changed.name} at {event.repo_changed.root}", "dim")]
+        case "repo_removed":
+            return [(f"repository {event.repo_removed.name} is forgotten", "dim")]
+        case "worktree_removed":
+            return [(f"removed worktree {event.worktree_removed.path}", "dim")]
         case "agent_exited":
             return _exit_spans(event)
         case "command_started" | "command_ended":

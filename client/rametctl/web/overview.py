@@ -78,7 +78,9 @@ class Overview(Page):
 
     async def load(self, site: Site, visit: Visit) -> Mapping[str, Any]:
         answer = pages(site.link, lambda daemon: daemon.repos.ListRepos, repo_pb2.ListReposRequest())
-        repos = [repo async for page in answer for repo in page.repos]
+        repos = {repo.root: repo.name async for page in answer for repo in page.repos}
+        if not repos:
+            repos = {str(here): here.name for here in [site.here] if (here / ".git").exists()}
         return {"repos": repos, "modes": CHOSEN_MODES, "filter": visit.query.get("q", "")}
 
     def fragments(self, site: Site, visit: Visit) -> Fragments:
@@ -101,6 +103,8 @@ async def create(site: Site, form: Form) -> Done:
     mode, budget, count = form.text("mode"), form.text("budget"), form.text("count")
     if not form.text("prompt"):
         raise UsageError("there is no prompt", hint="say what the agent is to do")
+    if not (form.text("repo") or form.text("other")):
+        raise UsageError("no repository is named", hint="write its directory")
     if mode and mode not in MODES:
         raise UsageError(f"there is no mode {mode!r}")
     try:
@@ -110,7 +114,7 @@ async def create(site: Site, form: Form) -> Done:
     if not 1 <= number <= 20:
         raise UsageError("between 1 and 20 sessions at once")
     request = session_pb2.CreateSessionRequest(
-        path=form.text("repo"), prompt=form.text("prompt"), name=form.text("name"), base_ref=form.text("base"),
+        path=form.text("repo") or form.text("other"), prompt=form.text("prompt"), name=form.text("name"), base_ref=form.text("base"),
         agent=form.text("agent"), model=form.text("model"), mode=mode_number(mode or None), **limit,
         owns=form.text("owns").split(), contenders=[form.text("agent")] * number if number > 1 else (),
         request_id=form.request_id,

@@ -428,6 +428,10 @@ async def land(site: Site, form: Form) -> Done:
     except RefusedError as error:
         if error.data.get("upstream"):
             raise UsageError(error.message, hint="tick “on my local branch”, or make a pull request") from error
+        if error.data.get("files") and not form.text("message"):
+            raise UsageError(
+                error.message, hint="write a message to commit it with, or tell the agent to commit"
+            ) from error
         raise
     return Done("; ".join(("queued to land", *answer.warnings)), go="/queue")
 
@@ -436,7 +440,7 @@ async def pull_request(site: Site, form: Form) -> Done:
     session = find(site, form.params["session"])
     request = landing_pb2.CreatePullRequestRequest(
         session=session.id, title=form.text("title"), body=form.text("body"), base=form.text("base"),
-        draft=True if form.text("draft") else None, request_id=form.request_id,
+        draft={"yes": True, "no": False}.get(form.text("draft")), request_id=form.request_id,
     )  # fmt: skip
     answer = await site.call(lambda daemon: daemon.landing.CreatePullRequest, request)
     pull = answer.pull_request

@@ -29,7 +29,7 @@ def find(site: Site, session_id: str) -> "Session":
     """A session by id. Raises UsageError."""
     session = site.view.sessions.get(session_id)
     if session is None:
-        raise UsageError(f"there is no session {session_id!r}", hint="it was removed: rametctl trash ls")
+        raise UsageError(f"there is no session {session_id!r}", hint="the trash may have it")
     return session
 
 
@@ -192,7 +192,7 @@ async def remove(site: Site, form: Form) -> Done:
     session = find(site, form.params["session"])
     request = session_pb2.DeleteSessionRequest(session=session.id, force=True, request_id=form.request_id)
     await site.call(lambda daemon: daemon.sessions.DeleteSession, request)
-    return Done(f"{session.name} is in the trash: rametctl trash restore {session.name}", go="/")
+    return Done(f"{session.name} is in the trash; the page Trash restores it", go="/")
 
 
 async def restore(site: Site, form: Form) -> Done:

@@ -15,6 +15,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -48,9 +49,18 @@ TAKEN = frozenset(
     {
         "cursor", "edge", "enter", "leave", "next_waiting", "scroll", "filter", "approve", "approve_session", "approve_always",
         "edit_input", "deny", "reply", "choose", "prompt", "new", "interrupt", "unsend", "pause", "mode", "archive", "remove", "help",
+        "land", "pull_request", "comment", "send_comments",
     }
 )  # fmt: skip
 """Actions of the dashboard whose keys the pages take."""
+OWN_KEYS = (
+    Key("D", "review", "review the changes"),
+    Key("v", "viewed", "in a review: this file is viewed"),
+    Key("e", "whole", "in a review: the whole file"),
+    Key("s,u", "view", "in a review: side by side, or unified", "s u"),
+    Key("u", "restore", "restore an archived session"),
+)
+"""Keys that only the pages have."""
 UNOPENED = 32
 """Pages whose stream is not open, held so that the stream goes on where the page ended."""
 
@@ -126,10 +136,12 @@ class Tab:
 class Site:
     """Create it in the loop that runs it. ``run`` keeps it current until it is cancelled or fails with a ClientError."""
 
-    def __init__(self, link: Link, access: Access) -> None:
+    def __init__(self, link: Link, access: Access, here: Path = Path("/")) -> None:
+        """``here`` is offered for a first session if it is a repository."""
         self.link = link
         self.view = View(link)
         self.access = access
+        self.here = here
         self.viewed = Viewed(access.file.with_name("web-viewed.json"))
         self.closing = False
         self.pages: list[Page] = []
@@ -160,7 +172,7 @@ class Site:
     def keys(self) -> list[Key]:
         """The dashboard's keys that the pages take too."""
         taken = [key for group in GROUPS.values() for key in group if key.action.partition("(")[0] in TAKEN]
-        return [*taken, Key("D", "review", "review the changes")]
+        return [*taken, *OWN_KEYS]
 
     @property
     def requests(self) -> "list[AttentionRequest]":

@@ -12,10 +12,12 @@ function requestId(form, sent) {
   return attempts.get(form).id;
 }
 
+const element = document.getElementById("note");
 let fading = 0;
 
 export function note(words, { error = false } = {}) {
-  const element = document.getElementById("note");
+  // Whatever is outside an open dialog is behind its curtain, and silent.
+  (document.querySelector("dialog[open]") ?? document.body).append(element);
   element.textContent = words;
   element.classList.toggle("error", error);
   element.hidden = !words;
@@ -85,8 +87,12 @@ async function send(form, submitter, path, given, sent) {
     form.dispatchEvent(new Event("done"));
   }
   form.closest("dialog")?.close();
+  form.closest(".request")?.classList.add("answered"); // it stays where it is below a pointer, and takes no second answer
   if (answer.note) note(answer.note);
-  if (answer.go) location.href = answer.go;
+  if (answer.go) {
+    sessionStorage.setItem("note", answer.note);
+    location.href = answer.go;
+  }
 }
 
 /** Send files one by one; their names in the worktree, or null where one failed. */
@@ -117,6 +123,10 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   submit(form, event.submitter);
 });
+
+const last = sessionStorage.getItem("note"); // of the page that led here
+sessionStorage.removeItem("note");
+if (last) note(last);
 
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-opens]");

@@ -6,7 +6,7 @@ const born = new WeakMap();
 
 /** Whether a key can press it: it is on the page, or in a menu that is closed. */
 function shown(element) {
-  return !element.disabled && (element.getClientRects().length > 0 || element.closest("details[data-closing]") !== null);
+  return !element.disabled && !element.closest(".answered") && (element.getClientRects().length > 0 || element.closest("details[data-closing]") !== null);
 }
 
 function rows() {
@@ -25,17 +25,21 @@ function move(step, edge = false) {
 function target(key) {
   const name = CSS.escape(key);
   const focused = document.activeElement;
-  const inside = focused?.closest("[data-scope]") ?? focused?.closest(".request, [data-row]")?.parentElement;
+  const inside = focused?.closest("[data-scope], .request") ?? focused?.closest("[data-row]")?.parentElement;
   const found = [...(inside?.querySelectorAll(`[data-key="${name}"]`) ?? []), ...document.querySelectorAll(`[data-key="${name}"]`)];
   return found.find(shown);
 }
 
-function press(element) {
+/** Whether an element is in a request that has just appeared; if so, the note says it. */
+function early(element) {
   const request = element.closest(".request");
-  if (request !== null && performance.now() - (born.get(request) ?? 0) < GRACE) {
-    note("This has just appeared: press the key again to answer it.");
-    return;
-  }
+  const is = request !== null && performance.now() - (born.get(request) ?? 0) < GRACE;
+  if (is) note("This has just appeared: answer it again.");
+  return is;
+}
+
+function press(element) {
+  if (early(element)) return;
   if (element.matches("input:not([type=radio], [type=checkbox]), textarea, select, summary[data-focus]")) element.focus();
   else if (element.matches("summary")) {
     element.parentElement.open = true;
@@ -86,6 +90,14 @@ document.addEventListener("keydown", (event) => {
     MOVES[event.key]();
   }
 });
+
+// The second click of a double click was not meant for the request that took the place of the first.
+document.addEventListener("click", (event) => {
+  if (event.detail > 1 && event.target.closest("button") && early(event.target)) {
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}, true);
 
 /** Note when requests appeared. */
 export function notice() {

@@ -127,7 +127,10 @@ function settle(element) {
   }
   waiting.delete(element);
   const wanted = new Set(later.order);
+  const focused = [...element.children].find((child) => !wanted.has(child.id) && child.contains(document.activeElement));
+  const next = focused?.nextElementSibling ?? focused?.previousElementSibling;
   for (const child of [...element.children]) if (!wanted.has(child.id)) child.remove();
+  next?.querySelector("[data-row]")?.focus({ preventScroll: true });
   let at = element.firstElementChild;
   for (const id of later.order) {
     const child = document.getElementById(id) ?? later.made[id];
@@ -154,7 +157,7 @@ function banner() {
     : state.away ? `The daemon is away (${state.away}). This page goes on by itself when it is back.` : "";
   if (words || !element.hidden) element.textContent = words;
   element.hidden = !words;
-  for (const each of document.querySelectorAll("[data-acts] button, button[data-acts]")) {
+  for (const each of document.querySelectorAll("[data-acts] button:not([data-closes], [data-cancel])")) {
     each.disabled = Boolean(words);
   }
 }

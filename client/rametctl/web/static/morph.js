@@ -22,7 +22,7 @@ export function morphChildren(old, fresh) {
   }
   while (at !== null) {
     const next = at.nextSibling;
-    at.remove();
+    if (at.id !== "note") at.remove(); // it is wherever it can be seen
     at = next;
   }
 }

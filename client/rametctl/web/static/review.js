@@ -110,12 +110,12 @@ const numbers = (row) => [...row.querySelectorAll(".n[data-n]")];
 const lineOf = (cell) => Number(cell.dataset.n);
 
 function mark(from, to) {
-  for (const each of document.querySelectorAll("tr.marked")) each.classList.remove("marked");
+  for (const each of document.querySelectorAll(".marked")) each.classList.remove("marked");
   [first, last] = [from, to];
   if (from === null) return;
   const rows = [...from.closest(".body").querySelectorAll("table.diff > tbody > tr")];
   const ends = [rows.indexOf(from.parentElement), rows.indexOf(to.parentElement)].sort((a, b) => a - b);
-  for (const row of rows.slice(ends[0], ends[1] + 1)) row.classList.add("marked");
+  for (const row of rows.slice(ends[0], ends[1] + 1)) row.querySelector(`.n[data-side="${from.dataset.side}"]`)?.classList.add("marked");
 }
 
 function write(section, from, to) {
@@ -130,6 +130,12 @@ function write(section, from, to) {
     form.elements.at.value = from.dataset.side === "old" ? query.get("against") || "base" : query.get("until") ?? "";
     where = high > low ? `Lines ${low}–${high}` : `Line ${low}`;
     if (from.dataset.side === "old") where += " before the change";
+    const range = form.querySelector("[data-range]");
+    range.hidden = false; // a thumb has no shift key
+    range.addEventListener("input", () => {
+      const end = section.querySelector(`.n[data-side="${from.dataset.side}"][data-n="${CSS.escape(form.elements.end_line.value)}"]`);
+      if (end !== null) mark(from, end);
+    });
   }
   form.querySelector("[data-where]").textContent = where;
   const close = () => { (row ?? form).remove(); mark(null, null); fit(); };
@@ -230,7 +236,11 @@ document.addEventListener("error", (event) => {
   event.target.nextElementSibling.hidden = false;
 }, { capture: true });
 
-if (narrow.matches) document.getElementById("tree-fold").open = false;
+function fold() {
+  for (const id of ["range-fold", "tree-fold"]) document.getElementById(id).open = !narrow.matches;
+}
+narrow.addEventListener("change", fold);
+fold();
 afterwards.push(fit);
 show(view);
 fit();
