@@ -45,13 +45,14 @@ def follow_landings(
     from rametctl.render.landing import landing_line, landing_state
 
     latest = {each.id: each for each in landings}
-    shown = {each.id: "" for each in landings}
+    shown = {each.id: ("", "") for each in landings}
 
     def show(landing: "Landing") -> None:
-        # What a check was run for is said by the next state; a move of the place in the queue is no news.
-        item = landing_line(landing)
-        if shown[landing.id] != item.text:
-            shown[landing.id] = item.text
+        # A move of the place in the queue is no news, and neither is the reason of the line before.
+        text, reason = shown[landing.id]
+        item = landing_line(landing, known=reason)
+        if text != item.text:
+            shown[landing.id] = item.text, landing.reason or reason
             app.output.show(item)
 
     for each in landings:
@@ -87,15 +88,18 @@ def summary(landings: "Sequence[Landing]") -> str:
     return "; ".join(" ".join(landing_line(each).text.split()) for each in landings)
 
 
-def check_landed(landings: "Sequence[Landing]") -> None:
-    """Return where all have landed; raises PersonNeededError where a person is asked, else ClientError."""
+def check_landed(landings: "Sequence[Landing]", *, shown: bool) -> None:
+    """Return where all have landed; raises PersonNeededError where a person is asked, else ClientError.
+
+    ``shown``: each entry's reason is on the screen already, and is not repeated.
+    """
     from rametctl.render.landing import landing_state
 
     states = [landing_state(each) for each in landings]
     if "held" in states:
         held = landings[states.index("held")]
         raise PersonNeededError(
-            f"{held.session_name} needs you: {held.reason}",
+            f"{held.session_name} needs you" + ("" if shown else f": {held.reason}"),
             hint=f"fix it (rametctl shell {held.session_name}), then: rametctl queue retry {held.session_name},"
             f" or: rametctl queue rm {held.session_name}",
         )

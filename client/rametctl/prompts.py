@@ -36,7 +36,7 @@ class PromptCommand(Verb):
             # It may be the beginning of a sentence, too.
             raise UsageError(
                 f"no such option {error.option_name!r}",
-                hint=f"put -- before a prompt that begins with a dash; see: {ctx.command_path} --help",
+                hint=f"see: {ctx.command_path} --help; a prompt needs no option, and -- before it if it begins with a dash",
             ) from error
         if rest and not ctx.resilient_parsing:
             extra = " ".join(map(str, map(_unmarked, rest)))

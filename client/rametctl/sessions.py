@@ -197,19 +197,21 @@ def report(app: "App", session: "Session", *, note: str = "", **extra: object) -
 
     ``note`` is for people, ``extra`` goes into the JSON.
     """
-    shown = outcome_of(app, session, note=note, **extra)
+    shown = outcome_of(app, session, note=note, state="", **extra)
     if app.output.json_mode:
         app.output.json(shown)
 
 
-def outcome_of(app: "App", session: "Session", *, note: str = "", **extra: object) -> dict[str, object]:
-    """As `report`, for one of several sessions: print for people, and return the JSON."""
+def outcome_of(
+    app: "App", session: "Session", *, note: str = "", state: str = "", **extra: object
+) -> dict[str, object]:
+    """As `report`, for one of several sessions: print for people, and return the JSON. ``state`` as for `outcome`."""
     from ramet.jsonify import to_json
 
     from rametctl.render.session import outcome
 
     if not app.output.json_mode:
-        app.output.show(outcome(session))
+        app.output.show(outcome(session, state))
         if note:
             app.output.text(note)
     return to_json(session) | extra

@@ -133,7 +133,7 @@ async def test_limits_of_the_configuration_hold_sessions_that_have_none_of_their
             cost = await one_reply(client, path)
             for key, words in (
                 ("session", "for this session are spent: `rametctl set by-session --budget USD` continues it"),
-                ("tree", "for its family are spent: raise budget.tree in config.toml and restart the daemon"),
+                ("tree", "for its family are spent: raise it: `rametctl config set budget.tree USD`"),
             ):
                 limit(daemon, key, cost * 4)
                 await client.create(path, writes(9), name=f"by-{key}", mode=EDITS)
@@ -142,7 +142,7 @@ async def test_limits_of_the_configuration_hold_sessions_that_have_none_of_their
                 await client.reach(f"not-by-{key}", IDLE)
             limit(daemon, "day", cost * 4)
             await client.create(path, "hello", name="by-day")
-            words = "for today are spent: raise budget.day in config.toml and restart the daemon, or wait for tomorrow"
+            words = "for today are spent: raise it: `rametctl config set budget.day USD`, or wait for tomorrow"
             assert words in (await client.reach("by-day", PAUSED)).state_reason
             limit(daemon, "day", cost * 1000)
             for key in ("session", "tree", "day"):

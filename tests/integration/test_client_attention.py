@@ -189,7 +189,7 @@ def test_done_closes_finished_turns_and_nothing_else(world: World) -> None:
         world.state.request(world.state.session(name), kind=kind)
     assert world.run("done", "c").code == 1
     assert world.run("done").code == 2
-    assert world.run("done", "a").out == "a  review  approved by owner\n"
+    assert world.run("done", "a").out == "a  review  done\n"
     assert len(json.loads(world.run("done", "--all", "--json").out)) >= 1
     assert world.state.requests["03beef00-1111-2222"].state == attention_pb2.ATTENTION_STATE_OPEN
 

@@ -207,7 +207,7 @@ def test_the_inbox_has_what_blocks_work_first(world: World) -> None:
     shown = lines(world.run("inbox").out)
     heads = [text.split()[0] for text in shown if text.startswith("0")]
     assert heads == ["02beef00", "04beef00", "01beef00", "03beef00"]
-    assert shown[0] == "work waits for you: 2 requests"
+    assert shown[0] == "waits for your answer: 2 requests"
     assert shown.count("to look at: 2 finished turns") == 1
     assert [each["kind"] for each in json.loads(world.run("inbox", "--json").out)] == [
         "permission", "plan", "review", "review",
@@ -221,7 +221,7 @@ def test_a_review_shows_the_summary_and_both_answers(world: World) -> None:
     shown = lines(world.run("inbox").out)
     assert "  All done." in shown
     assert shown[-1] == (
-        "  → rametctl approve 01beef00   or: rametctl deny 01beef00 -m WHAT-TO-DO-BETTER   see: rametctl diff fix"
+        "  → rametctl done fix   or: rametctl deny 01beef00 -m WHAT-TO-DO-BETTER   see: rametctl diff fix"
     )
 
 
@@ -304,7 +304,7 @@ def test_show_tells_of_the_family_and_of_what_is_left(world: World) -> None:
 def test_stop_says_whose_agents_go_on(world: World) -> None:
     lead = family(world)
     result = world.run("stop", "lead")
-    assert lines(result.out)[0] == "lead is idle, 0 turns, $1.00"
+    assert lines(result.out)[0] == "lead is stopped, 0 turns, $1.00"
     assert result.err == "rametctl: worker, helper of its family keep running; --descendants stops them too\n"
     assert [call.session for call in world.state.called("StopSession")] == [lead.id]
     alone = world.run("stop", "lead", "--alone", "--json")

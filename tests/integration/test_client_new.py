@@ -135,7 +135,7 @@ def test_new_wait_prints_what_was_made_and_what_was_said_at_the_end(world: World
     [
         (["new", "fix", "the", "login"], "the prompt is one argument, and 'the login' is left over; put the prompt in"),
         (["send", "fix", "- a", "- b"], "the prompt is one argument, and '- b' is left over; put the prompt in quotes"),
-        (["new", "-rf", "everything"], "no such option '-r'; put -- before a prompt that begins with a dash; see: "),
+        (["new", "-rf", "everything"], "no such option '-r'; see: "),
         (
             ["new", "-fix the login"],
             "the prompt file 'ix the login' cannot be read: No such file or directory; put -- ",

@@ -155,7 +155,7 @@ def test_stop_ends_the_daemon_and_is_no_error_without_one(world: World) -> None:
     (pid,) = starts(world)
     code, out, err = run(world, "daemon", "stop")
     assert (code, err) == (0, "")
-    assert out == f"stopped rametd (pid {pid}); 2 agents go on under keepers\n"
+    assert out == f"stopped rametd (pid {pid}); 2 agents keep running\n"
     assert not alive(pid)
     assert run(world, "daemon", "stop") == (0, "no daemon is running\n", "")
 

@@ -134,7 +134,7 @@ def test_a_pager_that_is_left_early_is_no_error(world: World) -> None:
 def test_new_hints_at_what_comes_next(world: World) -> None:
     with world.terminal("new", "do it", "--name", "fix") as terminal:
         assert terminal.ends() == 0
-        assert terminal.lines[-1] == "rametctl watch fix"
+        assert terminal.lines[-1] == "to follow it: rametctl watch fix"
 
 
 def test_an_idle_session_on_a_terminal_asks_for_no_prompt(world: World) -> None:

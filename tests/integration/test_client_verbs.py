@@ -211,7 +211,8 @@ def test_without_arguments_there_is_help_and_exit_2(world: World) -> None:
 )
 def test_a_verb_on_a_session_calls_its_method_once(world: World, verb: str, methods: list[str]) -> None:
     session = world.state.session("fix", turns=1, cost_usd=0.5)
-    assert lines(world.run(verb, "fix").out)[0] == "fix is idle, 1 turn, $0.50"
+    state = "stopped" if verb == "stop" else "idle"
+    assert lines(world.run(verb, "fix").out)[0] == f"fix is {state}, 1 turn, $0.50"
     assert [call.method for call in world.state.calls] == methods
     (sent,) = world.state.called(methods[-1])
     assert (sent.session in {"fix", session.id}, bool(sent.request_id)) == (True, True)

@@ -61,7 +61,7 @@ async def test_it_is_about_the_repository_around_us_and_the_last_line_says_what_
     assert gc("--yes", cwd=repository)[-1] == "deleted 1 branch and 1 ref in repo"
     assert (left(repository), len(left(other))) == ([], 2)
     assert gc("--yes", cwd=repository)[-1] == "nothing was removed"
-    assert gc(cwd=repository)[-1] == "all of it stays"
+    assert gc(cwd=repository)[-1] == "nothing to clear"
     assert sandbox.ctl("gc", "--json", cwd=third).json == []
     assert gc("--yes", cwd=sandbox.root)[-1] == "deleted 1 branch and 1 ref in other shop"
     assert left(other) == []

@@ -56,4 +56,4 @@ def test_what_was_done_is_told_in_the_same_words() -> None:
         "to bring a session back: rametctl restore NAME",
     ]
     assert [line.text for line in done(output, answer(*ITEMS[4:5]))][-1] == "nothing was removed"
-    assert [line.text for line in listing(output, answer(*ITEMS[4:5]), "x")][-1] == "all of it stays"
+    assert [line.text for line in listing(output, answer(*ITEMS[4:5]), "x")][-1] == "nothing to clear"

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from ramet.mcp import SERVER
-from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2, worktree_pb2
+from ramet.v1 import attention_pb2, common_pb2, event_pb2, landing_pb2, session_pb2, worktree_pb2
 from rametctl.commands.answer import chosen_answer
 from rametctl.commands.run import argv_of
 from rametctl.daemonlog import log_line
@@ -16,6 +16,7 @@ from rametctl.render import calls
 from rametctl.render.diff import edit_lines, stat_lines
 from rametctl.render.event import summary
 from rametctl.render.format import duration, money, span
+from rametctl.render.landing import landing_line
 from rametctl.render.request import answer_command, request_lines, short_id
 from rametctl.render.session import in_tree_order, port_ranges, reference
 from rametctl.render.transcript import Conversation, entry_lines, last_words
@@ -66,6 +67,34 @@ def test_a_command_is_shown_in_full() -> None:
     lines = shown(request(Kind.ATTENTION_KIND_PERMISSION, {"command": "rm -rf build\nmake", "timeout": 5}, tool="Bash"))
     assert lines[1:-1] == ["  $ rm -rf build", "    make", "  timeout: 5"]
     assert lines[-1] == "  → rametctl approve 01234567   or: rametctl deny 01234567 -m WHY"
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "said"),
+    [
+        ("REVIEW", {}, "rametctl done fix   or: rametctl deny 01234567 -m WHAT-TO-DO-BETTER   see: rametctl diff fix"),
+        ("LANDING", {"landing": "l1"}, "rametctl queue retry fix   or: rametctl queue rm fix"),
+        (
+            "TROUBLE",
+            {"command": "rametctl resume fix"},
+            "rametctl resume fix   see: rametctl logs fix   to dismiss it: rametctl deny 01234567",
+        ),
+        ("TRUST", {"command": "rametctl repo trust"}, "rametctl repo trust   to dismiss it: rametctl deny 01234567"),
+    ],
+)
+def test_what_the_daemon_asks_is_shown_with_the_command_that_helps(kind: str, data: object, said: str) -> None:
+    asked = request(Kind.Value(f"ATTENTION_KIND_{kind}"), data)
+    asked.reason = "why it asks"
+    assert shown(asked)[1:] == ["  why it asks", f"  → {said}"]
+
+
+def test_the_reason_of_a_landing_is_not_repeated() -> None:
+    held = landing_pb2.Landing(
+        session_name="fix", state=landing_pb2.LANDING_STATE_HELD, reason="the branch main is gone"
+    )
+    assert landing_line(held).text == "fix  held: the branch main is gone"
+    assert landing_line(held, known="the branch main is gone (retried automatically)").text == "fix  held"
+    assert landing_line(held, known="its agent is at work").text == "fix  held: the branch main is gone"
 
 
 def test_an_edit_is_shown_as_a_diff_with_line_numbers() -> None:

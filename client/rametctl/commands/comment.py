@@ -66,7 +66,7 @@ def _add(app: App, session_id: str, place: str, text: str, *, quiet: bool) -> No
     comment = app.connection.call(lambda daemon: daemon.worktrees.AddComment, request).comment
     if not quiet:
         _show(app, [comment], single=True)
-        app.output.hint("to send it to the agent: rametctl comment SESSION --send")
+        app.output.hint(f"to send it to the agent: rametctl comment {session_id} --send")
 
 
 def _place(place: str) -> tuple[str, int, int]:

@@ -1,5 +1,6 @@
 """`rametctl config`: show, change and check the settings."""
 
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 WARNING = "warning: "
 FROM_REPOSITORY = "repository file"
+AT_START = re.compile(r"log\.level|agents\.[^.]+\.(?:path|command|config_dir)")
+"""Settings that a running daemon does not read again."""
 
 
 @click.group("config", short_help="Manage settings: show, set, edit, check.")
@@ -142,7 +145,7 @@ def set_value(app: App, key: str, value: str) -> None:
         app.output.json({"ok": True, "key": key, "file": str(file)})
     else:
         app.output.text(f"{key} = {toml_value(value)}")
-        _say_how_it_takes_effect(app)
+        _say_how_it_takes_effect(app, key)
 
 
 @command.command("edit", cls=Verb, short_help="Edit your config.toml in $EDITOR.")
@@ -203,8 +206,15 @@ def _replace(file: Path, text: str) -> None:
     scratch.replace(file)
 
 
-def _say_how_it_takes_effect(app: App) -> None:
-    app.output.hint("takes effect within seconds; programs of agents and log.level after: rametctl daemon restart")
+def _say_how_it_takes_effect(app: App, key: str | None = None) -> None:
+    """Say when ``key`` takes effect; None stands for the whole file."""
+    late = "programs of agents and log.level after: rametctl daemon restart"
+    if key is None:
+        app.output.hint(f"takes effect within seconds; {late}")
+    elif AT_START.fullmatch(key):
+        app.output.hint("takes effect after: rametctl daemon restart")
+    else:
+        app.output.hint("takes effect within seconds")
 
 
 def _repo_file(app: App, repo: str | None) -> Path | None:

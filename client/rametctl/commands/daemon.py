@@ -81,8 +81,9 @@ def stop(app: App) -> None:
         from ramet.words import plural
 
         pid, agents = stopped
-        who = "agents go" if agents is None else plural(agents, "agent") + (" goes" if agents == 1 else " go")
-        app.output.text(f"stopped rametd (pid {pid}); {who} on under keepers")
+        who = "agents" if agents is None else plural(agents, "agent")
+        runs = f"; {who} {'keeps' if agents == 1 else 'keep'} running" if agents != 0 else ""
+        app.output.text(f"stopped rametd (pid {pid}){runs}")
 
 
 @command.command("restart", cls=Verb, short_help="Restart the daemon; agents keep running.")

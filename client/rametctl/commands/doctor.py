@@ -38,7 +38,7 @@ def command(app: App, repo: str | None, fix: bool) -> int:
         return status
     styles = {"error": "red", "warning": "yellow", "info": "dim"}
     for found in answer.findings:
-        severity = ("mended", "green") if found.fixed else (found.severity, styles.get(found.severity, ""))
+        severity = ("fixed", "green") if found.fixed else (found.severity, styles.get(found.severity, ""))
         app.output.show(
             line(severity, "  ", (found.code, "bold"), "  ", found.subject),
             line("    ", found.message),
@@ -49,9 +49,9 @@ def command(app: App, repo: str | None, fix: bool) -> int:
         plural(count, _one_of(kind)) for kind, count in sorted(answer.checked.items()) if kind.endswith("s") and count
     )
     if not answer.findings:
-        app.output.text(f"all is well: {looked}" if looked else "all is well")
+        app.output.text(f"ok: {looked}" if looked else "ok")
     elif not fix and any(found.fixable for found in remain):
-        app.output.text("to mend what can be mended without risk: rametctl doctor --fix")
+        app.output.text("to fix what can be fixed without risk: rametctl doctor --fix")
     return status
 
 

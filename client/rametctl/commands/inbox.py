@@ -94,7 +94,7 @@ def _in_full(blocking: "Sequence[AttentionRequest]", reviews: "Sequence[Attentio
     from rametctl.render.request import request_lines
 
     waiting = [*blocking, *reviews]
-    headings = {0: f"work waits for you: {plural(len(blocking), 'request')}"} if blocking else {}
+    headings = {0: f"waits for your answer: {plural(len(blocking), 'request')}"} if blocking else {}
     if reviews:
         headings[len(blocking)] = f"to look at: {plural(len(reviews), 'finished turn')}"
     for index, request in enumerate(waiting):

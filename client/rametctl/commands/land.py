@@ -94,7 +94,7 @@ def command(
     elif detach or not live:
         app.output.show(*(landing_line(each) for each in landings))
     if not detach:
-        check_landed(landings)
+        check_landed(landings, shown=live)
 
 
 def queue_landing(app: App, request: "LandSessionsRequest") -> "LandSessionsResponse":

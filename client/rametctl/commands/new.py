@@ -152,9 +152,11 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
     base.path = repo_path(app, options["repo"])
     if (variables := variable_changes(app.environ, options["env"])) is not None:
         base.variables.CopyFrom(variables)
-    sessions = _create(app, base)
+    sessions, warnings = _create(app, base)
     if not (wait and app.output.json_mode):
         _report(app, sessions, stream=watch, idle=text is None, hint=not (wait or watch))
+    for warning in warnings:
+        app.output.note(f"rametctl: {warning}" if warning.startswith("tip: ") else f"rametctl: warning: {warning}")
     if wait:
         with going_on(app, sessions):
             _wait(app, sessions)
@@ -216,8 +218,8 @@ def _request(options: Options, contenders: Sequence[str], prompt: str) -> "Creat
     )
 
 
-def _create(app: App, request: "CreateSessionRequest") -> "list[Session]":
-    """Create the session, or all of a contest; where there is no commit yet, offer on a terminal to create one."""
+def _create(app: App, request: "CreateSessionRequest") -> "tuple[list[Session], list[str]]":
+    """Create the session, or all of a contest, and return the warnings; if there is no commit yet, offer to create one."""
     several = f"creating {len(request.contenders)} sessions …"
     request.request_id = new_request_id()
     try:
@@ -228,9 +230,7 @@ def _create(app: App, request: "CreateSessionRequest") -> "list[Session]":
             raise
         request.initial_commit = True
         return _create(app, request)
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: warning: {warning}")
-    return list(answer.contenders) or [answer.session]
+    return list(answer.contenders) or [answer.session], list(answer.warnings)
 
 
 def _report(app: App, sessions: "Sequence[Session]", *, stream: bool, idle: bool, hint: bool) -> None:
@@ -247,7 +247,7 @@ def _report(app: App, sessions: "Sequence[Session]", *, stream: bool, idle: bool
         if idle:
             app.output.text(f"The session is idle; send it a prompt: rametctl send {name} PROMPT")
         elif hint and len(sessions) == 1:
-            app.output.hint(f"rametctl watch {name}")
+            app.output.hint(f"to follow it: rametctl watch {name}")
     if len(sessions) > 1 and not idle:
         app.output.text("", f"To compare them: rametctl compare {shlex.quote(sessions[0].contest)}")
 

@@ -93,4 +93,4 @@ def command(app: App, session: str, land: bool, commit_message: str | None, loca
         )
     elif landings:
         app.output.show(*map(landing_line, landings))
-    check_landed(landings)
+    check_landed(landings, shown=False)

@@ -76,7 +76,7 @@ def create(app: App, session: str, title: str, body: str, base: str, draft: bool
         app.output.text(f"pushed {pull.branch}")
         if not pull.url.startswith("http"):
             app.output.text(
-                f"{remote or 'its remote'} has no pull requests; merge the branch there, or: rametctl land {session}"
+                f"{remote or 'its remote'} is not on GitHub; merge the branch there, or: rametctl land {session}"
             )
         elif "github.com" in pull.url:
             app.output.text("gh is not logged in; log in (gh auth login), or open the pull request at:", pull.url)

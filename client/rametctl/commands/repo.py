@@ -1,6 +1,5 @@
 """`rametctl repo`: manage repositories."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -128,7 +127,7 @@ def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
     from rametctl.errors import UsageError
 
     found = _get_or_add(app, repo)
-    asked = not app.output.json_mode and app.output.terminal and sys.stdin is not None and sys.stdin.isatty()
+    asked = not app.output.json_mode and app.on_terminal
     request = repo_pb2.UpdateRepoRequest(
         repo_id=found.id,
         repo=repo_pb2.Repo(trusted=not withdraw),

@@ -1,6 +1,5 @@
 """`rametctl stop`: stop the agent."""
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -31,7 +30,9 @@ def command(app: App, sessions: tuple[str, ...], descendants: bool, alone: bool)
 
     if descendants and alone:
         raise UsageError("--descendants and --alone were both given", hint="give one of them")
-    return each(app, sessions, lambda session: _stop_family(app, session, descendants, alone))
+    status = each(app, sessions, lambda session: _stop_family(app, session, descendants, alone))
+    app.output.hint("to start an agent again: rametctl resume, or send")
+    return status
 
 
 def _stop_family(app: App, session: str, descendants: bool, alone: bool) -> object:
@@ -45,17 +46,16 @@ def _stop_family(app: App, session: str, descendants: bool, alone: bool) -> obje
     living = [] if alone else [each for each in descendants_of(app.connection, found) if is_living(each)]
     names = ", ".join(" ".join(each.name.split()) for each in living)
     if living and not descendants:
-        if _may_ask(app):
+        if app.on_terminal:
             descendants = app.output.confirm(f"Stop its {plural(len(living), 'descendant')} too ({names})?")
         else:
             app.output.note(f"rametctl: {names} of its family keep running; --descendants stops them too")
     with app.output.spinner("stopping …"):
         # From the top down, as a stopped session spawns no more.
         first, *others = [_stop(app, each.id) for each in [found, *(living if descendants else [])]]
-    note = "stopped; the next prompt or `rametctl resume` starts its agent again"
-    shown = outcome_of(app, first, note=note, descendants=[to_json(each) for each in others])
+    shown = outcome_of(app, first, state="stopped", descendants=[to_json(each) for each in others])
     for each in others:
-        outcome_of(app, each)
+        outcome_of(app, each, state="stopped")
     return shown
 
 
@@ -67,7 +67,3 @@ def _stop(app: App, session_id: str) -> "Session":
     for warning in answer.warnings:
         app.output.note(f"rametctl: {warning}")
     return answer.session
-
-
-def _may_ask(app: App) -> bool:
-    return app.output.terminal and app.output.error_terminal and sys.stdin is not None and sys.stdin.isatty()

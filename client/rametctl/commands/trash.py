@@ -93,7 +93,7 @@ def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> in
 
     if not yes:
         count = len(entries) or len(_list(app, repo))
-        if not (app.output.terminal and app.output.error_terminal):
+        if not app.on_terminal:
             what = "the named entries" if entries else "everything in the trash"
             raise UsageError(f"stdin is not a terminal: cannot ask whether to delete {what}", hint="add --yes")
         if count and not app.output.confirm(f"Forget {plural(count, 'removed session')} for good?"):

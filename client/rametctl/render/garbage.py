@@ -21,7 +21,7 @@ def listing(output: "Output", answer: "CollectGarbageResponse", again: str) -> l
     """Return the result of a dry run; ``again`` is the command that removes the items."""
     removable = [item for item in answer.items if item.verdict != "kept"]
     if not removable:
-        return [*_tables(output, answer.items), line("all of it stays")]
+        return [*_tables(output, answer.items), line("nothing to clear")]
     what = [f"{_deeds(items, 'move', 'delete')}{_in(repo)}" for repo, items in _by_repo(removable)]
     room = f"; that frees {size(answer.bytes)}" if answer.bytes else ""
     return [*_tables(output, answer.items), line((again, "bold"), f" would {', '.join(what)}{room}", hang=2)]

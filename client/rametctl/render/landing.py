@@ -28,20 +28,20 @@ def landing_state(landing: "Landing") -> str:
     return enum_name(landing, "state") or "unknown"
 
 
-def landing_spans(landing: "Landing") -> list[Span]:
-    """Describe an entry, without its session's name."""
+def landing_spans(landing: "Landing", *, known: str = "") -> list[Span]:
+    """Describe an entry, without its session's name. ``known`` is the reason that was shown last; it is not repeated."""
     state = landing_state(landing)
     spans = [(WORDS.get(state, state), STYLES.get(state, ""))]
     if state == "queued":
         spans.append((f" for {landing.target}, position {landing.place}", "dim"))
-    if landing.reason:
+    if landing.reason and not known.startswith(landing.reason):
         spans.append((f"{' ' if state == 'landed' else ': '}{landing.reason}", ""))
     return spans
 
 
-def landing_line(landing: "Landing") -> Line:
+def landing_line(landing: "Landing", *, known: str = "") -> Line:
     name = landing.session_name or landing.session_id
-    return line((f"{name}  ", "magenta"), *landing_spans(landing), hang=len(name) + 2)
+    return line((f"{name}  ", "magenta"), *landing_spans(landing, known=known), hang=len(name) + 2)
 
 
 def landing_table(output: Output, landings: Sequence["Landing"]) -> list[Line]:

@@ -25,7 +25,7 @@ def in_the_way(pull: "PullRequest") -> str:
     if pull.error:
         return f"not seen lately: {pull.error}"
     if pull.state == "none":
-        return f"open one at {pull.url}" if pull.url.startswith("http") else "pushed; the remote has no pull requests"
+        return f"open one at {pull.url}" if pull.url.startswith("http") else "pushed; the remote is not on GitHub"
     return "; ".join(pull.blockers) or ("ready" if pull.state == "open" else "")
 
 

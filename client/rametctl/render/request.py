@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
 
 _SHOWN_ID = 8
-OF_THE_DAEMON = frozenset({"review", "conflict", "ownership", "trouble", "login", "trust"})
+OF_THE_DAEMON = frozenset({"review", "conflict", "ownership", "trouble", "login", "trust", "landing"})
 """Kinds of requests with nothing but a reason."""
 
 
@@ -49,6 +49,10 @@ def answer_command(request: "AttentionRequest", name: str | None = None) -> str:
         return f"rametctl answer {which} {choices}"
     if (command := _own_command(request)) is not None:
         return command
+    if kind_name(request) == "review":
+        return f"rametctl done {request.session_name or request.session_id}"
+    if kind_name(request) == "landing":
+        return f"rametctl queue retry {request.session_name or request.session_id}"
     return f"rametctl approve {which}"
 
 
@@ -163,14 +167,16 @@ def _or_deny(request: "AttentionRequest", which: str) -> str:
             return f"   or: rametctl deny {which}"
         case "trouble":
             name = request.session_name or request.session_id
-            return f"   see: rametctl logs {name}   puts it aside: rametctl deny {which}"
+            return f"   see: rametctl logs {name}   to dismiss it: rametctl deny {which}"
         case "login":
             return f"   then all go on by themselves; at once: rametctl approve {which}"
+        case "landing":
+            return f"   or: rametctl queue rm {request.session_name or request.session_id}"
         case "trust":
-            return f"   puts it aside: rametctl deny {which}"
+            return f"   to dismiss it: rametctl deny {which}"
         case "conflict":
             name = request.session_name or request.session_id
-            return f"   puts it aside   see: rametctl conflicts {name}"
+            return f"   dismisses it   see: rametctl conflicts {name}"
         case "review":
             name = request.session_name or request.session_id
             return f"   or: rametctl deny {which} -m WHAT-TO-DO-BETTER   see: rametctl diff {name}"
@@ -243,7 +249,7 @@ def shown_decision(request: "AttentionRequest", *, owner: str = "owner") -> str:
     by = f" by {answerer}" if answerer else ""
     match request.resolution.WhichOneof("decision"):
         case "approve":
-            return f"approved{by}"
+            return "done" if kind_name(request) == "review" else f"approved{by}"
         case "deny":
             why = request.resolution.deny.message
             return f"denied{by}" + (f": {why}" if why else "")

@@ -170,10 +170,11 @@ def created(session: "Session") -> list[Line]:
     ]
 
 
-def outcome(session: "Session") -> Line:
-    """Describe a session's state in one line."""
+def outcome(session: "Session", word: str = "") -> Line:
+    """Describe a session's state in one line; ``word`` is a closer one than "idle", such as "stopped"."""
     state = state_name(session)
-    spans: list[Span] = [(session.name, "bold"), (" is ", ""), (state, state_style(state))]
+    shown = word if word and state == "idle" else state
+    spans: list[Span] = [(session.name, "bold"), (" is ", ""), (shown, state_style(state))]
     spent = (
         f", {money(session.cost_usd)}" if session.cost_usd else "" if session.HasField("cost_usd") else ", cost unknown"
     )

@@ -132,7 +132,7 @@ def _search(start: Path) -> pygit2.Repository:
         broken = next((folder for folder in (start, *start.parents) if (folder / ".git").is_file()), None)
         if broken is not None:
             raise RepoNotFoundError(
-                f"{broken / '.git'} points to a repository that is not there", hint="git worktree repair may mend it"
+                f"{broken / '.git'} points to a repository that is not there", hint="git worktree repair may fix it"
             ) from None
         raise RepoNotFoundError(
             f"no git repository around {start}", hint="run it inside a repository, or name one with --repo"

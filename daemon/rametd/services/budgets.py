@@ -67,11 +67,11 @@ def spendings(reader: Reader, session: Session, budget: Budget, *, running: Runn
     if budget.tree is not None:
         root_id = session.root_id or session.id
         spent = _subtree(reader, root_id, root_id, running)
-        remedy = "raise budget.tree in config.toml and restart the daemon"
+        remedy = "raise it: `rametctl config set budget.tree USD`"
         found.append(Spending("its family", budget.tree, spent, remedy))
     if budget.day is not None:
         spent = reader.ledger.total(since=midnight(time.time())).cost_usd + sum(running.values())
-        remedy = "raise budget.day in config.toml and restart the daemon, or wait for tomorrow"
+        remedy = "raise it: `rametctl config set budget.day USD`, or wait for tomorrow"
         found.append(Spending("today", budget.day, spent, remedy))
     return found
 

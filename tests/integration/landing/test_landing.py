@@ -258,6 +258,25 @@ async def test_an_entry_in_the_middle_of_a_merge_is_given_to_a_person_with_the_c
     assert (await landings.wait("second"))["second"].state == LANDED
 
 
+async def test_an_entry_whose_agent_ended_with_uncommitted_files_is_given_to_a_person(
+    client: Client, landings: Landings, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rametd.services.landing.lane.PATIENCE_S", 0.0)
+    await with_work(client, repository, "first", base_ref="main")
+    second = await with_work(client, repository, "second", base_ref="main", after=["first"])
+    await landings.land("second")
+    await landings.reach("second", WAITING)
+    (Path(second.worktree) / "loose.txt").write_text("loose\n")
+
+    await landings.land("first")
+    held = await landings.reach("second", HELD)
+
+    assert held.reason == "not committed: loose.txt; commit it, or tell its agent to"
+    commit(second)
+    await landings.retry("second")
+    assert (await landings.wait("second"))["second"].state == LANDED
+
+
 async def test_a_tree_that_cannot_be_checked_out_says_so_and_is_given_to_a_person(
     client: Client, landings: Landings, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

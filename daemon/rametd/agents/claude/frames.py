@@ -270,7 +270,9 @@ def read_retry(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     retry.delay.FromMilliseconds(count(message, "retry_delay_ms"))
     error = message.get("error")
     retry.error = error if isinstance(error, str) else json.dumps(error)
-    words = retry.error.replace("_", " ") if isinstance(error, str) else "the model did not answer"
+    # The CLI writes "unknown" where no answer came: a refused connection, a proxy that is down.
+    known = isinstance(error, str) and error != "unknown"
+    words = retry.error.replace("_", " ") if known else "the model did not answer"
     return (Doing(f"retrying: {words} ({retry.attempt} of {retry.max_attempts})"),)
 
 

@@ -137,7 +137,7 @@ async def refuse_failing_filters(
     if done.returncode != 0:
         lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
         raise FilterFailedError(
-            utf8("; ".join(lines)[:600]), hint="nothing was changed; mend the filter (`git config --get-regexp filter`)"
+            utf8("; ".join(lines)[:600]), hint="nothing was changed; fix the filter (`git config --get-regexp filter`)"
         )
 
 

@@ -109,8 +109,10 @@ async def notes(core: Core, session: Session, repo: Repo) -> Notes:
     project = await asyncio.to_thread(projects.recognise, session.worktree)
     if project is None:
         return Notes(warnings)
-    shows = f"`rametctl setup {session.name}` shows a setup for it"
-    return Notes(warnings, offer=f"{repo.name} looks like a project of {project.kind}; {shows}")
+    words = (
+        f"tip: {repo.name} uses {project.kind}; for a setup that prepares each worktree: rametctl setup {session.name}"
+    )
+    return Notes(warnings, offer=words)
 
 
 async def _claude_warnings(core: Core, session: Session, repo: Repo) -> tuple[str, ...]:

@@ -131,10 +131,12 @@ class Bisection:
         await self._outcomes.give_back(landing, f"the check fails{without}: {culprit.words}", prompt, step.ready.tip)
 
 
+LISTED = 3
+"""Files that a reason names."""
 AFTERWARDS = "; since then: "
 """In the reason of an entry that its agent did not fix: between the first cause and what is missing."""
 PATIENCE_S = 30.0
-"""How long an entry waits for a merge or the like to end in its worktree before the daemon asks a person."""
+"""How long an entry waits for a merge to end in its worktree, or for files to be committed, before the daemon asks a person."""
 S = LandingState
 
 
@@ -161,7 +163,7 @@ class Lane:
         self._passed: tuple[object, list[Step]] | None = (
             None  # a batch that passed its check, to which git could not move the target
         )
-        self._git_busy_since: dict[str, float] = {}  # by entry, on the event loop's clock
+        self._unfinished_since: dict[str, float] = {}  # by entry, on the event loop's clock
         self._stuck: dict[str, tuple[Step, str]] = {}  # by entry: its step, and why a checkout blocks it
 
     def taken_out(self, landing_id: str) -> None:
@@ -289,17 +291,15 @@ class Lane:
                 await self._outcomes.hold(landing, f"its branch {landing.branch} is gone")
             elif reason := await self._not_yet(session):
                 await self._outcomes.change(landing, S.WAITING, reason)
-            elif reason := await self._unfinished_git(session):
+            elif reason := await self._unfinished_git(session) or await self._uncommitted(session):
                 now = asyncio.get_running_loop().time()
-                if now - self._git_busy_since.setdefault(landing.id, now) < PATIENCE_S:
+                if now - self._unfinished_since.setdefault(landing.id, now) < PATIENCE_S:
                     await self._outcomes.change(landing, S.WAITING, reason)
                     continue
                 await self._outcomes.hold(landing, reason)
-            elif reason := await self._uncommitted(session):
-                await self._outcomes.change(landing, S.WAITING, reason)
             else:
                 ready.append(Ready(landing, session, tip))
-            self._git_busy_since.pop(landing.id, None)
+            self._unfinished_since.pop(landing.id, None)
         return await self._in_order(ready)
 
     async def _not_yet(self, session: Session) -> str:
@@ -320,7 +320,8 @@ class Lane:
         if not await asyncio.to_thread(session.worktree.is_dir):
             return ""
         dirty = await self._core.git.landing.uncommitted(session.worktree)
-        return f"{len(dirty)} uncommitted files in {session.worktree}: {', '.join(dirty[:3])}" if dirty else ""
+        more = f" and {len(dirty) - LISTED} more" if len(dirty) > LISTED else ""
+        return f"not committed: {', '.join(dirty[:LISTED])}{more}; commit it, or tell its agent to" if dirty else ""
 
     async def _in_order(self, ready: list[Ready]) -> list[Ready]:
         """Order entries after those that they wait for; leave out, with a reason, those that wait for one that is not ready."""

@@ -18,7 +18,7 @@ from rametd.services.agents import briefing
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.request import NewSession
-from rametd.services.delivery import TURN_STATES, add_prompt, has_agent, post
+from rametd.services.delivery import TURN_STATES, add_prompt, has_agent, post, withdraw
 from rametd.services.ids import new_id
 from rametd.services.lifecycle import log_update
 from rametd.services.ownership.claims import check_claims
@@ -191,7 +191,7 @@ class Commit:
         old = self._checked.known[row.id].prompt
         for prompt in unit.prompts.open(session.id):
             if prompt.state == PromptState.QUEUED and (prompt.text, prompt.source) == (old, principal):
-                unit.prompts.cancel(prompt.id)
+                withdraw(unit, session, prompt, principal)
                 add_prompt(unit, session, row.prompt, principal)
                 return
         post(unit, self._core.kind(session.agent), session, row.prompt, principal)
