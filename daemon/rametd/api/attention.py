@@ -8,7 +8,7 @@ from ramet.v1 import attention_pb2, attention_pb2_grpc
 
 from rametd.api.calls import Call, Calls, mutation
 from rametd.api.context import environment, freshen, here
-from rametd.api.paging import offset, position_of, size_of, token_of
+from rametd.api.paging import page_of
 from rametd.api.repo import resolve_repo
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Request, RequestKind
@@ -55,16 +55,12 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
     ) -> attention_pb2.ListRequestsResponse:
         near = here.get()
         await self._withheld.look()
-        start = position_of("requests", request.page_token, offset) or 0
-        size = size_of(request.page_size)
 
         def work(reader: Reader) -> attention_pb2.ListRequestsResponse:
             session_id = find_session(reader, request.session, repo_id=near).id if request.session else None
             found = reader.requests.list(session_id) if request.include_closed else reader.requests.open(session_id)
-            token = token_of("requests", start + size) if start + size < len(found) else ""
-            return attention_pb2.ListRequestsResponse(
-                requests=messages(reader, found[start : start + size]), next_page_token=token
-            )
+            page, token = page_of("requests", request, found)
+            return attention_pb2.ListRequestsResponse(requests=messages(reader, page), next_page_token=token)
 
         return await self._core.store.read(work)
 
@@ -100,15 +96,12 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
         self, request: attention_pb2.ListRulesRequest, context: Context
     ) -> attention_pb2.ListRulesResponse:
         repo_id = (await resolve_repo(self._core, request.repo)).id if request.repo else None
-        start = position_of("rules", request.page_token, offset) or 0
-        size = size_of(request.page_size)
 
         def work(reader: Reader) -> attention_pb2.ListRulesResponse:
             names = {repo.id: repo.name for repo in reader.repos.list()}
-            found = reader.rules.list(repo_id)
-            token = token_of("rules", start + size) if start + size < len(found) else ""
+            page, token = page_of("rules", request, reader.rules.list(repo_id))
             return attention_pb2.ListRulesResponse(
-                rules=[rule_message(rule, repo=names[rule.repo_id]) for rule in found[start : start + size]],
+                rules=[rule_message(rule, repo=names[rule.repo_id]) for rule in page],
                 next_page_token=token,
             )
 

@@ -9,7 +9,7 @@ from ramet.v1 import landing_pb2, landing_pb2_grpc
 
 from rametd.api.calls import Call, Calls, mutation
 from rametd.api.context import freshen
-from rametd.api.paging import offset, position_of, size_of, token_of
+from rametd.api.paging import page_of
 from rametd.api.repo import repo_id_around, resolve_repo
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.landing import Landing
@@ -80,14 +80,12 @@ class LandingServicer(landing_pb2_grpc.LandingServiceServicer):
         self, request: landing_pb2.ListLandingsRequest, context: Context
     ) -> landing_pb2.ListLandingsResponse:
         repo_id = (await resolve_repo(self._core, request.repo)).id if request.repo else None
-        start = position_of("landings", request.page_token, offset) or 0
-        size = size_of(request.page_size)
 
         def work(reader: Reader) -> landing_pb2.ListLandingsResponse:
-            found = listed(reader, repo_id, ended=request.include_ended)
-            token = token_of("landings", start + size) if start + size < len(found) else ""
-            page = [message(reader, each) for each in found[start : start + size]]
-            return landing_pb2.ListLandingsResponse(landings=page, next_page_token=token)
+            page, token = page_of("landings", request, listed(reader, repo_id, ended=request.include_ended))
+            return landing_pb2.ListLandingsResponse(
+                landings=[message(reader, each) for each in page], next_page_token=token
+            )
 
         return await self._core.store.read(work)
 
@@ -162,15 +160,13 @@ class LandingServicer(landing_pb2_grpc.LandingServiceServicer):
         self, request: landing_pb2.ListPullRequestsRequest, context: Context
     ) -> landing_pb2.ListPullRequestsResponse:
         core = self._core
-        start = position_of("pull-requests", request.page_token, offset) or 0
-        size = size_of(request.page_size)
         repo = await resolve_repo(core, request.repo) if request.repo else None
         repo_id = repo.id if repo is not None else None
         sessions = [await self._session(name, repo_id) for name in request.sessions]
         wanted = {session.id for session in sessions}
         found = await core.store.read(lambda reader: reader.pull_requests.list(None if wanted else repo_id))
         found = [pull for pull in found if not wanted or pull.session_id in wanted]
-        page = found[start : start + size]
+        page, token = page_of("pull-requests", request, found)
         if request.refresh:
             limit = asyncio.Semaphore(LOOKS)
 
@@ -185,7 +181,6 @@ class LandingServicer(landing_pb2_grpc.LandingServiceServicer):
                 pull_message(reader, pull) for each in ids if (pull := reader.pull_requests.find(each)) is not None
             ]
         )
-        token = token_of("pull-requests", start + size) if start + size < len(found) else ""
         return landing_pb2.ListPullRequestsResponse(pull_requests=messages, next_page_token=token)
 
     @mutation

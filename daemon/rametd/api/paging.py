@@ -2,8 +2,8 @@
 
 import base64
 import json
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from rametd.domain.errors import BadPageTokenError
 
@@ -12,6 +12,14 @@ LARGEST_SIZE = 1000
 LARGEST_OFFSET = (1 << 63) - 1
 
 Position = TypeVar("Position")
+Row = TypeVar("Row")
+
+
+class Paged(Protocol):
+    """A request for a page of a list."""
+
+    page_size: int
+    page_token: str
 
 
 def size_of(page_size: int) -> int:
@@ -52,3 +60,10 @@ def time_and_id(position: Any) -> tuple[float, str]:
     if type(time) not in {int, float} or type(identity) is not str:
         raise ValueError("no time and id")
     return float(time), identity
+
+
+def page_of(kind: str, request: Paged, rows: Sequence[Row]) -> tuple[list[Row], str]:
+    """Return the requested page of a complete list, and the token of the next page, "" after the last one."""
+    start = position_of(kind, request.page_token, offset) or 0
+    end = start + size_of(request.page_size)
+    return list(rows[start:end]), token_of(kind, end) if end < len(rows) else ""

@@ -8,7 +8,7 @@ from ramet.v1 import repo_pb2, repo_pb2_grpc
 
 from rametd.api.calls import Call, Calls, mutation
 from rametd.api.context import principal
-from rametd.api.paging import offset, position_of, size_of, token_of
+from rametd.api.paging import page_of
 from rametd.domain.errors import InvalidInputError, RepoNotFoundError, WrongStateError
 from rametd.domain.models import OWNER, Repo
 from rametd.domain.trust import Contents, Trusted, digest_of
@@ -53,14 +53,9 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
         return await self._core.store.read(lambda reader: repo_pb2.GetRepoResponse(repo=message(reader, repo)))
 
     async def ListRepos(self, request: repo_pb2.ListReposRequest, context: Context) -> repo_pb2.ListReposResponse:
-        start = position_of("repos", request.page_token, offset) or 0
-        size = size_of(request.page_size)
-
         def work(reader: Reader) -> repo_pb2.ListReposResponse:
             counts = repos.session_counts(reader)
-            found = reader.repos.list()
-            page = found[start : start + size]
-            token = token_of("repos", start + size) if start + size < len(found) else ""
+            page, token = page_of("repos", request, reader.repos.list())
             return repo_pb2.ListReposResponse(
                 repos=[repo_message(repo, counts[repo.id]) for repo in page], next_page_token=token
             )

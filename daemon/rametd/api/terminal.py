@@ -12,7 +12,6 @@ from rametd.api.context import freshen, here, named_session, principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.domain.commands import Command, CommandKind
 from rametd.domain.errors import (
-    AmbiguousError,
     CapReachedError,
     CommandNotFoundError,
     InvalidInputError,
@@ -28,7 +27,7 @@ from rametd.services.commands.terminals import NewCommand, Terminals
 from rametd.services.core import Core
 from rametd.services.delivery import sender_of
 from rametd.services.lifecycle import refuse_archived
-from rametd.services.lookup import find_session
+from rametd.services.lookup import find_session, only
 from rametd.services.missing import require_tree
 from rametd.services.settings import Settings, for_session
 from rametd.services.trust import check_trust
@@ -255,16 +254,9 @@ def block(session: Session) -> range:
 
 def find_command(reader: Reader, name: str) -> Command:
     """Return a command by id or unique prefix. Raise `CommandNotFoundError`, `AmbiguousError`."""
-    found = list(reader.commands.find_by_prefix(name)) if name else []
-    exact = [command for command in found if command.id == name]
-    if len(exact or found) == 1:
-        return (exact or found)[0]
-    if not found:
-        raise CommandNotFoundError(f"there is no command {name!r}", hint="`rametctl run S --list` shows them")
-    matches = ", ".join(command.id for command in found)
-    raise AmbiguousError(
-        f"{name!r} fits several commands: {matches}", hint="give more characters of the id", matches=matches
-    )
+    found = reader.commands.find_by_prefix(name) if name else []
+    missing = CommandNotFoundError(f"there is no command {name!r}", hint="`rametctl run S --list` shows them")
+    return only(found, name, "commands", missing)
 
 
 def command_named(name: str, settings: Settings, repo: Repo) -> str:

@@ -8,7 +8,7 @@ from ramet.v1 import worktree_pb2, worktree_pb2_grpc
 
 from rametd.api.calls import Call, Calls, mutation
 from rametd.api.context import freshen, here, named_session, principal
-from rametd.api.paging import offset, position_of, size_of, time_and_id, token_of
+from rametd.api.paging import offset, page_of, position_of, size_of, time_and_id, token_of
 from rametd.api.repo import resolve_or_new, resolve_repo
 from rametd.domain.checkpoints import CheckpointReason
 from rametd.domain.comments import Comment
@@ -192,19 +192,17 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
         self, request: worktree_pb2.ListCommentsRequest, context: Context
     ) -> worktree_pb2.ListCommentsResponse:
         near = here.get()
-        start = position_of("comments", request.page_token, offset) or 0
-        size = size_of(request.page_size)
         session, found = await self._core.store.read(
             lambda reader: (
                 session := find_session(reader, request.session, repo_id=near),
                 reader.comments.list(session.id, resolved=request.include_resolved),
             )
         )
-        page = found[start : start + size]
+        page, token = page_of("comments", request, found)
         places = await self._reviewer.where_now(session, page)
         return worktree_pb2.ListCommentsResponse(
             comments=[comment_message(comment, place) for comment, place in zip(page, places, strict=True)],
-            next_page_token=token_of("comments", start + size) if start + size < len(found) else "",
+            next_page_token=token,
         )
 
     @mutation

@@ -36,7 +36,7 @@ from rametd.services.delivery import post
 from rametd.services.hooks import Resolver
 from rametd.services.ids import new_id
 from rametd.services.lifecycle import change_state, log_request, log_update
-from rametd.services.lookup import find_session
+from rametd.services.lookup import find_session, only
 from rametd.services.ownership.transfers import involved
 from rametd.services.policy import Policy
 from rametd.services.views import MODES_BACK, request_message, rule_message
@@ -146,13 +146,8 @@ def find_request(reader: Reader, name: str) -> Request:
     if session is None:
         # Prefer open requests to closed ones.
         found = [request for request in found if request.state == RequestState.OPEN] or found
-        if len(found) == 1:
-            return found[0]
         if found:
-            matches = ", ".join(request.id for request in found)
-            raise AmbiguousError(
-                f"{name!r} fits several requests: {matches}", hint="give more of the id", matches=matches
-            )
+            return only(found, name, "requests", RequestNotFoundError(name))
     hint = "`rametctl inbox` lists open requests"
     try:
         session = session or find_session(reader, name)

@@ -1,17 +1,38 @@
 """Find sessions and repositories by what a person types."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol, TypeVar
 
-from rametd.domain.errors import AmbiguousError, RepoNotFoundError, SessionNotFoundError
+from rametd.domain.errors import AmbiguousError, RametError, RepoNotFoundError, SessionNotFoundError
 from rametd.domain.models import Repo, Session
 from rametd.store import Reader
 
 SHORTEST_PREFIX = 4
 """Shortest prefix of an id, as of a commit in git. A shorter word is only a name: that of a removed session must not match another's id."""
-
-
 SHORTEST_NAME_PREFIX = 2
+
+
+class Identified(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+Found = TypeVar("Found", bound=Identified)
+
+
+def only(
+    found: Sequence[Found], name: str, kind: str, missing: RametError, *, hint: str = "give more of the id"
+) -> Found:
+    """Return the only match of a prefix, or the one whose id is ``name``. Raise ``missing`` without a match, `AmbiguousError` with several."""
+    matching = [each for each in found if each.id == name] or found
+    if not matching:
+        raise missing
+    if len(matching) > 1:
+        matches = ", ".join(each.id for each in matching)
+        raise AmbiguousError(f"{name!r} fits several {kind}: {matches}", hint=hint, matches=matches)
+    return matching[0]
 
 
 def find_session(reader: Reader, name: str, *, repo_id: str | None = None, whole: bool = False) -> Session:

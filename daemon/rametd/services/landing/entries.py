@@ -7,7 +7,6 @@ from ramet.v1 import attention_pb2, event_pb2, landing_pb2
 
 from rametd.agents.base import AgentKind
 from rametd.domain.errors import (
-    AmbiguousError,
     ChangedError,
     LandingNotFoundError,
     SessionNotFoundError,
@@ -20,7 +19,7 @@ from rametd.domain.states import State
 from rametd.services import events
 from rametd.services.delivery import post
 from rametd.services.lifecycle import ask_person, close_reviews, log_request, log_update
-from rametd.services.lookup import find_session
+from rametd.services.lookup import find_session, only
 from rametd.services.operations.runner import holder_of
 from rametd.services.views import stamp
 from rametd.store import Reader, Unit
@@ -74,12 +73,8 @@ def find_landing(reader: Reader, name: str) -> Landing:
     if landing is not None:
         return landing
     still = [landing for landing in found if landing.state not in ENDED] or found
-    if len(still) > 1:
-        matches = ", ".join(each.id for each in still)
-        raise AmbiguousError(f"{name!r} fits several landings: {matches}", hint="give more of the id", matches=matches)
-    if not still:
-        raise LandingNotFoundError(f"there is no landing {name!r}", hint="`rametctl queue` lists them")
-    return still[0]
+    missing = LandingNotFoundError(f"there is no landing {name!r}", hint="`rametctl queue` lists them")
+    return only(still, name, "landings", missing)
 
 
 def log(unit: Unit, landing: Landing, principal: str = DAEMON) -> Landing:

@@ -10,7 +10,7 @@ from ramet.v1 import event_pb2, worktree_pb2
 from ramet.words import plural
 
 from rametd.domain.comments import Comment, CommentState
-from rametd.domain.errors import AmbiguousError, CommentNotFoundError, InvalidInputError, WrongStateError
+from rametd.domain.errors import CommentNotFoundError, InvalidInputError, WrongStateError
 from rametd.domain.models import Prompt, Session
 from rametd.git import File
 from rametd.services import events
@@ -18,6 +18,7 @@ from rametd.services.core import Core
 from rametd.services.delivery import post
 from rametd.services.ids import new_id
 from rametd.services.lifecycle import refuse_archived
+from rametd.services.lookup import only
 from rametd.services.repos import info_of
 from rametd.services.views import stamp
 from rametd.services.worktrees.changes import state_at
@@ -161,14 +162,10 @@ class Reviewer:
 
 
 def find_comment(reader: Reader, name: str) -> Comment:
-    """By id or unique prefix. Raises `CommentNotFoundError`, `AmbiguousError`."""
+    """Find a comment by id or unique prefix. Raise `CommentNotFoundError`, `AmbiguousError`."""
     found = reader.comments.find_by_prefix(name) if name else []
-    if len(found) > 1 and found[0].id != name:
-        matches = ", ".join(each.id for each in found)
-        raise AmbiguousError(f"{name!r} fits several comments: {matches}", hint="give more of its id", matches=matches)
-    if not found:
-        raise CommentNotFoundError(f"there is no comment {name!r}", hint="`rametctl comment S` lists them")
-    return found[0]
+    missing = CommentNotFoundError(f"there is no comment {name!r}", hint="`rametctl comment S` lists them")
+    return only(found, name, "comments", missing)
 
 
 def clean_path(path: str) -> str:

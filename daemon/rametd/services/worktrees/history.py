@@ -3,8 +3,9 @@
 from ramet.v1 import worktree_pb2
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason
-from rametd.domain.errors import AmbiguousError, CheckpointNotFoundError
+from rametd.domain.errors import CheckpointNotFoundError
 from rametd.domain.models import Session
+from rametd.services.lookup import only
 from rametd.services.views import stamp
 from rametd.store import Reader
 
@@ -12,20 +13,16 @@ REASONS = {each: worktree_pb2.CheckpointReason.Value(f"CHECKPOINT_REASON_{each.n
 
 
 def find_checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint:
-    """By number, id or unique prefix of an id. Raises `CheckpointNotFoundError`, `AmbiguousError`."""
+    """Find a checkpoint by number, id or unique prefix of an id. Raise `CheckpointNotFoundError`, `AmbiguousError`."""
     if name.isascii() and name.isdigit() and len(name) < 10:
         found = reader.checkpoints.by_number(session.id, int(name))
         if found is not None:
             return found
     fitting = reader.checkpoints.find_by_prefix(session.id, name) if name else []
-    if len(fitting) == 1 or (fitting and fitting[0].id == name):
-        return fitting[0]
-    if fitting:
-        matches = ", ".join(each.id for each in fitting)
-        raise AmbiguousError(f"{name!r} fits several checkpoints: {matches}", hint="use the number", matches=matches)
-    raise CheckpointNotFoundError(
+    missing = CheckpointNotFoundError(
         f"{session.name} has no checkpoint {name!r}", hint=f"`rametctl checkpoints {session.name}` lists them"
     )
+    return only(fitting, name, "checkpoints", missing, hint="use the number")
 
 
 def list_checkpoints(reader: Reader, session_id: str, before: int | None, limit: int) -> list[worktree_pb2.Checkpoint]:
