@@ -146,3 +146,25 @@ def test_a_stored_prompt_gets_its_session_and_keeps_text_that_looks_like_the_mar
 def test_a_title_makes_no_call_one_of_our_own_tools(kind: str) -> None:
     tool, _ = v1.tool_of({"kind": kind, "title": "https://ramet.example/get_diff"})
     assert not tool.startswith("mcp__ramet__")
+
+
+OF_CODEX = {"server": "ramet", "tool": "spawn_session", "arguments": {"prompt": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("call", "ours"),
+    [
+        ({"title": "mcp.ramet.spawn_session", "rawInput": OF_CODEX}, True),
+        ({"title": "mcp__ramet__spawn_session", "rawInput": {"prompt": "x"}}, True),
+        ({"title": "ramet_spawn_session", "kind": "other", "rawInput": {"prompt": "x"}}, True),
+        ({"_meta": {"toolName": "ramet_list_sessions"}}, True),
+        ({"title": "mcp.x.ramet_list_sessions", "rawInput": {"server": "x", "tool": "ramet_list_sessions"}}, False),
+        ({"title": "paramet_list_sessions"}, False),
+        ({"title": "ramet_list_sessions of the project", "kind": "other"}, False),
+        ({"title": "ramet_list_sessions", "kind": "other", "rawInput": {"command": "rm x", "parentDir": "/"}}, False),
+        ({"title": "github_create", "rawInput": {"name": "ramet_list_sessions"}}, False),
+        ({"title": "github_create", "rawInput": {"server": "ramet", "tool": "ramet_list_sessions"}}, False),
+    ],
+)
+def test_only_a_call_that_is_nothing_else_is_one_of_our_own_tools(call: dict[str, Any], ours: bool) -> None:
+    assert v1.tool_of(call)[0].startswith("mcp__ramet__") == ours

@@ -18,6 +18,7 @@ from rametd.agents.base import Answered, Frame
 from rametd.agents.claude.frames import read_frame
 from rametd.agents.claude.kind import Claude
 from rametd.config import Config
+from rametd.domain.calls import describe_wish
 from rametd.domain.errors import StaleBatchError
 from rametd.domain.models import PromptState, RequestKind, Tokens
 from rametd.domain.states import State
@@ -211,3 +212,18 @@ def test_since_is_when_the_state_was_entered_not_when_its_reason_changed() -> No
         unit._scope.now = 20.0
         assert unit.sessions.transition("one", State.WAITING, reason="asks: why?").state_time == 10.0
         assert unit.sessions.transition("one", State.WORKING).state_time == 20.0
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "words"),
+    [
+        ("Bash", {"command": "ls"}, "wants to run: ls"),
+        ("Bash", {"command": "ls\n"}, "wants to run: ls"),
+        ("Bash", {"command": "touch x\n\n\nrm -rf ~"}, "wants to run: touch x …"),
+        ("Bash", {"command": "\ntouch x\x0crm -rf ~"}, "wants to run: touch x …"),
+        ("Bash", {"command": "rm -rf ~", "file_path": "README.md", "description": "look"}, "wants to run: rm -rf ~"),
+        ("Edit", {"file_path": "a.py", "command": "x"}, "wants to edit a.py"),
+    ],
+)
+def test_a_wish_in_one_line_hides_no_command(tool: str, given: dict[str, str], words: str) -> None:
+    assert describe_wish(tool, given) == words

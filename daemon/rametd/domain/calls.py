@@ -14,12 +14,12 @@ def describe_call(tool: str, given: Mapping[str, Any]) -> str:
     """The tool's name and what it works on: ``Edit src/app.py``, ``Bash pytest -q``."""
     server, _, name = tool.removeprefix("mcp__").partition("__") if tool.startswith("mcp__") else ("", "", tool)
     label = f"{server} {name}".strip()
-    return f"{label} {subject}" if (subject := call_subject(given)) else label
+    return f"{label} {subject}" if (subject := call_subject(tool, given)) else label
 
 
 def describe_wish(tool: str, given: Mapping[str, Any]) -> str:
     """What an agent asks to do: ``wants to run: pytest -q``, ``wants to edit src/app.py``."""
-    subject = call_subject(given)
+    subject = call_subject(tool, given)
     if tool == "Bash" and subject:
         return f"wants to run: {subject}"
     if tool in EDITS and subject:
@@ -27,7 +27,9 @@ def describe_wish(tool: str, given: Mapping[str, Any]) -> str:
     return f"wants to use {tool}: {subject}" if subject else f"wants to use {tool}"
 
 
-def call_subject(given: Mapping[str, Any]) -> str:
-    """What a call works on, in one line; empty if its input does not say."""
-    values = (given.get(field) for field in _SUBJECTS)
-    return next((first_line(value) for value in values if isinstance(value, str) and value.strip()), "")
+def call_subject(tool: str, given: Mapping[str, Any]) -> str:
+    """What a call works on, in one line; empty if its input does not say. A command's further lines leave a sign."""
+    values = (given.get(field) for field in (("command",) if tool == "Bash" else _SUBJECTS))
+    text = next((value.strip() for value in values if isinstance(value, str) and value.strip()), "")
+    line = first_line(text)
+    return line if tool != "Bash" or line == text or line.endswith("…") else f"{line} …"

@@ -6,6 +6,7 @@ modes and options) is a `State`, which is stored with each process (`Initialized
 """
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -60,6 +61,7 @@ TOOLS = {
 """Claude's names for the protocol's kinds of tool: rules are written with them."""
 PATHS = ("file_path", "filePath", "filepath", "path", "absolute_path", "abs_path")
 OURS = "ramet"
+OUR_NAME = re.compile(rf"(?:mcp[_.:/]{{1,2}})?{OURS}(?:[_.:/-]{{1,2}}| - )([a-z_]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,20 +368,22 @@ def paths_of(call: Message) -> list[str]:
 
 
 def our_tool(call: Message) -> str:
-    """``mcp__ramet__NAME`` for a call of Ramet's own tools under any agent's name for it, else ""."""
+    """``mcp__ramet__NAME`` for a call of Ramet's own tools, else "".
+
+    Such a call is allowed unasked, so its title must be exactly an agent's name for the tool, and its input what the tool takes:
+    titles of other calls may hold words of the model, and their inputs always do.
+    """
     from ramet.mcp import tools
 
     given = table(call, "rawInput")
-    for words in (
-        text(call, "title"),
-        text(given, "tool"),
-        text(given, "name"),
-        text(table(call, "_meta"), "toolName"),
-    ):
-        first = words.split("(")[0].strip().split(" ")[0]
-        for name in tools():
-            if first.endswith(name) and OURS in first.removesuffix(name):
-                return f"mcp__{OURS}__{name}"
+    for words in (text(call, "title"), text(table(call, "_meta"), "toolName")):
+        named = OUR_NAME.fullmatch(words.split("(")[0].strip())
+        tool = tools().get(named[1]) if named else None
+        if tool is None:
+            continue
+        wrapped = given.get("server") == OURS and given.get("tool") == tool.name
+        if wrapped or given.keys() <= tool.schema["properties"].keys():
+            return f"mcp__{OURS}__{tool.name}"
     return ""
 
 
