@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 from rametd.git.loose import is_there, write_loose
+from rametd.git.snapshots.model import point
+
+from tests.support.daemon import git
 
 CONTENT = b"an hour of work\n" * 100
 
@@ -47,3 +50,23 @@ def test_an_object_is_there_as_long_as_it_has_content_or_a_pack_has_it(repositor
     place.chmod(0o644)
     place.write_bytes(b"")
     assert not is_there(objects, name)
+
+
+@pytest.mark.parametrize("before", ["nothing", "loose", "packed", "empty directory", "lock of a killed daemon"])
+def test_a_ref_is_set_whatever_was_there_before(repository: Path, before: str) -> None:
+    ref = "refs/ramet/checkpoints/one/1"
+    place = repository / ".git" / ref
+    first, second = (write_loose(repository / ".git" / "objects", "blob", data) for data in (b"one", b"two"))
+    if before in {"loose", "packed"}:
+        point(repository / ".git", ref, first)
+    if before == "packed":
+        git(repository, "pack-refs", "--all")
+        assert not place.exists()
+    if before == "empty directory":
+        place.mkdir(parents=True)
+    if before == "lock of a killed daemon":
+        place.parent.mkdir(parents=True)
+        place.with_name("1.lock").touch()
+    point(repository / ".git", ref, second)
+    assert git(repository, "rev-parse", ref) == second
+    assert [each.name for each in place.parent.iterdir()] == ["1"]

@@ -10,7 +10,6 @@ import hashlib
 import os
 import secrets
 import zlib
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -26,25 +25,34 @@ def write_loose(objects: Path, kind: str, data: bytes) -> str:
     """Store an object ("blob", "tree") in a SHA-1 repository; return its id. Like git's default, without fsync (see `durability`). Blocks."""
     content = b"%s %d\0" % (kind.encode(), len(data)) + data
     name = hashlib.sha1(content, usedforsecurity=False).hexdigest()
-    folder = objects / name[:2]
-    place = folder / name[2:]
+    folder = f"{objects}/{name[:2]}"
+    place = f"{folder}/{name[2:]}"
     if not _is_written(place, content):
-        temporary = folder / f"tmp_obj_{secrets.token_hex(6)}"  # git deletes leftovers with such a name
-        with ExitStack() as undo:
-            descriptor = _create(temporary)
-            undo.callback(temporary.unlink, missing_ok=True)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(zlib.compress(content, 1))
-            temporary.rename(place)
-            undo.pop_all()
+        temporary = f"{folder}/tmp_obj_{secrets.token_hex(6)}"  # noqa: S108 - in the repository
+        replace_file(temporary, place, zlib.compress(content, 1), 0o444)
     return name
 
 
-def _is_written(place: Path, content: bytes) -> bool:
+def replace_file(temporary: str, place: str, data: bytes, mode: int) -> None:
+    """Write a file under a new name and rename it; git deletes leftovers named ``tmp_obj_*``. Raise FileExistsError if the new name is taken.
+
+    Names are text: a `Path` takes as long as the system call.
+    """
+    descriptor = _create(temporary, mode)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
+            file.write(data)
+        os.rename(temporary, place)  # noqa: PTH104 - text, as above
+    except BaseException:  # also KeyboardInterrupt: nothing may be left of it
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _is_written(place: str, content: bytes) -> bool:
     """Return whether the object exists and is complete."""
     try:
         os.utime(place)  # so that it counts as new for a garbage collection that runs now
-        return zlib.decompress(place.read_bytes()) == content
+        return zlib.decompress(Path(place).read_bytes()) == content
     except (FileNotFoundError, zlib.error):
         return False
 
@@ -105,14 +113,14 @@ def sweep(common_dir: Path) -> int:
     return len(empty) + len(cut)
 
 
-def _create(file: Path) -> int:
-    """Open a file, creating its directory only after a failure, as it nearly always exists."""
+def _create(file: str, mode: int) -> int:
+    """Open a new file, creating its directories only after a failure, as they nearly always exist."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        return os.open(file, flags, 0o444)
+        return os.open(file, flags, mode)
     except FileNotFoundError:
-        file.parent.mkdir(exist_ok=True)
-        return os.open(file, flags, 0o444)
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        return os.open(file, flags, mode)
 
 
 def parse_tree(data: bytes) -> dict[bytes, tuple[bytes, bytes]]:

@@ -14,13 +14,14 @@ snapshot needs are pinned by refs of their own below ``refs/ramet/commits/OWNER/
 import json
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import pygit2
 
-from rametd.git.loose import format_tree, write_loose
+from rametd.git.loose import format_tree, replace_file, write_loose
 from rametd.git.repository import common_dir, open_repository
 
 CHECKPOINTS: Final = "refs/ramet/checkpoints/"
@@ -169,7 +170,14 @@ def _read(repository: pygit2.Repository, top: pygit2.Tree) -> Snapshot | None:
 
 
 def point(git_dir: Path, ref: str, name: str) -> None:
-    """Set one of Ramet's refs to an object."""
+    """Set one of Ramet's refs to an object.
+
+    Like git, with a lock file that becomes the ref: libgit2 takes 2 ms, as it also looks for names that contain this one.
+    """
+    place = f"{common_dir(git_dir)}/{ref}"
+    with suppress(OSError):  # the lock is taken, or a directory is in the way: libgit2 knows what to do
+        replace_file(f"{place}.lock", place, name.encode() + b"\n", 0o666)
+        return
     repository = open_repository(git_dir)
     if ref not in repository.references:
         # Only the daemon writes this ref, one at a time, so a killed daemon left the lock. Once the ref exists, git may hold one to pack

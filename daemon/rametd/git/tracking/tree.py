@@ -129,9 +129,9 @@ def _store(known: Known, top: Node, blobs: dict[str, Entry]) -> list[str]:
         node, prefix = waiting.pop()
         for name, child in node.children.items():
             path = prefix + name
-            place = Path(f"{known.root}/{path}")
+            place = f"{known.root}/{path}"  # text, as a `Path` takes as long as the system call
             try:
-                status = place.lstat()
+                status = os.lstat(place)
                 if stat.S_ISDIR(status.st_mode):
                     waiting.append((child, f"{path}/"))
                 elif path in known.excluded:
@@ -139,7 +139,7 @@ def _store(known: Known, top: Node, blobs: dict[str, Entry]) -> list[str]:
                 elif stat.S_ISLNK(status.st_mode):
                     if _REFUSED_LINK.search(_ascii(path)):
                         raise ScanNeededError(f"git may refuse the link {path}")
-                    blobs[path] = _LINK, _blob(known, os.fsencode(place.readlink()))
+                    blobs[path] = _LINK, _blob(known, os.fsencode(os.readlink(place)))  # noqa: PTH115 - text, as above
                 elif stat.S_ISREG(status.st_mode):
                     mode = b"100755" if status.st_mode & stat.S_IXUSR else b"100644"
                     data = _read(place, known_link=path in known.links)
@@ -166,7 +166,7 @@ def _blob(known: Known, data: bytes) -> bytes:
     return bytes.fromhex(write_loose(known.objects, "blob", data))
 
 
-def _read(place: Path, *, known_link: bool) -> bytes:
+def _read(place: str, *, known_link: bool) -> bytes:
     """A file's bytes. It may have become a link or a pipe, upon which one would wait for ever, since it was looked at."""
     descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
@@ -242,6 +242,6 @@ def _tree(known: Known, directory: _Directory) -> str:
 
 def _is_directory(known: Known, path: str) -> bool:
     try:
-        return stat.S_ISDIR(Path(f"{known.root}/{path}").lstat().st_mode)
+        return stat.S_ISDIR(os.lstat(f"{known.root}/{path}").st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
