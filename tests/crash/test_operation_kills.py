@@ -460,6 +460,7 @@ ELSEWHERE = frozenset({"create.claimed"})
 
 @pytest.mark.smoke
 def test_the_table_has_every_step_of_every_kind() -> None:
+    assert {case.kind or case.name for case in CASES} == set(Kind) - {Kind.PULL_REQUEST}, "which has a test of its own"
     points = {point for case in CASES for point, _ in case.points}
     kinds = {point.partition(".")[0] for point in points} - {"checkpoint"}
     source = "\n".join(path.read_text() for path in Path(rametd.__path__[0]).rglob("*.py"))
