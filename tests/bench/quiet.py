@@ -34,7 +34,7 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
             (many - one) / (count - 1),
             "MB",
             f"slope of the daemon's RSS from 1 ({one:.1f} MB) to {count} ({many:.1f} MB) live sessions",
-            0.3,
+            0.2,
         )
         await rest(daemon.pid, scale)
         progress(f"idling {scale.idle_s:g} s with {count} agents alive")
@@ -46,7 +46,7 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
         asleep = await idling(daemon.pid, scale.idle_s)
         for name, percent in (("alive", alive), ("asleep", asleep)):
             how = f"processor time of the daemon's threads over {scale.idle_s:g} s with {count} idle sessions, agents {name}"
-            yield Figure(f"idle daemon, agents {name}", percent, "% of a core", how, 0.2)
+            yield Figure(f"idle daemon, agents {name}", percent, "% of a core", how, 0.1)
 
 
 async def rest(pid: int, scale: Scale) -> None:

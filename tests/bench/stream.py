@@ -12,7 +12,7 @@ import grpc
 from ramet.v1 import common_pb2, daemon_pb2, event_pb2
 
 from tests.bench.dashboard import beside
-from tests.bench.figures import Figure, Scale, percentile, progress, run_time
+from tests.bench.figures import Figure, Scale, cpu_time, percentile, progress, run_time
 from tests.bench.herd import CONFIG, all_idle, gather_herd
 from tests.bench.ready import start_time_of
 from tests.bench.web import beside as web_beside
@@ -64,28 +64,37 @@ class Heard:
         doubled = sum(times - 1 for numbers in seen.values() for times in numbers.values())
         return lost, doubled
 
-    def delays(self) -> list[float]:
-        """Milliseconds from the agent, whose text carries its clock, to here."""
-        return [(when - float(text.split()[1])) * 1000 for when, _, text in self.texts]
+    def delays(self, numbers: range | None = None) -> list[float]:
+        """Milliseconds from the agent, whose text carries number and clock, to here; of the events with these numbers, or of all."""
+        said = [(when, *map(float, text.split()[:2])) for when, _, text in self.texts]
+        return [(when - clock) * 1000 for when, number, clock in said if numbers is None or int(number) in numbers]
 
 
 async def rows(scale: Scale) -> AsyncIterator[Figure]:
     with make_sandbox(config=CONFIG) as sandbox, daemon_process(sandbox, forked=False) as daemon:
         async with connected(sandbox) as client:
             ids = await gather_herd(client, sandbox.repository(), scale.agents)
-        async for figure in steady(scale, sandbox, ids):
+        async for figure in steady(scale, sandbox, daemon, ids):
             yield figure
         async for figure in killed(scale, sandbox, daemon, ids):
             yield figure
 
 
-async def steady(scale: Scale, sandbox: Sandbox, ids: Sequence[str]) -> AsyncIterator[Figure]:
+async def steady(scale: Scale, sandbox: Sandbox, daemon: DaemonProcess, ids: Sequence[str]) -> AsyncIterator[Figure]:
     count = round(scale.per_second * scale.telling_s)
+    between = range(count // 4, count * 3 // 4)  # all turns have begun, and none has ended
     async with connected(sandbox) as client:
         heard = Heard(await now(client))
         async with heard.listening(client):
+            used = used_by(sandbox, daemon)
             await tell(client, ids, count, scale)
+            await eventually(lambda: len(heard.texts) >= len(ids) * between.start, within=LATE_S, every=0.02)
+            first, begun = len(heard.texts), used_by(sandbox, daemon)
+            await eventually(lambda: len(heard.texts) >= len(ids) * between.stop, within=LATE_S, every=0.02)
+            events, ending = max(len(heard.texts) - first, 1), used_by(sandbox, daemon)
             await all_heard(heard, len(ids) * count, scale.telling_s)
+        await all_idle(client, len(ids))
+        ended = used_by(sandbox, daemon)
         await tell(client, ids, count, scale)
         share, answers, growth = await asyncio.to_thread(beside, sandbox, "session", scale.telling_s * 0.6)
         await all_idle(client, len(ids))
@@ -107,8 +116,17 @@ async def steady(scale: Scale, sandbox: Sandbox, ids: Sequence[str]) -> AsyncIte
         f"`rametctl web` with three tabs on {len(ids)} scripted agents that tell {scale.per_second} events/s each"
     )
     yield Figure("web page beside agents", web_share, "% of a core", f"{web_what}; wanted: 50")
-    yield Figure("event delay, p50", percentile(delays, 50), "ms", f"agent's clock to client's, {what}")
+    yield Figure("event delay, p50", percentile(delays, 50), "ms", f"agent's clock to client's, {what}", 30)
     yield Figure("event delay, p99", percentile(delays, 99), "ms", f"agent's clock to client's, {what}", 100)
+    delays = heard.delays(between)
+    steadily = f"only events while all turns run, without their begin and end at one moment; {what}"
+    yield Figure("event delay within turns, p50", percentile(delays, 50), "ms", steadily, 30)
+    yield Figure("event delay within turns, p99", percentile(delays, 99), "ms", steadily, 100)
+    for who, began, end in zip(("daemon", "keepers"), begun, ending, strict=True):
+        yield Figure(f"processor time of an event, {who}", (end - began) / events * 1e6, "µs", steadily)
+    of_events = (ending[0] - begun[0]) / events * (len(heard.texts) - events)
+    turn = (ended[0] - used[0] - (ending[0] - begun[0]) - of_events) / len(ids) * 1000
+    yield Figure("processor time of a turn, daemon", turn, "ms", f"begin and end of a turn without its events; {what}")
 
 
 async def killed(scale: Scale, sandbox: Sandbox, daemon: DaemonProcess, ids: Sequence[str]) -> AsyncIterator[Figure]:
@@ -146,12 +164,17 @@ async def killed(scale: Scale, sandbox: Sandbox, daemon: DaemonProcess, ids: Seq
         serving,
         "s",
         f"spawn to READY=1; {what}",
-        2,
+        1,
         serving / yardstick,
         "python -c 'import rametd.app'",
     )
     yield Figure("events lost in a kill", lost, "events", what, 0)
     yield Figure("events doubled in a kill", doubled, "events", what, 0)
+
+
+def used_by(sandbox: Sandbox, daemon: DaemonProcess) -> tuple[float, float]:
+    """Seconds of processor time of the daemon and of all keepers."""
+    return cpu_time(daemon.pid), sum(cpu_time(keeper.pid) for keeper in sandbox.keepers())
 
 
 async def now(client: Client) -> common_pb2.Cursor:

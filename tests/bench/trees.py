@@ -74,7 +74,7 @@ class Bench:
         yield Figure("starting a tracker", (time.perf_counter() - began) * 1000, "ms", "rules, watches and a scan")
         by_scan = f"by scan ({scan:.0f} ms)"
         kept = await self._median(lambda: self._git.snapshots.take(self._tree, ref=REF, owner="bench"))
-        yield Figure("checkpoint", kept, "ms", f"tree, commit and ref; {self._how}", 10, kept / scan, by_scan)
+        yield Figure("checkpoint", kept, "ms", f"tree, commit and ref; {self._how}", 5, kept / scan, by_scan)
         await self._same_tree(tracker)
         names = await self._median(lambda: self._git.diffs.changed_files(self._tree, "HEAD"))
         yield Figure("changed files", names, "ms", f"against HEAD; {self._how}", 30, names / scan, by_scan)

@@ -211,13 +211,16 @@ class Scheduler:
 
     def _by_turns(self, unit: Unit) -> list[Session]:
         """The queue in order. Between equal repositories, the one that waited longest for a slot comes first."""
-        at_work = Counter(session.repo_id for session in unit.sessions.list(states=SLOT_STATES))
+        queued = unit.sessions.queued()
+        if len(queued) < 2:
+            return queued
+        at_work = unit.sessions.counts_by_repo(SLOT_STATES)
         ranked: list[tuple[int, int, int, int, Session]] = []
         places: Counter[tuple[str, int]] = Counter()
-        for number, session in enumerate(unit.sessions.queued()):
+        for number, session in enumerate(queued):
             repo_id = session.repo_id
             places[repo_id, session.priority] += 1
-            turn = at_work[repo_id] + places[repo_id, session.priority]
+            turn = at_work.get(repo_id, 0) + places[repo_id, session.priority]
             ranked.append((-session.priority, turn, self._served.get(repo_id, 0), number, session))
         return [session for *_, session in sorted(ranked, key=lambda rank: rank[:-1])]
 

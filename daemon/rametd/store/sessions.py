@@ -139,6 +139,14 @@ class SessionReads(Table):
             counts[State(state)] = count
         return counts
 
+    def counts_by_repo(self, states: Collection[State]) -> dict[str, int]:
+        """Number of sessions in these states in each repository that has some."""
+        found = self._db.execute(
+            f"SELECT repo_id, count(*) FROM sessions WHERE state IN ({marks(len(states))}) GROUP BY repo_id",
+            [str(state) for state in states],
+        )
+        return dict(found.fetchall())
+
     def count_elsewhere(self, repo_id: str) -> int:
         """Number of sessions of other repositories, without ARCHIVED ones."""
         (count,) = self._db.execute(
