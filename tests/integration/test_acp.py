@@ -4,12 +4,13 @@ import os
 import signal
 from pathlib import Path
 
+import grpc
 import pytest
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2
 
 from tests.support.acp import use_acp
 from tests.support.agents import script
-from tests.support.daemon import FAILED, IDLE, PAUSED, WORKING, Client, DaemonProcess, Sandbox, connected
+from tests.support.daemon import FAILED, IDLE, PAUSED, WORKING, Client, DaemonProcess, Sandbox, connected, reason_of
 from tests.support.eventually import eventually
 from tests.support.family import approve, requests
 
@@ -156,6 +157,89 @@ async def test_an_agent_that_wants_a_login_holds_its_session(
         held = await client.reach(session.id, PAUSED, FAILED)
         assert held.state == PAUSED
         assert "not logged in" in held.state_reason
+
+
+@pytest.mark.parametrize("key", ["OPENAI_API_KEY", "CODEX_API_KEY", ""])
+async def test_a_key_in_the_environment_logs_an_agent_in_that_takes_it_only_when_it_is_asked_to(
+    sandbox: Sandbox, repository: Path, key: str
+) -> None:
+    use_acp(sandbox, env=f'{key} = "k"' if key else "", codex="key")
+    daemon = DaemonProcess(sandbox)
+    daemon.start()
+    async with connected(sandbox) as client:
+        session = await client.create(repository, "hello", agent="codex", mode=DEFAULT)
+        if key != "OPENAI_API_KEY":
+            held = await client.reach(session.id, PAUSED, FAILED)
+            assert held.state == PAUSED
+            assert "not logged in" in held.state_reason
+            return
+        await settled(client, session.id, 1)
+        os.kill(agent_pid(sandbox), signal.SIGKILL)
+        await client.send(session.id, "again, in a process that has to be asked anew")
+        await settled(client, session.id, 2)
+        assert len(prompts_of(sandbox)) == 2
+
+
+async def test_a_daemon_killed_after_each_line_of_a_login_goes_on_with_the_next(
+    sandbox: Sandbox, repository: Path
+) -> None:
+    use_acp(sandbox, env='OPENAI_API_KEY = "k"', codex="key")
+    daemon = DaemonProcess(sandbox)
+    daemon.start(RAMET_FAILPOINT="control.written")
+    async with connected(sandbox) as client:
+        session = await client.create(repository, "hello", agent="codex", mode=DEFAULT)
+    for _ in ("initialize", "session/new, refused", "authenticate", "session/new"):
+        assert daemon.process is not None
+        assert daemon.process.wait(timeout=30) == -9
+        daemon.start(wait=False, RAMET_FAILPOINT="control.written")
+    daemon.wait_serving()
+    async with connected(sandbox) as client:
+        await settled(client, session.id, 1)  # a second `authenticate` would be refused
+        assert len(prompts_of(sandbox)) == 1
+
+
+async def test_the_first_prompt_of_a_conversation_carries_the_briefing_and_no_other(
+    acp: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    acp.start()
+    async with connected(sandbox) as client:
+        session = await client.create(repository, "first", agent="xplain", mode=DEFAULT, owns=["src/"])
+        await settled(client, session.id, 1)
+        os.kill(agent_pid(sandbox), signal.SIGKILL)
+        await client.send(session.id, "second")
+        await settled(client, session.id, 2)
+        first, second = prompts_of(sandbox)
+        assert "You own these paths, and write to no others: `src/`" in first
+        assert first.index("End of the instructions") < first.index('first"')
+        assert "own these paths" not in second
+        (shown, _) = [
+            event.prompt_queued.prompt.text for event in await client.log(session.id) if event.HasField("prompt_queued")
+        ]
+        assert shown == "first"
+
+
+async def test_a_persons_reason_follows_a_refusal_and_a_changed_input_is_refused(
+    acp: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    acp.start()
+    async with connected(sandbox) as client:
+        session = await client.create(repository, script(WRITE), agent="xplain", mode=DEFAULT)
+        request = await asked(client, session.id)
+        changed = attention_pb2.Approval(updated_input_json='{"file_path": "other.txt", "content": ""}')
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await client.attention.ResolveRequest(
+                attention_pb2.ResolveRequestRequest(
+                    request=request.id, resolution=attention_pb2.Resolution(approve=changed)
+                )
+            )
+        assert reason_of(caught.value) == "AGENT_UNABLE"
+        denial = attention_pb2.Denial(message="use another file")
+        await client.attention.ResolveRequest(
+            attention_pb2.ResolveRequestRequest(request=request.id, resolution=attention_pb2.Resolution(deny=denial))
+        )
+        await settled(client, session.id, 2)
+        assert not Path(session.worktree, "made.txt").exists()
+        assert "I refused your call of Write: use another file" in prompts_of(sandbox)[1]
 
 
 @pytest.mark.parametrize("name", ["xplain", "xgemini", "xcodex"])

@@ -7,7 +7,8 @@ prompts are answered "ok". In its mode "ask" it asks before a tool call, in "fre
 
 Quirks, each as a real agent has it: ``no-tool-call`` (a permission is the first that is heard of a call), ``no-raw-input``, ``no-content`` (of a completed
 call), ``late-input`` (the first update has no input), ``string-ids``, ``end-turn-at-cancel``, ``waits-for-permission`` (a cancelled turn ends once the
-permission is answered), ``forgets-mode`` (after a resume), ``load-only``, ``login`` (nobody is logged in), ``noise``.
+permission is answered), ``forgets-mode`` (after a resume), ``load-only``, ``login`` (nobody is logged in), ``key`` (it takes a key from ``OPENAI_API_KEY``, once it is asked to),
+``noise``.
 """
 
 import itertools
@@ -102,6 +103,14 @@ class Agent:
                 able["sessionCapabilities"] = {}
             info = {"name": "scripted", "version": "1.0"}
             result = {"protocolVersion": 1, "agentCapabilities": able, "agentInfo": info, "authMethods": []}
+        elif method == "authenticate" and "key" in self._quirks:
+            if parameters["methodId"] != "api-key" or not os.environ.get("OPENAI_API_KEY"):
+                self.send(id=identity, error={"code": -32000, "message": "no such key"})
+                return
+            self._quirks.remove("key")
+        elif method.startswith("session/") and "key" in self._quirks:
+            self.send(id=identity, error={"code": -32000, "message": "Authentication required"})
+            return
         elif method == "session/new":
             if "login" in self._quirks:
                 self.send(id=identity, error={"code": -32000, "message": "Authentication required"})

@@ -28,6 +28,9 @@ class Capabilities:
     effort: bool = False
     resume: bool = True  # another process can continue the conversation
     ask_again: bool = False  # a resumed process repeats the open questions of the previous one
+    edit: bool = False  # an approved call can run with another input
+    reason: bool = False  # a refusal can carry a reason; otherwise a person's reason follows as a prompt
+    brief: bool = False  # has instructions of its own besides prompts; otherwise the first prompt carries the briefing
     fork: bool = False  # a copy of the conversation can continue in another session
     rewind: bool = False  # the conversation can be cut at an earlier message
     steer: bool = False  # a running turn takes prompts; otherwise they wait for its end
@@ -50,6 +53,7 @@ UNABLE = {
     "set_model": "change the model",
     "effort": "set an effort",
     "resume": "resume a conversation",
+    "edit": "run a call with another input than it asked for",
     "fork": "copy a conversation",
     "rewind": "cut a conversation at an earlier message",
     "cost": "report what a turn costs",
@@ -349,6 +353,7 @@ class Opening:
     session: Session
     tools: "ToolServer"
     doubtful: bool  # an earlier process may have taken a prompt without confirming it
+    variables: frozenset[str]  # names in the environment of its processes
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ from rametd.domain.models import OWNER, Agent, AgentState, Attachment, Hold, Pro
 from rametd.domain.states import BUSY_STATES, State
 from rametd.platform import processes
 from rametd.services import environments, events
-from rametd.services.agents.briefing import briefing
 from rametd.services.agents.launching import environment_of
 from rametd.services.agents.projection import Projection
 from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts, last_home
+from rametd.services.briefing import briefing
 from rametd.services.core import Core
 from rametd.services.delivery import TURN_STATES
 from rametd.services.hooks import SessionHooks

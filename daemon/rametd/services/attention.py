@@ -7,7 +7,7 @@ from typing import Any
 from ramet.v1 import attention_pb2
 from ramet.words import plural
 
-from rametd.agents.base import Decision
+from rametd.agents.base import Decision, require
 from rametd.domain.errors import (
     AmbiguousError,
     BypassForbiddenError,
@@ -129,6 +129,7 @@ def delete(unit: Unit, rule_id: str) -> StoredRule:
     return rule
 
 
+ASKED_BY_AGENT = frozenset({RequestKind.PERMISSION, RequestKind.PLAN})
 DEFAULT_DENIAL = (
     "The person said no. Do not try the same in another way; go on without it, or say what you need it for."
 )
@@ -188,13 +189,16 @@ def resolve(
     """Store an answer; the first one wins. The session continues once it has no other open request.
 
     Approving a plan ends the plan mode of the session, also for later processes. The message that denies a review becomes the session's next
-    prompt.
+    prompt; so does the reason of a refusal that the agent's protocol cannot carry. Raises `AgentUnableError` for a changed input that it cannot carry.
     """
     request = find_request(unit, name)
     answer = stored_answer(request, resolution)
     mode = MODES_BACK.get(answer.get("mode", 0))
     if mode in UNATTENDED and not policy.config.permissions.allow_bypass:
         raise BypassForbiddenError(f"{mode} is off")
+    kind = policy.kinds[unit.sessions.get(request.session_id).agent]
+    if answer.get("updated_input") and request.kind not in DAEMON_REQUESTS:
+        require(kind, "edit", hint="deny the call with a reason, or approve it as it is")
     request = unit.requests.answer(request.id, json.dumps(answer, ensure_ascii=False), principal)
     session = unit.sessions.get(request.session_id)
     log_request(unit, session, request, principal=principal)
@@ -204,7 +208,15 @@ def resolve(
     wanted = resolution.approve.rules if resolution.WhichOneof("decision") == "approve" else ()
     rules = remember(unit, session, request, int(answer.get("scope", 0)), wanted)
     if request.kind == RequestKind.REVIEW and answer["decision"] == "deny":
-        _, session = post(unit, policy.kinds[session.agent], session, answer["message"], principal)
+        _, session = post(unit, kind, session, answer["message"], principal)
+    if (
+        request.kind in ASKED_BY_AGENT
+        and answer["decision"] == "deny"
+        and answer["message"]
+        and not kind.capabilities.reason
+    ):
+        words = f"I refused your call of {request.tool}: {answer['message']}"
+        _, session = post(unit, kind, session, words, principal)
     if request.kind == RequestKind.PLAN and answer["decision"] == "approve":
         mode = mode or (session.mode if session.mode != Mode.PLAN else Mode.DEFAULT)
         session = unit.sessions.update(session.id, mode=mode)

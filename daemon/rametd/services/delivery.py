@@ -2,7 +2,8 @@
 
 A prompt to a session at work joins its running turn. It starts a turn of an idle session, and waits at one that is held. Messages of sessions
 are marked, so that no agent mistakes them for the person's. A session whose conversation is lost begins a new one, whose first prompt
-carries a summary of the old one (`recap`). So does the first prompt of a session that takes over from another agent.
+carries a summary of the old one (`recap`). So does the first prompt of a session that takes over from another agent. The first prompt of an
+agent that has no instructions besides prompts carries its briefing.
 """
 
 import math
@@ -15,6 +16,7 @@ from rametd.agents.base import AgentKind
 from rametd.domain.models import DAEMON, OWNER, Hold, OutgoingKind, Prompt, PromptState, Session
 from rametd.domain.states import State
 from rametd.services import events
+from rametd.services.briefing import briefing
 from rametd.services.lifecycle import change_state, close_reviews, refuse_archived
 from rametd.services.views import prompt_message
 from rametd.store import Reader, Unit
@@ -83,6 +85,12 @@ def recap(reader: Reader, session: Session) -> str:
             "",
         ]
     )
+
+
+def _instructions(reader: Reader, session: Session) -> str:
+    """The briefing as the beginning of a prompt, "" for a session without one."""
+    text = briefing(reader, session)
+    return f"[Ramet] Instructions for you:\n\n{text}\n\n[Ramet] End of the instructions.\n\n" if text else ""
 
 
 def _entries(reader: Reader, session_id: str, until: float) -> list[tuple[float, bool, str]]:
@@ -160,7 +168,9 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
         waiting = known or waiting
         if not kind.capabilities.steer:  # one at a time: the others wait for the end of the turn
             waiting = [] if _in_flight(unit, session) else waiting[:1]
-        summary = recap(unit, session) if session.conversation_lost and waiting else ""
+        before = recap(unit, session) if session.conversation_lost and waiting else ""
+        if waiting and not (kind.capabilities.brief or session.conversation_begun):
+            before = _instructions(unit, session) + before
         for prompt in waiting:
             unit.prompts.mark_sent(prompt.id, session.generation)
             unit.outbox.add(
@@ -168,9 +178,9 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
                 session.generation,
                 OutgoingKind.PROMPT,
                 prompt.id,
-                kind.prompt_line(replace(prompt, text=summary + marked(unit, prompt))),
+                kind.prompt_line(replace(prompt, text=before + marked(unit, prompt))),
             )
-            summary = ""
+            before = ""
             events.log(unit, session, event_pb2.PromptSent(prompt_id=prompt.id))
         if waiting and session.state in {State.QUEUED, State.STARTING}:
             unit.agents.update(session.id, session.generation, result="")

@@ -31,23 +31,41 @@ class AcpChannel:
     async def open(self) -> None:
         opening = await self._io.opening()
         if not self._begun:
-            answer = self._expect(v1.INITIALIZE)
             capabilities: dict[str, Any] = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
             client = {"name": "ramet", "version": "1"}
             hello = {"protocolVersion": v1.VERSION, "clientCapabilities": capabilities, "clientInfo": client}
-            await self._io.enqueue(v1.INITIALIZE, v1.request(v1.INITIALIZE, "initialize", **hello))
-            self._take(await answer)
+            self._take(await self._request(v1.INITIALIZE, "initialize", hello))
         if not self._state.session:
-            identity, line = self._opening_line(opening)
-            answer = self._expect(identity)
-            await self._io.enqueue(v1.SESSION, line)
-            self._take(await answer)
+            await self._open_session(opening)
         if not self._in_turn:  # else it was set before the turn began
             await self._set_mode(opening.session.mode)
             if opening.session.model:
                 await self.set_model(opening.session.model)
 
-    def _opening_line(self, opening: Opening) -> tuple[str, bytes]:
+    async def _open_session(self, opening: Opening) -> None:
+        """Open it, with the key in the environment if the agent refuses without one: a person's own login is not replaced by it."""
+        how, parameters = self._opening(opening)
+        identity = f"{how}:{parameters.get('sessionId', '')}"
+        if self._preset.keys and not self._state.login:
+            answer = await self._request(f"{v1.PROBE}:{identity}", f"session/{how}", parameters)
+            if self._reader.state.login != "needed":
+                self._take(answer)
+                return
+            self._state = self._reader.state
+        known = opening.variables | self._preset.env.keys()
+        method = next((method for name, method in self._preset.keys.items() if name in known), "")
+        if self._state.login == "needed" and method:
+            self._take(await self._request(v1.LOGIN, "authenticate", {"methodId": method}))
+        self._take(await self._request(f"{v1.SESSION}:{identity}", f"session/{how}", parameters))
+
+    async def _request(self, identity: str, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a request that is written once, also after a crash."""
+        answer = self._expect(identity)
+        await self._io.enqueue(identity.partition(":")[0], v1.request(identity, method, **parameters))
+        return await answer
+
+    def _opening(self, opening: Opening) -> tuple[str, dict[str, Any]]:
+        """The method after `session/` that opens the session, and its parameters."""
         session, tools = opening.session, opening.tools
         environment = [{"name": name, "value": value} for name, value in tools.environment.items()]
         server = {"name": "ramet", "command": tools.command[0], "args": list(tools.command[1:]), "env": environment}
@@ -55,14 +73,11 @@ class AcpChannel:
             "cwd": str(session.worktree),
             "mcpServers": [server] if self._preset.capabilities.mcp else [],
         }
-        how, known = "new", ""
         if session.conversation_begun and (self._state.load or self._state.resume):
             # Loading tells whether the last prompt was taken, and sends the whole history for it.
             load = self._state.load and (opening.doubtful or not self._state.resume)
-            how, known = "load" if load else "resume", session.conversation_id
-            parameters["sessionId"] = known
-        identity = f"{v1.SESSION}:{how}:{known}"
-        return identity, v1.request(identity, f"session/{how}", **parameters)
+            return "load" if load else "resume", {**parameters, "sessionId": session.conversation_id}
+        return "new", parameters
 
     def _expect(self, identity: str) -> "asyncio.Future[dict[str, Any]]":
         """The answer to a request of ours, which may have come while nobody waited for it."""

@@ -39,8 +39,11 @@ from rametd.domain.calls import describe_call
 from rametd.domain.models import LedgerEntry, RequestKind, Tokens
 
 VERSION = 1
-INITIALIZE, SESSION = "initialize", "session"
-"""Ids of our requests at a start; a prompt's request has the prompt's own id, a setting's begins with `SETTING`."""
+INITIALIZE, PROBE, LOGIN, SESSION = "initialize", "probe", "login", "session"
+"""Ids of our requests at a start; a prompt's request has the prompt's own id, a setting's begins with `SETTING`.
+
+`PROBE` is a request for a session whose refusal for want of a login is followed by `LOGIN` and `SESSION`.
+"""
 SETTING = "set:"
 LOGIN_NEEDED, METHOD_MISSING, SESSION_MISSING = -32000, -32601, -32002
 NO_SESSION = b'"sessionId":"\\u0000"'
@@ -69,6 +72,7 @@ class State:
     """What is known of one process for as long as it lives."""
 
     session: str = ""  # id of its session; "" before there is one
+    login: str = ""  # "needed" after a refused probe, "done" after `authenticate`
     version: str = ""
     load: bool = False
     resume: bool = False
@@ -156,26 +160,35 @@ class Reader:
                 resume=isinstance(table(able, "sessionCapabilities").get("resume"), dict),
             )
             facts = (Initialized(self.state.dump()),)
-        elif isinstance(identity, str) and identity.startswith(f"{SESSION}:"):
+        elif isinstance(identity, str) and identity.startswith((f"{PROBE}:", f"{SESSION}:")):
             facts = self._opened(identity, result, error)
+        elif identity == LOGIN:
+            facts = self._logged_in(error)
         elif isinstance(identity, str) and not identity.startswith(SETTING):
             return self._turn_ended(identity, result, error, frame)
         return frame._replace(facts=facts, control=message)
 
     def _opened(self, identity: str, result: Message, error: Message) -> tuple[Fact, ...]:
-        _, how, known = identity.split(":", 2)
+        request, how, known = identity.split(":", 2)
         self._blocks.clear()
         self._calls.clear()
         self._asked.clear()
         if error:
             words = text(error, "message") or "it opened no session"
             if error.get("code") == LOGIN_NEEDED:
-                return (StartRefused(words, login=True),)
+                return self._login("needed") if request == PROBE else (StartRefused(words, login=True),)
             return (StartRefused(words, login=False),) if how == "new" else (ConversationMissing(),)
         self.state = replace(self.state, session=text(result, "sessionId") or known)
         self._settings(result)
         facts: tuple[Fact, ...] = (Initialized(self.state.dump()), ConversationOpened(self.state.session))
         return (*facts, HistoryRead(self._last_user)) if how == "load" else facts
+
+    def _logged_in(self, error: Message) -> tuple[Fact, ...]:
+        return (StartRefused(text(error, "message"), login=True),) if error else self._login("done")
+
+    def _login(self, login: str) -> tuple[Fact, ...]:
+        self.state = replace(self.state, login=login)
+        return (Initialized(self.state.dump()),)
 
     def _settings(self, result: Message) -> None:
         modes = tuple(

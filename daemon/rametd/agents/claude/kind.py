@@ -44,6 +44,9 @@ class Claude:
     capabilities = Capabilities(
         effort=True,
         ask_again=True,
+        edit=True,
+        reason=True,
+        brief=True,
         fork=True,
         rewind=True,
         steer=True,

@@ -13,7 +13,7 @@ import structlog
 from rametd.agents.base import AgentKind, Channel, Decision, Judged, Opening, Question, ToolServer, ToolUse
 from rametd.domain.models import Agent, Mode, OutgoingKind, PromptState, Request, RequestState, Session
 from rametd.keeper.executor import Attachment
-from rametd.services import budgets
+from rametd.services import budgets, environments
 from rametd.services.agents.projection import open_request
 from rametd.services.agents.questions import with_edit
 from rametd.services.attention import decision_of
@@ -150,7 +150,8 @@ class Conversation:
             "RAMET_HOME": str(core.state_dir),
             "RAMET_RUNTIME_DIR": str(core.runtime_dir),
         }
-        return Opening(session, ToolServer((sys.executable, "-m", "rametctl", "mcp"), environment), doubtful)
+        variables = frozenset(await environments.for_process(core, session.id, {}))
+        return Opening(session, ToolServer((sys.executable, "-m", "rametctl", "mcp"), environment), doubtful, variables)
 
     async def enqueue(self, ref: str, line: bytes) -> None:
         session_id, generation = self._session_id, self._generation

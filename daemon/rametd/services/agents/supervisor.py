@@ -14,12 +14,12 @@ from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import ExitRecord, Handle, Liveness
 from rametd.services import environments, events
 from rametd.services.agents import endings
-from rametd.services.agents.briefing import briefing
 from rametd.services.agents.launching import environment_of, launch_of, spec_of
 from rametd.services.agents.runner import LATE_EXIT_GRACE_S, Runner
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.agents.warm import Warmer
 from rametd.services.agents.warm_process import Handover
+from rametd.services.briefing import briefing
 from rametd.services.core import Core
 from rametd.services.delivery import begin_anew
 from rametd.services.hooks import SessionHooks

@@ -13,8 +13,7 @@ from rametd.domain.models import DAEMON, Mode, PromptState, Repo, Session
 from rametd.domain.plans import Plan, PlanThread
 from rametd.domain.states import State
 from rametd.environment import Variables
-from rametd.services import events
-from rametd.services.agents import briefing
+from rametd.services import briefing, events
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.request import NewSession

@@ -1,6 +1,6 @@
-"""The briefing of an agent in its system prompt: its goal, its paths, its neighbours and how to reach them.
+"""The briefing of an agent: its goal, its paths, its neighbours and how to reach them.
 
-It is in no file, so that nobody commits it by accident. The daemon computes it at each start of an agent's process. A
+It is part of the agent's system prompt, or of its first prompt if its program has no such thing. It is in no file, so that nobody commits it by accident. The daemon computes it at each start of an agent's process. A
 conversation keeps its first briefing until it is compacted; a running agent therefore gets changes as a message (`changed`).
 """
 
