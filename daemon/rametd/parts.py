@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
 
+from rametd.agents.base import AgentKind
 from rametd.domain.models import DAEMON, UNATTENDED, Mode, RequestKind, Session
 from rametd.domain.operations import Caller
 from rametd.keeper.executor import Executor
@@ -54,6 +56,8 @@ from rametd.store import Unit
 
 log = structlog.get_logger()
 
+WARM_UP_S = 2.0
+"""How long after its start a daemon that creates no session loads what agents need."""
 REST_S = 5.0
 """Seconds between the failure of a background task and its restart."""
 
@@ -134,8 +138,12 @@ class Parts:
         """Start the background tasks; ``stack`` stops them."""
         stack.push_async_callback(self.pool.stop)
         self.pool.start()
+        warm_ups: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
+            (f"warm-up {kind.name}", partial(warm_up, kind, self.pool.spares.begun))
+            for kind in self.core.kinds.values()
+        ]
         for name, run in (
-            *((f"warm-up {kind.name}", kind.prepare) for kind in self.core.kinds.values()),
+            *warm_ups,
             ("power", self.power.run),
             ("housekeeping", self.departures.trash.housekeep),
             ("trackers", self.trackers.run),
@@ -148,6 +156,16 @@ class Parts:
             background = Background(name, run)
             stack.push_async_callback(background.stop)
             background.start()
+
+
+async def warm_up(kind: AgentKind, begun: asyncio.Event, patience: float = WARM_UP_S) -> None:
+    """Load what a kind of agent needs at the first creation, else ``patience`` seconds after the start.
+
+    Its imports hold the interpreter's lock: done at once, they double the time of the `rametctl ls` that started the daemon.
+    """
+    with suppress(TimeoutError):
+        await asyncio.wait_for(begun.wait(), patience)
+    await kind.prepare()
 
 
 class Background:

@@ -209,3 +209,21 @@ async def test_an_agent_at_work_is_told_of_all_its_siblings_at_once_and_an_idle_
         (words,) = await eventually(partial(warnings, name))
         assert {other for other in names if f"'{other}'" in words} == set(names) - {name}
     assert await warnings("four") == []
+
+
+@pytest.mark.own_changes
+async def test_only_what_is_not_on_the_base_yet_is_in_the_order_of_landing(client: Client, shared: Path) -> None:
+    one, two = [await make(client, shared, name) for name in ("one", "two")]
+    for each in (one, two):
+        write(each, f"{each.name}.txt", "new\n")
+    commit(Path(one.worktree), "the work of one")
+    git(shared, "merge", "-q", "--no-edit", one.branch)
+    await eventually(lambda: landed(client, "one"))
+    assert list((await listed(client, shared)).landing_order) == [two.id]
+
+    write(one, "one.txt", "changed after it landed\n")
+    assert set((await listed(client, shared)).landing_order) == {one.id, two.id}
+
+
+async def landed(client: Client, name: str) -> bool:
+    return bool((await client.get(name)).landed_reason)

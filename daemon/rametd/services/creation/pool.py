@@ -189,7 +189,8 @@ class Pool:
 
     @staticmethod
     def _in_use(reader: Reader) -> set[str]:
-        sessions = reader.sessions.list()
+        # Stamps: at a start, reading a thousand whole rows would hold up the first calls.
+        sessions = reader.sessions.stamps()
         return {session.repo_id for session in sessions} | {spare.repo_id for spare in reader.spares.list()}
 
     async def _guarded(self, work: Awaitable[object], repo_id: str) -> None:

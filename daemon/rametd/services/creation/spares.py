@@ -120,11 +120,14 @@ class Spares:
         self._quiet = asyncio.Event()  # set while no session is being created
         self._quiet.set()
         self._one = asyncio.Semaphore(1)
+        self.begun = asyncio.Event()
+        """Set once a session is being created in this run of the daemon."""
 
     @contextmanager
     def creating(self) -> Iterator[None]:
         """Start no upkeep inside: a session is being created."""
         self._creations += 1
+        self.begun.set()
         self._quiet.clear()
         try:
             yield

@@ -300,13 +300,12 @@ class Radar:
         """Whether a session has something to land."""
         area = self._fields[repo_id]
         work = area.works[session.id]
-        if session.landed_reason and session.turns:
-            return False
-        if work.head != session.base_commit:
+        if work.head != session.base_commit and not session.landed_reason:
             return True
+        # All commits are on the target already, if there are any: only uncommitted work is left.
         repo = await self._core.store.read(lambda reader: reader.repos.get(repo_id))
         info = await info_of(self._core, repo)
-        return work.tree != await self._core.git.commits.tree(info, session.base_commit)
+        return work.tree != await self._core.git.commits.tree(info, work.head)
 
     @asynccontextmanager
     async def watched(self, repo_id: str) -> AsyncIterator[Callable[[], Awaitable[Picture]]]:
