@@ -34,7 +34,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "pr conflicts": "pull requests; what does not merge",
     },
     "Several at once": {
-        "plan compare pick": "sessions from a file; contenders; keep one",
+        "plan compare pick": "sessions from a file; contenders; pick one",
         "messages cost status": "what sessions said to each other; costs; counts",
     },
     "Clear away": {

@@ -60,7 +60,7 @@ async def test_contenders_are_compared_and_one_lands(client: Client, sandbox: Sa
     assert picked.json["landing"]["state"] == "landed"
     assert (await client.get(ids[1])).state == session_pb2.SESSION_STATE_ARCHIVED
     again = sandbox.ctl("pick", "try-1", cwd=repository)
-    assert (again.code, again.stdout) == (0, "try-1 is kept\n")
+    assert (again.code, again.stdout) == (0, "picked try-1\n")
     assert sandbox.ctl("restore", "try-2", cwd=repository).code == 0
 
 
@@ -94,5 +94,5 @@ async def test_a_judge_reads_all_diffs_and_its_verdict_is_advice(
     shown = sandbox.ctl("compare", "case", cwd=repository).stdout
     assert "advice of case-judge (claude):" in shown, shown
     assert sandbox.ctl("pick", "case-2", cwd=repository).stdout.startswith(
-        "case-2 is kept; archived: case-1, case-judge\n"
+        "picked case-2; archived case-1, case-judge\n"
     )

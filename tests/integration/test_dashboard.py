@@ -576,3 +576,25 @@ async def test_the_keys_leave_the_prompt_with_its_tab_and_move_in_the_lines_of_t
         assert (place.path, shown.app._prompt.text) == ("a.py", "")
         await shown.press("shift+tab", *"jx")
         assert shown.app._prompt.text == "jx"
+
+
+async def test_a_contest_is_compared_and_one_is_picked(world: World) -> None:
+    first = world.state.session("race-1", contest="race")
+    world.state.session("race-2", contest="race", agent="codex")
+    judge = world.state.session("race-judge", judges="race", result="Take **race-2**.")
+    world.state.session("other")
+    async with screen(world) as shown:
+        await shown.press("v", "v", "v")
+        await shown.shows("arranged by contest", "race 3", "no contest 1")
+        await shown.press("shift+tab")
+        await shown.shows("2 contenders", "race-2  codex  idle", "advice of race-judge (claude", "Take **race-2**.")
+        await shown.press("j", "W")
+        await shown.dialog(Choose)
+        await shown.shows("Pick race-2 and archive race-1, race-judge")
+        await shown.press("1")
+        await shown.shows("picked race-2; archived race-1, race-judge")
+        assert [each.session for each in world.state.called("ArchiveSession")] == [first.id, judge.id]
+        await shown.press("G")  # a session of no contest has no such tab
+        await shown.shows("other  Conversation")
+        await shown.press("W")
+        await shown.shows("other is in no contest")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from ramet.v1 import plan_pb2, session_pb2
 
-from tests.support.daemon import IDLE, Client, DaemonProcess, connected, daemon_process, make_sandbox
+from tests.support.agents import script
+from tests.support.daemon import IDLE, WORKING, Client, DaemonProcess, connected, daemon_process, make_sandbox
 from tests.support.eventually import eventually
 from tests.support.running import client, repo_of, sandbox
 from tests.support.web import Visitor, visiting
@@ -87,8 +88,72 @@ async def test_the_queue_shows_what_a_check_writes(owner: Visitor, running: Daem
     page = await shows(owner, "/queue", "its check runs", "&lt;b&gt;half", "Output of the check")
     (landing,) = re.findall(r"/queue/([^/]*)/retry", page)
     assert "removed from the queue" in await did(owner, f"/queue/{landing}/remove")
-    assert "Output of the check" not in await shows(owner, "/queue", "removed")
     gate.touch()
+    # The output of an ended check stays, folded.
+    await shows(owner, "/queue", "removed", "<details><summary>Output of the check", "&lt;b&gt;half")
+
+
+async def contest(running: DaemonProcess, client: Client, name: str, check: str) -> list[session_pb2.Session]:
+    """Two contenders that have each ended a turn, the second with a file of its own."""
+    request = session_pb2.CreateSessionRequest(
+        path=str(repo_of(running)), prompt=script({"text": "**Done** <i>so</i>"}), name=name, contenders=["", ""],
+        check=check,
+    )  # fmt: skip
+    made = (await client.sessions.CreateSession(request, metadata=client.metadata)).contenders
+    ended = [await client.reach(each.id, IDLE) for each in made]
+    (Path(ended[1].worktree) / "<b>new.txt").write_text("new\n")
+    return ended
+
+
+async def test_a_contest_is_compared_checked_and_decided(
+    owner: Visitor, running: DaemonProcess, client: Client
+) -> None:
+    one, other = await contest(running, client, "race", "echo '<b>looked</b>'; test -e '<b>new.txt'")
+    page = await shows(owner, "/contest/race", "1 file +1 −0", "not run", "<strong>Done</strong>", "&lt;i&gt;so")
+    assert "<i>so" not in page
+    assert f'href="/contest/race?repo={one.repo_id}"' in await shows(owner, "/", "Contests:")
+    assert "Contest race" in (await owner.get(f"/sessions/{one.id}")).text
+    await shows(owner, "/inbox", "<strong>Done</strong>")
+
+    assert await did(owner, "/contest/race/check", repo=one.repo_id) == "checking 2 of 2"
+    await shows(owner, "/contest/race", "passed", "failed (code 1)", "&lt;b&gt;looked")
+    answer = await owner.get(f"/contest/race/diff?a={one.id}&b={other.id}")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/sessions/{other.id}/review?against={one.id}")
+    await shows(owner, answer.headers["location"], "race-1", "&lt;b&gt;new.txt")
+    assert (await owner.get(f"/contest/race/diff?a={one.id}&b={one.id}")).status_code == 404
+    assert "race-judge reads the changes" in await did(owner, "/contest/race/judge", repo=one.repo_id)
+    await shows(owner, "/contest/race", "the choice is yours")
+
+    refused = await owner.post(f"/sessions/{other.id}/pick", {"land": "1"})
+    assert (refused.status_code, "uncommitted work" in refused.text) == (409, True), refused.text
+    assert (await client.get(one.id)).state == IDLE, "nothing is archived if the landing is refused"
+    picked = await did(owner, f"/sessions/{other.id}/pick", land="1", message="Add it")
+    assert picked == "picked race-2; archived race-1, race-judge; queued to land"
+    await shows(owner, "/queue", "race-2", "landed")
+    assert "Contests:" not in await shows(owner, "/", "race-2")
+    assert (await owner.get("/contest/none")).status_code == 404
+
+
+async def test_a_pick_names_those_that_work_until_it_may_stop_them(
+    owner: Visitor, running: DaemonProcess, client: Client
+) -> None:
+    one, other = await contest(running, client, "slow", "")
+    prompt = session_pb2.SendPromptRequest(session=other.id, prompt=script({"hang": True}))
+    await client.sessions.SendPrompt(prompt, metadata=client.metadata)
+    await client.reach(other.id, WORKING)
+    await shows(owner, "/contest/slow", "Interrupt those that are still working: slow-2")
+    refused = await owner.post(f"/sessions/{one.id}/pick")
+    assert (refused.status_code, "slow-2 (working)" in refused.text) == (409, True)
+    assert await did(owner, f"/sessions/{one.id}/pick", stop="1") == "picked slow-1; archived slow-2"
+
+
+async def test_a_session_is_forked(owner: Visitor, running: DaemonProcess) -> None:
+    session = await fresh(running, "source", "hello")
+    answer = await owner.post(f"/sessions/{session.id}/fork", {"prompt": "go on", "name": "copy"})
+    assert answer.status_code == 200, answer.text
+    await shows(owner, answer.json()["go"], "copy", "go on")
+    refused = await owner.post(f"/sessions/{session.id}/fork", {"prompt": "go on", "agent": "no-such"})
+    assert refused.status_code == 409
 
 
 async def test_a_plan_is_a_graph_with_the_paths_of_its_threads(

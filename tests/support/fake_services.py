@@ -240,6 +240,12 @@ class Sessions(Servicer, session_pb2_grpc.SessionServiceServicer):
         self.note("PauseSession", request, context)
         return session_pb2.PauseSessionResponse(session=self.find(request.session, context))
 
+    def ArchiveSession(self, request: Any, context: Any) -> session_pb2.ArchiveSessionResponse:  # noqa: N802
+        self.note("ArchiveSession", request, context)
+        session = self.find(request.session, context)
+        session.state = session_pb2.SESSION_STATE_ARCHIVED
+        return session_pb2.ArchiveSessionResponse(session=session)
+
     def DeleteSession(self, request: Any, context: Any) -> session_pb2.DeleteSessionResponse:  # noqa: N802
         self.note("DeleteSession", request, context)
         session = self.state.sessions.pop(self.find(request.session, context).id)

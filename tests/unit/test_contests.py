@@ -11,8 +11,8 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from ramet.v1 import session_pb2, terminal_pb2, worktree_pb2
 from rametctl.commands.new import expand_agents
-from rametctl.contests import judge_prompt
-from rametctl.errors import UsageError
+from rametctl.contests import archive_requests, check_requests, judge_prompt
+from rametctl.errors import ClientError, UsageError
 from rametctl.output import Output
 from rametctl.render.contest import Contender, Contest, Judge, Pair, contest_lines, to_json
 from rametd.domain.errors import InvalidInputError
@@ -172,6 +172,43 @@ def test_json_names_what_all_have_changed_and_what_is_outdated() -> None:
         True,
         None,
         None,
+    ]
+
+
+def of_contest(name: str, state: str) -> session_pb2.Session:
+    number = session_pb2.SessionState.Value(f"SESSION_STATE_{state.upper()}")
+    return session_pb2.Session(id=name, name=name, contest="c", state=number)
+
+
+@pytest.mark.parametrize(
+    ("states", "stop", "archived"),
+    [
+        (["idle", "idle", "idle"], False, ["b", "c", "judge"]),
+        (["idle", "archived", "failed"], False, ["c", "judge"]),
+        (["idle", "working", "idle"], False, None),
+        (["idle", "waiting", "idle"], False, None),
+        (["working", "idle", "idle"], False, None),
+        (["idle", "working", "idle"], True, ["b", "c", "judge"]),
+        (["archived", "idle", "idle"], True, None),
+    ],
+)
+def test_a_pick_archives_the_others_or_is_refused(states: list[str], stop: bool, archived: list[str] | None) -> None:
+    contenders = [of_contest(name, state) for name, state in zip("abc", states, strict=True)]
+    judges = [of_contest("judge", "working")]
+    if archived is None:
+        with pytest.raises(ClientError):
+            archive_requests(contenders[0], contenders, judges, stop=stop)
+        return
+    found = archive_requests(contenders[0], contenders, judges, stop=stop)
+    assert [each.session for each in found] == archived
+    assert [each.force for each in found] == [stop or each == "judge" for each in archived]
+
+
+def test_a_check_runs_in_contenders_that_are_not_working() -> None:
+    states = ["idle", "working", "failed", "archived", "queued", "paused"]
+    found = check_requests([of_contest(state, state) for state in states], "make test")
+    assert [(each.session, each.check) for each in found] == [
+        (each, "make test") for each in ("idle", "failed", "paused")
     ]
 
 

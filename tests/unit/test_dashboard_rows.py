@@ -94,7 +94,10 @@ def test_a_family_stands_below_its_parent_and_a_plan_below_its_name() -> None:
     family = arrange(sessions, Known(), filtered=Filter(), by="family")
     assert [(row.session_id, row.depth) for row in family] == [("top", 0), ("child", 1), ("other", 0)]
     plans = arrange(sessions, Known(), filtered=Filter(), by="plan")
-    assert [row.session_id or row.title for row in plans] == ["no plan", "top", "child", "p1", "other"]
+    assert [row.session_id or row.title for row in plans] == ["p1", "other", "no plan", "top", "child"]
+    raced = [session("alone"), session("one", contest="c"), session("judge", judges="c"), session("two", contest="c")]
+    contests = arrange(raced, Known(), filtered=Filter(), by="contest")
+    assert [row.session_id or row.title for row in contests] == ["c", "one", "judge", "two", "no contest", "alone"]
 
 
 HOSTILE = [

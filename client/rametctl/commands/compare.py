@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     metavar="AGENT",
     default="",
     shell_complete=complete_agent,
-    help="Let another session read all diffs and advise.",
+    help="Let another session read all diffs and give advice.",
 )
 @click.pass_obj
 def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judge: str) -> None:
     """Compare the contenders of CONTEST: state, cost, time, changes, result of the check,
     files that all or only one of them changed, and how they differ from each other.
-    CONTEST is its name or one of its sessions. A check runs in contenders that do not
-    work, and not again until their files change. A verdict of --judge is advice.
+    CONTEST is its name or one of its sessions. A check runs in contenders that are not
+    working, and not again until their files change. The judge's verdict is advice.
 
     \b
     Examples:
@@ -36,7 +36,7 @@ def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judg
       rametctl compare make-it-faster --diff make-it-faster-1 make-it-faster-2
       rametctl pick make-it-faster-1 --land
     """
-    from rametctl.contests import ask_judge, compare, find_members
+    from rametctl.contests import ask_judge, calls, compare, find_members
     from rametctl.errors import UsageError
     from rametctl.render.contest import contest_lines, to_json
     from rametctl.render.session import reference
@@ -49,8 +49,14 @@ def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judg
     with app.output.spinner("comparing …"):
         contest = compare(app, group, check=check)
     if judge:
+        import asyncio
+
+        number = len(find_members(app, contest.name)[2]) + 1
         with app.output.spinner("creating the judge …"):
-            session = ask_judge(app, contest, judge)
+            asked = ask_judge(calls(app), contest, judge, number=number, path=app.cwd)
+            session, warnings = asyncio.run(asked)
+        for warning in warnings:
+            app.output.note(f"rametctl: warning: {warning}")
         if app.output.json_mode:
             from ramet import jsonify
 
@@ -63,7 +69,7 @@ def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judg
         return
     app.output.show(*contest_lines(app.output, contest))
     names = [reference(each.session) for each in contest.contenders]
-    app.output.hint(f"rametctl compare {contest.name} --diff {' '.join(names[:2])}; keep one: rametctl pick {names[0]}")
+    app.output.hint(f"rametctl compare {contest.name} --diff {' '.join(names[:2])}; pick one: rametctl pick {names[0]}")
 
 
 def _show_pair(app: App, contenders: "list[Session]", pair: tuple[str, str]) -> None:

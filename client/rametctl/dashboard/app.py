@@ -22,6 +22,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from rametctl.alerts import sequence
+from rametctl.contests import archive_requests, members, pick, picked_words, still_working
 from rametctl.dashboard import panes
 from rametctl.dashboard.answering import PLAN_MODES, Shown, as_json, hints, suggested_rules
 from rametctl.dashboard.completing import completions, word_before
@@ -32,11 +33,12 @@ from rametctl.dashboard.widgets import Lines, Prompt
 from rametctl.errors import ClientError, RefusedError
 from rametctl.lines import Line, cell_width, line, to_text, truncated, wrapped
 from rametctl.options import MODES, budget_of, mode_name, mode_number, new_request_id
+from rametctl.render.contest import contest_blocks
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
 from rametctl.render.transcript import Ran
 from rametctl.shown import remember
-from rametctl.view import parts
+from rametctl.view import contests, parts
 from rametctl.view.link import Link
 from rametctl.view.model import Topic, View
 
@@ -350,6 +352,8 @@ class Dashboard(App[None]):
                     wanted.append((parts.CHECKPOINTS, chosen))
                 case "Commands":
                     wanted.append((parts.COMMANDS, chosen))
+                case panes.CONTEST:
+                    wanted += contests.wants(view, contests.contest_of(view.sessions.get(chosen)))
                 case "Details":
                     wanted.append((parts.DETAILS, chosen))
                     if (session := view.sessions.get(chosen)) is not None:
@@ -412,7 +416,10 @@ class Dashboard(App[None]):
             self._show_request(None)
             return
         room = max(self._content.size.width, 20)
-        self._static("tabs", panes.tabs_line(visible(session.name), self._tab, room))
+        tabs = panes.tabs_of(session)
+        if self._tab not in tabs:
+            self._tab = tabs[0]
+        self._static("tabs", panes.tabs_line(visible(session.name), self._tab, room, tabs))
         self._take_events(session)
         width = max(self._content.size.width - 2, 20)
         assert self._talk is not None
@@ -462,6 +469,10 @@ class Dashboard(App[None]):
                 )
             case "Conflicts":
                 return panes.conflict_rows(view.part(parts.CONFLICTS, session.repo_id).value, session, width)
+            case panes.CONTEST:
+                contest = contests.comparison(view, contests.contest_of(session))
+                shown = contest_blocks(contest) if contest is not None else []
+                return [piece for each in shown for piece in wrapped(each, width)]
             case _:
                 details = view.part(parts.DETAILS, session.id)
                 rules = view.part(parts.RULES, session.repo_id).value or []
@@ -636,7 +647,8 @@ class Dashboard(App[None]):
         if by > 0 and self._prompt.has_focus and (word := word_before(self._prompt.before_cursor)):
             self._complete(word)
             return
-        self._tab = panes.TABS[(panes.TABS.index(self._tab) + by) % len(panes.TABS)]
+        tabs = panes.tabs_of(self.session) if self.session is not None else panes.TABS
+        self._tab = tabs[(tabs.index(self._tab) + by) % len(tabs)] if self._tab in tabs else tabs[0]
         if self._tab == "Conversation" and self._prompt.display:
             self._write()
         else:
@@ -1117,6 +1129,14 @@ class Dashboard(App[None]):
         if session is None:
             return
 
+        self.ask(
+            Confirm(f"Land {session.name} on {session.base_ref or 'its base'}? It is merged and checked first."),
+            lambda _: self.do(f"landing {session.name}", self._land(session)),
+        )
+
+    async def _land(self, session: "Session", *, queued: Callable[[], Awaitable[str]] | None = None) -> str:
+        """Land a session, and call ``queued`` once the landing is accepted. Ask what the daemon needs to know."""
+
         async def work(message: str = "", *, local: bool = False) -> str:
             request = landing_pb2.LandSessionsRequest(
                 sessions=[session.id], commit_message=message, local=local, request_id=new_request_id()
@@ -1138,6 +1158,8 @@ class Dashboard(App[None]):
                     return f"{error.data['branch']} has an upstream"
                 raise
             target = answer.landings[0].target if answer.landings else "its target"
+            if queued is not None:
+                self.note(await queued())
             waited = await self.call(
                 lambda daemon: daemon.landing.WaitLandings,
                 landing_pb2.WaitLandingsRequest(landings=[each.id for each in answer.landings]),
@@ -1147,10 +1169,34 @@ class Dashboard(App[None]):
                 return f"{session.name} landed on {target}"
             raise ClientError(f"{session.name} did not land: {ended.reason if ended is not None else 'it was removed'}")
 
-        self.ask(
-            Confirm(f"Land {session.name} on {session.base_ref or 'its base'}? It is merged and checked first."),
-            lambda _: self.do(f"landing {session.name}", work()),
-        )
+        return await work()
+
+    def action_pick(self) -> None:
+        """Pick the selected contender, with or without landing it; archive the others."""
+        session, view = self.session, self.view
+        if session is None or view is None:
+            return
+        contenders, judges = members(view.sessions.values(), session.repo_id, session.contest)
+        working = still_working(contenders)
+        try:
+            archives = archive_requests(session, contenders, judges, stop=True)
+        except ClientError as error:
+            self.note(f"{error.message}; {error.hint}", error=True)
+            return
+
+        async def archive() -> str:
+            archived, warnings = await pick(self.call, archives)
+            return "; ".join((picked_words(session, archived), *warnings))
+
+        others = [view.sessions[each.session].name for each in archives]
+        question = f"Pick {session.name}" + (f" and archive {', '.join(others)}" if others else "")
+        if working:
+            question += f". Still working, will be interrupted: {', '.join(each.name for each in working)}"
+
+        def then(number: int) -> None:
+            self.do(f"picking {session.name}", self._land(session, queued=archive) if number else archive())
+
+        self.ask(Choose(question, ["pick it", f"pick it, and land it on {session.base_ref or 'its base'}"]), then)
 
     def action_pull_request(self) -> None:
         session = self.session

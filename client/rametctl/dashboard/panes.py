@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import Checkpoint, Comment, GetDiffResponse, ListConflictsResponse
 
 TABS = ("Conversation", "Diff", "Requests", "Checkpoints", "Commands", "Conflicts", "Details")
+CONTEST = "Contest"
+"""The tab that only sessions of a contest have."""
 AGAINST = ("base", "target", "turn")
 OUTPUT_LINES = 10
 """Of a command's output, in the tab Commands."""
@@ -35,24 +37,28 @@ STREAMED = 4000
 """Characters of an unfinished message that are shown: the newest."""
 
 
-def tabs_line(name: str, chosen: str, width: int) -> Line:
+def tabs_of(session: "Session") -> tuple[str, ...]:
+    return (*TABS, CONTEST) if session.contest or session.judges else TABS
+
+
+def tabs_line(name: str, chosen: str, width: int, tabs: Sequence[str] = TABS) -> Line:
     """The session's name and as many tabs around the chosen one as there is room for, in full; ‹ and › stand for the others."""
-    first = last = TABS.index(chosen)
+    first = last = tabs.index(chosen)
     name = truncated(name, max(width - len(chosen) - 5, 8))
     room = width - cell_width(name) - len(chosen) - 5
     while True:
-        if last + 1 < len(TABS) and len(TABS[last + 1]) < room:
+        if last + 1 < len(tabs) and len(tabs[last + 1]) < room:
             last += 1
-            room -= len(TABS[last]) + 1
-        elif first > 0 and len(TABS[first - 1]) < room:
+            room -= len(tabs[last]) + 1
+        elif first > 0 and len(tabs[first - 1]) < room:
             first -= 1
-            room -= len(TABS[first]) + 1
+            room -= len(tabs[first]) + 1
         else:
             break
     spans: list[Span] = [(name, "bold"), (" ‹" if first else " ", "dim")]
-    for tab in TABS[first : last + 1]:
+    for tab in tabs[first : last + 1]:
         spans += [(" ", ""), (tab, "reverse" if tab == chosen else "dim")]
-    return line(*spans, (" ›" if last + 1 < len(TABS) else "", "dim"))
+    return line(*spans, (" ›" if last + 1 < len(tabs) else "", "dim"))
 
 
 def fitting(keys: str, width: int) -> str:

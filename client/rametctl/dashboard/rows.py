@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NEEDS, WORKING, READY, IDLE, PAUSED, DONE = "Needs you", "Working", "Ready to land", "Idle", "Paused", "Done"
 GROUPS = (NEEDS, WORKING, READY, IDLE, PAUSED, DONE)
-ARRANGEMENTS = ("state", "family", "plan")
+ARRANGEMENTS = ("state", "family", "plan", "contest")
 MARKS = {NEEDS: "?", WORKING: "▸", READY: "✓", IDLE: "·", PAUSED: "‖", DONE: "∎"}
 STYLES = {NEEDS: "bold yellow", WORKING: "green", READY: "cyan", IDLE: "", PAUSED: "yellow", DONE: "dim"}
 
@@ -126,11 +126,13 @@ def arrange(
         case "family":
             order = in_tree_order([session for session, _ in shown])
             return [Row(session.id, depth=depth, group=groups[session.id]) for depth, session in order]
-        case "plan":
-            plans: dict[str, list[Row]] = {}
+        case "plan" | "contest":
+            found: dict[str, list[Row]] = {}
             for session, group in shown:
-                plans.setdefault(session.plan_id or "no plan", []).append(Row(session.id, group=group))
-            return [row for plan, rows in plans.items() for row in (Row("", plan, len(rows)), *rows)]
+                name = session.plan_id if by == "plan" else session.contest or session.judges
+                found.setdefault(name, []).append(Row(session.id, group=group))
+            named = sorted(found.items(), key=lambda each: not each[0])  # the others last
+            return [row for name, rows in named for row in (Row("", name or f"no {by}", len(rows)), *rows)]
         case _:
             return [row for group in GROUPS for row in _group_rows(group, shown, known)]
 

@@ -77,23 +77,54 @@ class Contest:
 
 
 def contest_lines(output: Output, contest: Contest) -> list[Line]:
-    first = contest.contenders[0].session
     sessions = [each.session for each in contest.contenders]
     agents = len({each.agent for each in sessions}) > 1 and any(each.agent not in each.name for each in sessions)
-    head = f"  {plural(len(contest.contenders), 'contender')} from {first.base_ref} ({first.base_commit[:7]})"
-    lines = [line((contest.name, "bold"), (head, "dim"))]
-    if contest.check:
-        lines.append(line(("check: ", "dim"), contest.check))
+    lines = _head(contest)
     headers = ["NAME", "AGENT", "STATE", "COST", "TIME", "CHANGES", "CHECK"]
     rows = [contender_row(each) for each in contest.contenders]
-    kept = [
+    shown = [
         header
         for index, header in enumerate(headers)
         if (header != "AGENT" or agents) and (header != "CHECK" or any(row[index][0] for row in rows))
     ]
-    cells = [[row[headers.index(header)] for header in kept] for row in rows]
-    shrink = [(header, least) for header, least in (("NAME", 16), ("AGENT", 6), ("CHECK", 12)) if header in kept]
-    lines += output.table(kept, cells, shrink=shrink, right=frozenset({"COST", "TIME"}))
+    cells = [[row[headers.index(header)] for header in shown] for row in rows]
+    shrink = [(header, least) for header, least in (("NAME", 16), ("AGENT", 6), ("CHECK", 12)) if header in shown]
+    lines += output.table(shown, cells, shrink=shrink, right=frozenset({"COST", "TIME"}))
+    return [*lines, *_differences(contest), *judge_lines(contest)]
+
+
+def _head(contest: Contest) -> list[Line]:
+    first = contest.contenders[0].session
+    head = f"  {plural(len(contest.contenders), 'contender')} from {first.base_ref} ({first.base_commit[:7]})"
+    check = [line(("check: ", "dim"), contest.check)] if contest.check else []
+    return [line((contest.name, "bold"), (head, "dim")), *check]
+
+
+def contest_blocks(contest: Contest) -> list[Line]:
+    """Return the comparison for narrow places: a block of lines for each contender."""
+    lines = [*_head(contest), line(("W picks the selected contender", "dim"))]
+    for each in contest.contenders:
+        name, agent, state, cost_, time_, changed, check = contender_row(each)
+        lines += [
+            line(""),
+            line(
+                name,
+                ("  ", ""),
+                agent,
+                (f" {each.session.model}" if each.session.model else "", "dim"),
+                ("  ", ""),
+                state,
+            ),
+            line(("cost ", "dim"), cost_, ("  time ", "dim"), time_, ("  changes ", "dim"), changed, indent=2),
+        ]
+        if check[0]:
+            lines.append(line(("check ", "dim"), check, indent=2))
+    return [*lines, line(""), *_differences(contest), *judge_lines(contest)]
+
+
+def _differences(contest: Contest) -> list[Line]:
+    """Return the files that all or only one of the contenders changed, and the size of the difference of each pair."""
+    lines: list[Line] = []
     if common := contest.in_common():
         lines.append(line(("all change  ", "dim"), _named(common), hang=12))
     lines += [
@@ -102,9 +133,8 @@ def contest_lines(output: Output, contest: Contest) -> list[Line]:
         if files
     ]
     for pair in contest.pairs:
-        words = f"differ in {_changes(pair.diff)[0]}" if pair.diff.files else "have the same files"
+        words = f"differ in {changes(pair.diff)[0]}" if pair.diff.files else "have the same files"
         lines.append(line((f"{pair.one} → {pair.other}  ", "dim"), words))
-    lines += judge_lines(contest)
     return lines
 
 
@@ -119,7 +149,7 @@ def contender_row(each: Contender) -> list[Span]:
         (state, state_style(state)),
         (cost(each.session), ""),
         (duration(seconds) if seconds else "-", "dim"),
-        _changes(each.diff),
+        changes(each.diff),
         (check, style),
     ]
 
@@ -140,7 +170,7 @@ def judge_lines(contest: Contest) -> list[Line]:
     return [head, *(line(visible(text), indent=2) for text in judge.verdict.strip().split("\n"))]
 
 
-def _changes(diff: "GetDiffResponse | None") -> Span:
+def changes(diff: "GetDiffResponse | None") -> Span:
     if diff is None:
         return ("?", "dim")
     if not diff.files:

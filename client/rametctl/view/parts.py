@@ -203,6 +203,20 @@ async def _commands(link: Link, key: str) -> "list[Command]":
     return [each async for page in answers for each in page.commands]
 
 
+async def _verdict(link: Link, key: str) -> str:
+    """Read the last message of a judge; "" while it works."""
+    from ramet.v1 import event_pb2, session_pb2
+
+    from rametctl.contests import LAST_EVENTS, WORKING, last_words
+    from rametctl.render.session import state_name
+
+    found = await link.call(lambda daemon: daemon.sessions.GetSession, session_pb2.GetSessionRequest(session=key))
+    if found.session.result or not found.session.turns or state_name(found.session) in WORKING:
+        return found.session.result
+    request = event_pb2.ListEventsRequest(session=key, page_size=LAST_EVENTS, newest=True, omit_partials=True)
+    return last_words((await link.call(lambda daemon: daemon.events.ListEvents, request)).events)
+
+
 async def _rules(link: Link, key: str) -> "list[PermissionRule]":
     from ramet.v1 import attention_pb2
 
@@ -278,6 +292,7 @@ CHECKPOINTS = Part("checkpoints", _checkpoints, frozenset({"checkpoint_made", "s
 COMMENTS = Part("comments", _comments, frozenset({"comment_changed"}), _of_session)
 COMMANDS = Part("commands", _commands, frozenset({"command_started", "command_ended"}), _of_session)
 RULES = Part("rules", _rules, frozenset({"request_closed", "session_updated"}), _of_repo, every=1.0)
+VERDICT = Part("verdict", _verdict, frozenset({ROW, "turn_ended", "session_updated"}), _of_session, every=0.5)
 MESSAGES = Part("messages", _messages, frozenset({"prompt_queued"}), _of_session, every=1.0)
 
 AnyPart = Part[Any]

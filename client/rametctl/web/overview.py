@@ -15,8 +15,10 @@ from rametctl.options import MODES, budget_of, mode_number
 from rametctl.render.request import kind_name
 from rametctl.render.session import doing, state_name
 from rametctl.view import parts
+from rametctl.view.contests import undecided
 from rametctl.view.link import pages
 from rametctl.web.forms import Done, Form
+from rametctl.web.session import agent_kinds
 from rametctl.web.site import Action, Fragments, Page, Site, Visit, Wants
 
 if TYPE_CHECKING:
@@ -81,7 +83,12 @@ class Overview(Page):
         repos = {repo.root: repo.name async for page in answer for repo in page.repos}
         if not repos:
             repos = {str(here): here.name for here in [site.here] if (here / ".git").exists()}
-        return {"repos": repos, "modes": CHOSEN_MODES, "filter": visit.query.get("q", "")}
+        return {
+            "repos": repos,
+            "kinds": await agent_kinds(site),
+            "modes": CHOSEN_MODES,
+            "filter": visit.query.get("q", ""),
+        }
 
     def fragments(self, site: Site, visit: Visit) -> Fragments:
         now, facts = time.time(), known(site)
@@ -95,7 +102,11 @@ class Overview(Page):
                 session.id, row.group, partial(_row, site, session, row.group, facts, now)
             )
         empty = "" if rows else "No session fits the filter." if visit.query.get("q") else "No sessions yet."
-        return {"rows": rows, "empty": escape(empty)}
+        return {
+            "rows": rows,
+            "empty": escape(empty),
+            "contests": site.html("contests.html", contests=undecided(site.view)),
+        }
 
 
 async def create(site: Site, form: Form) -> Done:

@@ -41,7 +41,11 @@ def _card(site: Site, request: "AttentionRequest", visit: Visit, *, named: bool)
     if asked:
         body = Markup("")
     elif isinstance(plan, str) and plan.strip():
-        body = Markup('<div class="words plan">{}</div>').format(html.markdown(plan))
+        body = Markup('<div class="words long" tabindex="0">{}</div>').format(html.markdown(plan))
+    elif kind == "review":
+        body = Markup('<div class="words long" tabindex="0">{}</div>').format(
+            html.markdown(request.reason or "Its turn has ended.")
+        )
     else:
         body = Markup('<div class="mono">{}</div>').format(html.lines(body_lines(request)))
     return site.html(

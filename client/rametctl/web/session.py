@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from markupsafe import Markup
-from ramet.v1 import session_pb2
+from ramet.v1 import daemon_pb2, session_pb2
 
 from rametctl.errors import UsageError
 from rametctl.options import MODES, budget_of, mode_name, mode_number
 from rametctl.render.session import state_name
-from rametctl.view import parts
+from rametctl.view import contests, parts
 from rametctl.web import requests
 from rametctl.web.forms import Done, Form
 from rametctl.web.site import Action, Fragments, Page, Site, Visit, Wants
@@ -33,6 +33,12 @@ def find(site: Site, session_id: str) -> "Session":
     return session
 
 
+async def agent_kinds(site: Site) -> list[str]:
+    """Return the names of the kinds of agents."""
+    answer = await site.call(lambda daemon: daemon.daemon.ListAgents, daemon_pb2.ListAgentsRequest())
+    return [each.name for each in answer.agents]
+
+
 class SessionPage(Page):
     path: ClassVar[str] = "/sessions/{session}"
     template: ClassVar[str] = "session.html"
@@ -47,7 +53,8 @@ class SessionPage(Page):
         return Wants(((parts.COUNTS, id_),) if session is not None and session.turns else (), (id_,))
 
     async def load(self, site: Site, visit: Visit) -> Mapping[str, Any]:
-        return {"session": find(site, visit.params["session"]), "modes": [each for each in MODES if each != "manual"]}
+        session = find(site, visit.params["session"])
+        return {"session": session, "kinds": await agent_kinds(site) if visit.may_act else []}
 
     def fragments(self, site: Site, visit: Visit) -> Fragments:
         id_ = visit.params["session"]
@@ -63,6 +70,7 @@ class SessionPage(Page):
             "about": site.html(
                 "about.html", session=session, state=state, counts=counts, mode=mode_name(session.mode), visit=visit,
                 running=[each.call.tool for each in talk.conversation.running()][-1:] if state == "working" else [],
+                contest=contests.contest_of(session),
             ),
             "earlier": Markup("Earlier events: <code>rametctl logs</code>")
             if transcript is not None and transcript.dropped
@@ -138,6 +146,16 @@ async def upload(site: Site, form: Form) -> Done:
     return Done(await asyncio.to_thread(keep, session.worktree, form.query.get("name", ""), form.raw))
 
 
+async def fork(site: Site, form: Form) -> Done:
+    """Copy the session: its conversation and files. Another kind of agent gets a summary of the conversation."""
+    request = session_pb2.ForkSessionRequest(
+        session=form.params["session"], prompt=form.text("prompt"), agent=form.text("agent"), name=form.text("name"),
+        request_id=form.request_id,
+    )  # fmt: skip
+    answer = await site.call(lambda daemon: daemon.sessions.ForkSession, request)
+    return Done("; ".join(answer.warnings), go=f"/sessions/{answer.session.id}")
+
+
 async def interrupt(site: Site, form: Form) -> Done:
     request = session_pb2.InterruptSessionRequest(session=form.params["session"], request_id=form.request_id)
     answer = await site.call(lambda daemon: daemon.sessions.InterruptSession, request)
@@ -205,6 +223,7 @@ PAGES: tuple[type[Page], ...] = (SessionPage,)
 ACTIONS: Mapping[str, Action] = {
     "/sessions/{session}/prompt": prompt,
     "/sessions/{session}/files": upload,
+    "/sessions/{session}/fork": fork,
     "/sessions/{session}/interrupt": interrupt,
     "/sessions/{session}/unsend": unsend,
     "/sessions/{session}/pause": pause,

@@ -48,7 +48,7 @@ SETTLE_S = 3.0
 TAKEN = frozenset(
     {
         "cursor", "edge", "enter", "leave", "next_waiting", "scroll", "filter", "approve", "approve_session", "approve_always",
-        "edit_input", "deny", "reply", "choose", "prompt", "new", "interrupt", "unsend", "pause", "mode", "archive", "remove", "help",
+        "edit_input", "deny", "reply", "choose", "prompt", "new", "interrupt", "unsend", "pause", "mode", "archive", "remove", "help", "fork", "pick",
         "land", "pull_request", "comment", "send_comments",
     }
 )  # fmt: skip
