@@ -428,6 +428,27 @@ def test_an_answered_request_stays_below_the_pointer_and_takes_no_second_answer(
         expect(cards).to_have_count(0, timeout=MS)
 
 
+def test_a_contest_is_decided_by_keyboard_and_fits_on_a_phone(web: Served) -> None:
+    work = script({"text": "**done**"})
+    web.ctl("new", work, "--name", "race", "--count", "2", "--check", "echo looked")
+    with web.page("/", viewport=PHONE) as page:
+        page.locator("#contests a", has_text="race").click()
+        expect(page.locator(".contender .state", has_text="idle")).to_have_count(2, timeout=MS)
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        assert page.evaluate(CONTRAST) == []
+        assert page.evaluate(NAMELESS) == []
+        key(page, "!")
+        expect(page.locator(".contender dd", has_text="passed")).to_have_count(2, timeout=MS)
+        page.locator(".contender summary").first.click()
+        shows(page, "looked")
+        page.locator(".contender a", has_text="race-2").focus()
+        key(page, "W")
+        expect(page.get_by_role("dialog", name="Pick race-2")).to_contain_text("archives race-1")
+        page.get_by_role("button", name="Pick it").click()
+        expect(page.locator(".contender.archived")).to_have_count(1, timeout=MS)
+        shows(page, "picked race-2; archived race-1")
+
+
 def test_what_a_pointer_is_over_stays_where_it_is(web: Served) -> None:
     web.new("under-the-pointer")
     with web.page() as page:

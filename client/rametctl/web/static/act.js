@@ -50,7 +50,9 @@ export async function post(path, values) {
 
 function values(form, submitter) {
   const found = {};
-  for (const [name, value] of new FormData(form, submitter)) {
+  // An update of the page may have made another control of the button that was pressed.
+  const button = submitter?.form === form && submitter.type === "submit" ? submitter : null;
+  for (const [name, value] of new FormData(form, button)) {
     if (typeof value !== "string") continue;
     found[name] = name in found ? [].concat(found[name], value) : value;
   }
