@@ -1,6 +1,6 @@
-"""The entry point: runs a verb, and turns every error into one line on standard error and an exit code.
+"""The entry point: run a verb, and turn every error into one line on standard error and an exit code.
 
-Imports nothing that Python has not imported itself by now: until ``main`` runs, Ctrl-C is a traceback.
+Imports only modules that Python has imported already: until ``main`` runs, Ctrl-C prints a traceback.
 """
 
 import gc
@@ -19,12 +19,12 @@ INTERRUPTED = 130
 
 def main(args: "Sequence[str] | None" = None) -> None:
     """Run ``rametctl ARGS`` and exit."""
-    # A command is over before cyclic garbage matters; a watch still collects it, in larger portions.
+    # A command ends before cyclic garbage matters; a watch still collects it, less often.
     gc.set_threshold(50_000)
     words = list(sys.argv[1:] if args is None else args)
     try:
-        # Held until the very end, with its channels: gRPC closes one that is let go of, and after a call that Ctrl-C has
-        # caught in its making it then waits for ever.
+        # Referenced until the end, with its channels: gRPC closes an unreferenced one, and that may hang forever after a
+        # call that Ctrl-C interrupted.
         app = application(words)
         status = run(app, words)
     except KeyboardInterrupt:
@@ -34,12 +34,12 @@ def main(args: "Sequence[str] | None" = None) -> None:
         sys.stderr.flush()
     except BrokenPipeError:
         _discard_output()
-    # Nothing is left to be done, and gRPC's threads and module teardown would take longer than the verb did.
+    # The work is done, and gRPC's threads and module teardown would take longer than the verb did.
     os._exit(status)
 
 
 def application(args: list[str]) -> "App":
-    """What the verbs of this run work with, on the process's own streams and environment."""
+    """Return the `App` for the process's streams and environment."""
     from rametctl import output
     from rametctl.app import App
 
@@ -48,7 +48,7 @@ def application(args: list[str]) -> "App":
 
 
 def run(app: "App", args: list[str]) -> int:
-    """The exit code of ``rametctl ARGS``, once it has done its work and said what it has to say."""
+    """Run ``rametctl ARGS``; return its exit code."""
     from rametctl.errors import ClientError
 
     try:
@@ -89,7 +89,7 @@ def _run(app: "App", args: list[str]) -> int:
         _discard_output()
         return 0
     except SystemExit as error:
-        # Click's completion leaves in this way.
+        # Click's completion exits in this way.
         return error.code if isinstance(error.code, int) else 0
     return result if isinstance(result, int) else 0
 
@@ -97,7 +97,7 @@ def _run(app: "App", args: list[str]) -> int:
 def _fail(app: "App", error: "ClientError") -> int:
     from ramet.visible import visible
 
-    # Made visible first: `split` would take some of what is invisible for blanks.
+    # Escape first, as `split` takes some invisible characters for blanks.
     message, hint = (" ".join(visible(text).split()) for text in (error.message, error.hint))
     joint = " " if message.endswith(("?", "?)")) else "; "
     app.output.note(f"rametctl: {message}" + (joint + hint if hint else ""))
@@ -108,7 +108,7 @@ def _fail(app: "App", error: "ClientError") -> int:
 
 
 def _discard_output() -> None:
-    """Let what is still buffered go nowhere, so that the interpreter's own last flush does not fail."""
+    """Discard buffered output, so that the interpreter's last flush does not fail."""
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, 1)
     os.close(sink)

@@ -1,4 +1,4 @@
-"""What a command works with: the output, the environment, and the connection once it is needed."""
+"""The context of a command: output, environment, and the connection on demand."""
 
 import os
 import sys
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class App:
-    """Made once per run by ``main``."""
+    """``main`` creates one per run."""
 
     output: Output
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     connections: "list[Connection]" = field(default_factory=list)
-    """All that were made, kept to the end of the run (see ``main``)."""
+    """All connections of the run, referenced until its end (see ``main``)."""
 
     @cached_property
     def directories(self) -> Directories:
@@ -40,13 +40,13 @@ class App:
 
     @property
     def on_terminal(self) -> bool:
-        """Whether a person can use a full screen: standard input, output and error are a capable terminal."""
+        """Return whether standard input, output and error are a terminal that can show a full screen."""
         stdin = sys.stdin
         return self.output.terminal and self.output.error_terminal and stdin is not None and stdin.isatty()
 
     @cached_property
     def connection(self) -> "Connection":
-        """The way to the daemon, which is started when the first call finds none."""
+        """Return a connection; its first call starts a daemon if none runs."""
         return self.connect(autostart=self.autostart)
 
     def connect(self, *, autostart: bool, lasting: bool = False) -> "Connection":
@@ -65,7 +65,7 @@ class App:
 
     @cached_property
     def cwd(self) -> str:
-        """Where the caller stands, absolute; as the shell says it where that is the same directory."""
+        """Return the current directory, absolute; in the shell's spelling if that is the same directory."""
         try:
             here = Path.cwd()
         except FileNotFoundError as error:
@@ -76,7 +76,7 @@ class App:
         return _utf8(str(Path(self.cwd, Path(path).expanduser())))
 
     def repo_here(self) -> str | None:
-        """The current directory where it lies inside a git repository; the daemon finds out in which."""
+        """Return the current directory if it is inside a git repository; the daemon finds out which."""
         here = Path(self.cwd)
         for directory in (here, *here.parents):
             if (directory / ".git").is_file() or _is_git_directory(directory / ".git") or _is_git_directory(directory):
@@ -85,7 +85,7 @@ class App:
 
 
 def _directory() -> str:
-    """Return the current directory, "" where it was removed or cannot be told."""
+    """Return the current directory, "" if it was removed or is unreadable."""
     with suppress(OSError):
         return str(Path.cwd())
     return ""

@@ -1,4 +1,4 @@
-"""Names and paths for the shell's completion: quick, silent, and never the cause of a daemon."""
+"""Names and paths for the shell's completion: quick and silent, without starting a daemon."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypedDict, TypeVar
@@ -55,7 +55,7 @@ def _ask(app: object, ask: "Callable[[Connection], Response]") -> "Response | No
     try:
         return ask(app.connect(autostart=False))
     except ClientError:
-        # Words on the terminal would land in the middle of the line that is being typed.
+        # Messages on the terminal would appear in the middle of the typed line.
         return None
 
 

@@ -1,4 +1,4 @@
-"""The way to the daemon: a channel over its unix socket, made when first needed and made anew when it breaks."""
+"""The connection to the daemon: a channel over its unix socket, opened on demand and again after it breaks."""
 
 import os
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-# gRPC's core writes its own log lines to standard error otherwise, among ours.
+# Otherwise gRPC's core writes log lines to standard error.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import click
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 CONTRACT_VERSION = 1
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 PAGE = 1000
-"""What of a list is asked for at once: as much as the daemon gives."""
+"""Page size of lists: the daemon's maximum."""
 RETRY_DEADLINE = 30.0
-"""Seconds for which a call is retried after the daemon stopped during it."""
+"""Seconds to retry a call after the daemon stopped during it."""
 HEALTH_TIMEOUT = 5.0
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A refusal's details travel in the headers.
+    # The headers carry the details of an error.
     ("grpc.max_metadata_size", 64 * 1024),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -59,7 +59,7 @@ CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 GRACE = 1.0
-"""Seconds beyond the time that a person gave, in which the daemon, which keeps that time, answers."""
+"""Seconds beyond a person's time limit within which the daemon, which enforces it, answers."""
 
 Request_contra = TypeVar("Request_contra", contravariant=True)
 Response_co = TypeVar("Response_co", covariant=True)
@@ -68,7 +68,7 @@ Response = TypeVar("Response")
 
 
 class Method(Protocol[Request_contra, Response_co]):
-    """A call of a generated stub, as far as it is used here."""
+    """The used part of a generated stub's call."""
 
     def __call__(
         self,
@@ -100,12 +100,12 @@ class Cancellable(Protocol[Response_co]):
 
 
 def call_metadata(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The metadata of every call: the contract's version, and the token inside a session. Raises click.UsageError."""
+    """Return the metadata of every call: the contract's version, and inside a session its token. Raise click.UsageError."""
     metadata = [("ramet-contract", str(CONTRACT_VERSION))]
     if token := environ.get("RAMET_TOKEN"):
         metadata.append(("ramet-token", token))
     elif session := environ.get("RAMET_SESSION"):
-        # The token was lost, or dropped to act as the person: either way it is not the person who types here.
+        # The token was lost, or removed to act as the person; either way the caller is not the person.
         raise click.UsageError(
             f"RAMET_SESSION says that this is session {session}, and RAMET_TOKEN is missing: unset both to act as yourself"
         )
@@ -113,9 +113,9 @@ def call_metadata(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 class Connection:
-    """One command's connection. ``autostart`` says whether a daemon that is not there is started; ``tell`` gets words for the person
-    where one has gone that only others start, and is waited for. ``lasting``: see `CallerEnvironment`. ``directory`` is the caller's:
-    where a name fits sessions of several repositories, the one around it is meant."""
+    """One command's connection. ``autostart``: whether to start a daemon if none runs. ``tell`` gets messages for the person while it
+    waits for a daemon that it may not start. ``lasting``: see `CallerEnvironment`. ``directory`` is the caller's; a name that fits
+    sessions of several repositories means the one in the repository around it."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Connection:
 
     @contextmanager
     def within(self, seconds: float | None) -> Iterator[None]:
-        """Inside, what is asked of a daemon, and waiting for one to be there, raises TimedOutError once so many seconds are over; None sets no end."""
+        """Within the block, calls and waiting for a daemon raise TimedOutError after this many seconds; None: no limit."""
         before = self._end
         if seconds is not None:
             end = time.monotonic() + seconds
@@ -152,18 +152,18 @@ class Connection:
             self._end = before
 
     def left(self) -> float | None:
-        """Seconds until the end that `within` has set, None without one. Raises TimedOutError once it has come."""
+        """Return the seconds left within `within`, None without a limit. Raise TimedOutError after it."""
         left = None if self._end is None else self._end - time.monotonic()
         if left is not None and left <= 0:
             raise no_answer_in_time()
         return left
 
     def rest(self, seconds: float) -> None:
-        """Sleep, and no longer than `within` allows."""
+        """Sleep, but no longer than `within` allows."""
         left = self.left()
         time.sleep(seconds if left is None else min(seconds, left))
 
-    # The services' stubs on the present channel; each is imported when it is used.
+    # The services' stubs on the present channel; each is imported on its first use.
 
     @property
     def attention(self) -> "attention_pb2_grpc.AttentionServiceStub":
@@ -235,9 +235,9 @@ class Connection:
     ) -> Response:
         """Call ``method``, as in ``lambda daemon: daemon.sessions.GetSession``; raises a ClientError.
 
-        When the daemon goes away under the call it is called again once a daemon serves: every request that changes
-        something carries a request id, with which the second call is the first one. ``timeout`` is in seconds, for all of it.
-        Where none serves any more, the error of such a request says that it may have been done.
+        If the daemon stops during the call, repeat it once a daemon serves: every mutating request has a request id, so that the
+        repetition counts as the same request. ``timeout`` is in seconds, for all attempts. If no daemon serves again, the error of
+        such a request says that it may have been carried out.
         """
         with self.within(timeout):
             try:
@@ -262,7 +262,7 @@ class Connection:
                 if not retry or not may_pass(failure):
                     raise failure from error
             except UnreachableError as error:
-                # No daemon, and we must not start one: the end of it, unless it was there a moment ago.
+                # No daemon, and we must not start one: give up, unless one ran a moment ago.
                 if failing_since is None or error.reason != UnreachableError.reason:
                     raise
                 failure = error
@@ -270,7 +270,7 @@ class Connection:
                     self._tell("the daemon went away before it answered; waiting for one: rametctl daemon start")
                     noted = True
             now = time.monotonic()
-            # A call that went on for a while was with a daemon: what ended it is a new failure.
+            # A call that ran for a while reached a daemon, so its end is a new failure.
             if failing_since is None or now - attempt > 5.0:
                 failing_since, pause = now, 0.05
             if now - failing_since > RETRY_DEADLINE:
@@ -283,7 +283,7 @@ class Connection:
     def pages(
         self, method: Callable[["Connection"], Method[ListRequest, ListResponse]], request: ListRequest
     ) -> Iterator[ListResponse]:
-        """Call once for each page of a list; ``request`` is changed to ask for each page in turn."""
+        """Call once for each page of a list; sets the page in ``request``."""
         request.page_size = PAGE
         while True:
             page = self.call(method, request)
@@ -311,14 +311,14 @@ class Connection:
             call.cancel()
 
     def info(self, *, timeout: float | None = None, retry: bool = True) -> "daemon_pb2.GetInfoResponse":
-        """Who serves; answered during recovery too. Without ``retry`` a daemon that ends meanwhile is an error at once."""
+        """Ask the daemon for its info, also during recovery. Without ``retry``, a daemon that stops meanwhile is an error at once."""
         from ramet.v1 import daemon_pb2
 
         request = daemon_pb2.GetInfoRequest()
         return self.call(lambda daemon: daemon.daemon.GetInfo, request, timeout=timeout, retry=retry)
 
     def ensure_running(self, *, asked: bool = True) -> bool:
-        """Start a daemon unless one serves; True when it was started here. One that nobody ``asked`` for gets no credentials."""
+        """Start a daemon unless one serves; return whether it was started here. Without ``asked`` it gets no credentials."""
         environ = self._environ if asked else for_daemon(self._environ)
         self.close()
         left = self.left()
@@ -326,11 +326,11 @@ class Connection:
         try:
             return start.ensure_running(self.directories, environ, serving=self._serving, deadline=deadline)
         except UnreachableError:
-            self.left()  # where it is the end of our time that has come, that is what is said
+            self.left()  # at our own time limit, report that
             raise
 
     def running(self) -> bool:
-        """Whether a daemon listens; never starts one. Raises UnreachableError if what listens is not ours."""
+        """Return whether a daemon listens; never starts one. Raise UnreachableError if the listener is another user's."""
         return listens(self.directories.socket)
 
     def close(self) -> None:
@@ -343,9 +343,9 @@ class Connection:
 
     def _connect(self) -> grpc.Channel:
         if self._listener is not None:
-            self._listener.check()  # a call on an old channel may make gRPC connect anew
+            self._listener.check()  # a call on an old channel may make gRPC reconnect
         if self._channel is None:
-            # A look at the socket first: a channel that fails to connect needs a second to get over it.
+            # Check the socket first, as a channel that fails to connect waits for a second.
             self._listener = Listener.find(self.directories.socket)
             if self._listener is None:
                 if not self.autostart:
@@ -360,7 +360,7 @@ class Connection:
         return self._channel
 
     def _serving(self) -> bool:
-        """Whether the daemon says by the standard health service that it serves. Needs a channel of its own: see _connect."""
+        """Return whether the daemon serves, by the standard health service. Needs a channel of its own: see _connect."""
         listener = Listener.find(self.directories.socket)
         if listener is None:
             return False
@@ -386,15 +386,15 @@ def _open(listener: Listener) -> grpc.Channel:
 
 
 def may_pass(failure: ClientError) -> bool:
-    """Whether the same call may succeed in a moment: the daemon is gone, or not through with its recovery."""
+    """Return whether the same call may succeed soon: the daemon is gone, or still recovers."""
     return isinstance(failure, ConnectionLostError) or failure.reason == "RECOVERING"
 
 
 def unanswered(request: object, failure: ClientError) -> ClientError:
-    """What to say of a call that a daemon got, or may have got, and never answered. ``failure`` is that of the last attempt."""
+    """Return the error for a call that a daemon may have received without answering. ``failure`` is that of the last attempt."""
     if not getattr(request, "request_id", "") or not isinstance(failure, UnreachableError | TimedOutError):
         return failure
-    # Started again by hand it would be another request, and what makes something would make it twice.
+    # Repeated by hand it would be another request, which would create a second object.
     if isinstance(failure, TimedOutError):
         return TimedOutError(
             f"{failure.message}; this may have been done all the same",

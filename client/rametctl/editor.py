@@ -31,7 +31,7 @@ def configured_editor(app: "App") -> list[str]:
 
 
 def edit(app: "App", text: str, *, extension: str, undone: str) -> str | None:
-    """Open ``text`` in the editor; None if it was not saved. ``undone`` begins the message of the ClientError if there is no editor."""
+    """Open ``text`` in the editor; return None if it was not saved. ``undone`` begins the ClientError's message without an editor."""
     import click
 
     try:

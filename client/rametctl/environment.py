@@ -1,4 +1,4 @@
-"""Which of the person's variables a call carries: the client decides, by its own list and the person's configuration."""
+"""Variables of the person that calls carry, by the client's list and the person's configuration."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,8 +17,8 @@ CREATING = frozenset({"CreateSession", "SpawnSession", "ApplyPlan"})
 class CallerEnvironment:
     """The caller's variables as calls carry them: the names in `ramet.environment` and in the person's ``agents.claude.pass_env``.
 
-    ``lasting`` is for a program that runs for long: its environment may be older than a shell's, so that only calls that create
-    sessions carry it. A session's calls carry none.
+    ``lasting``: a long-running program, whose environment may be older than a shell's; only its calls that create sessions carry
+    variables. A session's calls carry none.
     """
 
     def __init__(self, environ: Mapping[str, str], config_file: Path, *, lasting: bool) -> None:

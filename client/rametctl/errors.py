@@ -1,11 +1,11 @@
 """Errors of a command, each with its exit code.
 
 ClientError               1    the daemon refused, or the operation failed
-├── UsageError            2    the command line cannot mean anything
-├── RefusedError               the daemon said no: its reason, hint and data; the exit code follows from the status
+├── UsageError            2    the command line is invalid
+├── RefusedError               the daemon refused: its reason, hint and data; the status determines the exit code
 ├── PersonNeededError     4    a person must answer first
 ├── UnreachableError      5    no daemon can be reached or started
-│   └── ConnectionLostError    there was one, and it went away
+│   └── ConnectionLostError    the daemon stopped during the call
 └── TimedOutError       124    timed out
 """
 
@@ -18,13 +18,13 @@ DOMAIN = "ramet"
 """The domain of the daemon's ``google.rpc.ErrorInfo``."""
 
 DETAILS = "grpc-status-details-bin"
-"""The trailing metadata that carries a ``google.rpc.Status``; only a server sends it, a broken connection never does."""
+"""Trailing metadata with a ``google.rpc.Status``; only a server sends it, so a broken connection has none."""
 
 _EXIT_CODES = {"INVALID_ARGUMENT": 2, "NOT_FOUND": 3, "DEADLINE_EXCEEDED": 124}
 
 
 class ClientError(Exception):
-    """One line on what happened, and in ``hint`` one on what to do next."""
+    """One line about the failure, and in ``hint`` one about what to do next."""
 
     exit_code: int = 1
     reason: str = "FAILED"
@@ -98,7 +98,7 @@ def from_rpc_error(error: Exception) -> ClientError:
     reason, data = _error_info(error)
     if status == "UNIMPLEMENTED":
         return RefusedError("the daemon is older than this rametctl", status=status, reason="VERSION_SKEW", data=data)
-    # A server that ends cancels the calls it still has; we ourselves never look at one that we have cancelled.
+    # A stopping server cancels its calls; the client never looks at one that it cancelled itself.
     if status in {"UNAVAILABLE", "CANCELLED"} and not reason:
         return ConnectionLostError("the connection to the daemon is lost", hint="run: rametctl daemon status")
     if status == "DEADLINE_EXCEEDED" and not reason:
@@ -107,14 +107,14 @@ def from_rpc_error(error: Exception) -> ClientError:
 
 
 def _error_info(error: "grpc.Call | grpc.aio.AioRpcError") -> tuple[str, dict[str, str]]:
-    """The reason and metadata of the daemon's ErrorInfo; ("", {}) where there is none."""
+    """Return reason and metadata of the daemon's ErrorInfo, or ("", {})."""
     if DETAILS not in dict(error.trailing_metadata() or ()):
         return "", {}
-    # Imported here alone: they cost as much as everything else together, and only an error needs them.
+    # Imported here: they take as long as all other imports, and only an error needs them.
     from google.rpc import error_details_pb2
     from grpc_status import rpc_status
 
-    status = rpc_status.from_call(cast("grpc.Call", error))  # an AioRpcError has what it reads
+    status = rpc_status.from_call(cast("grpc.Call", error))  # an AioRpcError has the attributes that it reads
     for detail in status.details if status else ():
         info = error_details_pb2.ErrorInfo()
         if detail.Is(info.DESCRIPTOR) and detail.Unpack(info) and info.domain == DOMAIN:

@@ -1,6 +1,6 @@
-"""Follow what happens through whatever happens to the daemon.
+"""Follow streams over restarts of the daemon.
 
-The event log goes on from the last cursor; a stream that begins with the whole begins with it again.
+The event log continues from the last cursor; a stream that begins with a snapshot starts again.
 """
 
 import time
@@ -21,7 +21,7 @@ Response = TypeVar("Response")
 GIVE_UP = 60.0
 """Seconds without a daemon after which following ends."""
 GRACE = 1.0
-"""Seconds for which a daemon that went away may come back by itself, before one is started: an upgrade replaces it."""
+"""Seconds to wait for a stopped daemon to return before starting one, as an upgrade restarts it."""
 
 
 def parse_cursor(text: str) -> "Cursor":
@@ -44,14 +44,13 @@ def follow(
 ) -> Iterator["WatchEventsResponse"]:
     """Steps of a watch, heartbeats left out, without a gap and without an end.
 
-    ``after`` None means from now on. A Reset is passed on, and what follows it begins with a Snapshot of the other log.
-    Raises UnreachableError once no daemon is there for ``GIVE_UP`` seconds, TimedOutError at the end that `Connection.within` has set, be a daemon
-    there or not, and what the daemon refuses.
+    ``after`` None: from now on. Yields a Reset too, followed by a Snapshot of the new log. Raise UnreachableError after ``GIVE_UP``
+    seconds without a daemon, TimedOutError at the limit of `Connection.within`, and the daemon's errors.
     """
     from ramet.v1 import event_pb2
 
     if after is None and not snapshot:
-        # "From now on" said twice is two different moments: the first one is what counts, should the stream break early.
+        # "From now on" means the first attempt, even if the stream breaks early.
         after = connection.info().cursor
     cursor = after
     failing_since: float | None = None
@@ -86,10 +85,10 @@ def keep_watching(
     request: Request,
     tell: Callable[[str], None],
 ) -> Iterator[Response]:
-    """The answers of a stream whose first one holds the whole, without an end: after a break there is such a one again.
+    """Yield the answers of a stream that begins with the complete state, without end; after a break it begins again.
 
-    ``tell`` gets words for the person, when the daemon has gone and when it is there again. Raises UnreachableError once
-    no daemon is there for ``GIVE_UP`` seconds, and what the daemon refuses.
+    ``tell`` gets messages for the person when the daemon stops and when it is back. Raise UnreachableError after ``GIVE_UP`` seconds
+    without a daemon, and the daemon's errors.
     """
     failing_since: float | None = None
     pause = 0.1
@@ -111,13 +110,13 @@ def keep_watching(
 
 
 def _ended() -> ConnectionLostError:
-    """The daemon ended the stream by itself, as one that shuts down may."""
+    """Return the error for a stream that the daemon ended, as during a shutdown."""
     return ConnectionLostError("the daemon ended the stream", hint="run: rametctl daemon status")
 
 
 def _wait_for_daemon(connection: "Connection", error: ClientError, failing_since: float | None, pause: float) -> float:
-    """Wait until a daemon may be there again; returns since when there is none, raises ``error`` when it is too long, TimedOutError at the end
-    that `Connection.within` has set."""
+    """Wait before the next attempt; return since when no daemon runs. Raise ``error`` after too long, TimedOutError at the limit of
+    `Connection.within`."""
     if failing_since is None:
         if not isinstance(error, ConnectionLostError) and error.reason != "RECOVERING":
             raise error

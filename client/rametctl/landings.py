@@ -1,4 +1,4 @@
-"""What the verbs of landing do with entries: list all pages, follow some to their end, and say how that was."""
+"""Entries of merge queues for several verbs: list all pages, follow some to their end, report the outcome."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from rametctl.app import App
 
 OVER = frozenset({"landed", "removed", "held"})
-"""States that an entry does not leave by itself."""
+"""States that an entry leaves only upon a command."""
 
 
 def all_landings(app: "App", *, repo: str, ended: bool = False) -> "list[Landing]":
-    """All pages; ``repo`` "" means everywhere."""
+    """Return the entries of all pages; ``repo`` "" means all repositories."""
     from ramet.v1 import landing_pb2
 
     request = landing_pb2.ListLandingsRequest(repo=repo, include_ended=ended)
@@ -26,7 +26,7 @@ def all_landings(app: "App", *, repo: str, ended: bool = False) -> "list[Landing
 
 
 def wait_landings(app: "App", landings: "Sequence[Landing]", timeout: float | None) -> "list[Landing]":
-    """The entries once all are over or a person is needed; the daemon keeps the ``timeout``. Raises TimedOutError."""
+    """Wait until all entries have ended or need a person; the daemon enforces ``timeout``. Raise TimedOutError."""
     from ramet.v1 import landing_pb2
 
     request = landing_pb2.WaitLandingsRequest(landings=[each.id for each in landings], timeout_seconds=timeout or 0)
@@ -40,7 +40,7 @@ def wait_landings(app: "App", landings: "Sequence[Landing]", timeout: float | No
 def follow_landings(
     app: "App", landings: "Sequence[Landing]", after: "Cursor", timeout: float | None = None
 ) -> "list[Landing]":
-    """Show what becomes of entries, a line for each change, until nothing more does by itself. Raises TimedOutError after ``timeout`` seconds."""
+    """Show a line for each change of entries until none changes by itself. Raise TimedOutError after ``timeout`` seconds."""
     from rametctl.follow import follow
     from rametctl.render.landing import landing_line, landing_state
 
@@ -48,7 +48,7 @@ def follow_landings(
     shown = {each.id: ("", "") for each in landings}
 
     def show(landing: "Landing") -> None:
-        # A move of the place in the queue is no news, and neither is the reason of the line before.
+        # A new position in the queue is not shown, nor is the reason of the previous line.
         text, reason = shown[landing.id]
         item = landing_line(landing, known=reason)
         if text != item.text:
@@ -82,16 +82,16 @@ def _telling_how_far(latest: "Mapping[str, Landing]") -> Iterator[None]:
 
 
 def summary(landings: "Sequence[Landing]") -> str:
-    """What has landed and what waits for what, in one line."""
+    """Describe in one line which entries have landed and which wait."""
     from rametctl.render.landing import landing_line
 
     return "; ".join(" ".join(landing_line(each).text.split()) for each in landings)
 
 
 def check_landed(landings: "Sequence[Landing]", *, shown: bool) -> None:
-    """Return where all have landed; raises PersonNeededError where a person is asked, else ClientError.
+    """Return if all have landed. Raise PersonNeededError if a person is needed, else ClientError.
 
-    ``shown``: each entry's reason is on the screen already, and is not repeated.
+    ``shown``: the reasons are on the screen already.
     """
     from rametctl.render.landing import landing_state
 

@@ -33,24 +33,24 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How entries of a transcript are drawn: for so many columns with Markdown rendered, or (``width`` None) as plain text; folded or in full."""
+    """How to draw entries of a transcript: with Markdown for ``width`` columns, or as plain text (None); folded or in full."""
 
     width: int | None = None
     folded: bool = True
 
 
 def safe(item: Line) -> Line:
-    """The line as it may reach a terminal."""
+    """Return the line with control characters made safe for a terminal."""
     return Line(tuple((visible(text), style) for text, style in item.spans), item.indent, item.hang)
 
 
 def line(*spans: str | Span, indent: int = 0, hang: int = 0) -> Line:
-    """A line of plain texts and (text, style) pairs."""
+    """Create a line of plain texts and (text, style) pairs."""
     return Line(tuple((span, "") if isinstance(span, str) else span for span in spans), indent, hang)
 
 
 def to_text(items: Iterable[Line]) -> "Text":
-    """The lines, made safe, as one text for Rich and Textual."""
+    """Return the lines, made safe, as one text for Rich and Textual."""
     from rich.text import Text
 
     text = Text(no_wrap=True, overflow="ellipsis")
@@ -62,7 +62,7 @@ def to_text(items: Iterable[Line]) -> "Text":
 
 
 def wrapped(item: Line, width: int) -> list[Line]:
-    """The line in pieces of at most ``width`` columns, broken between words; the further ones hang."""
+    """Wrap the line to ``width`` columns between words, with a hanging indent."""
     if "\n" not in item.text and cell_width(item.text) <= width:
         return [item]
     from rich.text import Text
@@ -90,14 +90,14 @@ def _spans(text: "Text") -> tuple[Span, ...]:
 
 @cache
 def _wrapping_console() -> "Console":
-    """Rich wants a console to wrap with, and uses nothing of it."""
+    """Console that Rich requires for wrapping, without using it."""
     from rich.console import Console
 
     return Console(file=io.StringIO(), width=80)
 
 
 def cell_width(text: str) -> int:
-    """Columns that ``text`` takes on a terminal: wide characters take two, combining ones none."""
+    """Return the columns of ``text`` on a terminal: two for wide characters, none for combining ones."""
     if text.isascii():
         return len(text)
     return sum(map(_char_width, text))
@@ -110,7 +110,7 @@ def _char_width(char: str) -> int:
 
 
 def truncated(text: str, width: int) -> str:
-    """``text`` on one line of at most ``width`` columns, ending in … where something is cut off."""
+    """Cut ``text`` to one line of at most ``width`` columns, with … at the end if it was cut."""
     text = visible(" ".join(text.split()))
     if len(text) <= width and text.isascii():
         return text
@@ -125,7 +125,7 @@ def truncated(text: str, width: int) -> str:
 
 
 def padded(text: str, width: int, to_right: bool) -> str:
-    """``text`` with blanks up to ``width`` columns."""
+    """Pad ``text`` with blanks to ``width`` columns."""
     if text.isascii():
         return text.rjust(width) if to_right else text.ljust(width)
     blanks = " " * (width - cell_width(text))
@@ -156,7 +156,7 @@ def aligned_row(row: Sequence[Span], widths: Sequence[int], right: Sequence[bool
 
 
 def cropped(item: Line, width: int) -> Line:
-    """The line without what does not fit the screen at all."""
+    """Drop columns of the line that do not fit on the screen at all."""
     spans: list[Span] = []
     for text, style in item.spans:
         columns = cell_width(text)

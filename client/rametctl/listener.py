@@ -1,14 +1,12 @@
 """The daemon's socket, verified to be ours before any byte is sent.
 
-Where the runtime directory lies below a shared temporary directory, another user may have made it first, and a program of theirs
-may listen there. So every connection goes to a socket in a directory that belongs to us and is closed to others, and the
-listening process must run as us.
+If the runtime directory is below a shared temporary directory, another user may have created it first, with a program of theirs
+listening there. So the directory must belong to this user and be closed to others, and the listening process must run as this user.
 
-A check of a path proves nothing about the next ``connect`` to that path, and gRPC connects again by itself whenever a connection
-breaks. Therefore the directory is checked on a descriptor, and gRPC gets an address that leads *through* that descriptor
-(``/proc/self/fd/N/rametd.sock``): whatever others rename or link meanwhile, each connection, the first and all later ones, ends
-in the directory that was checked, where only we can create a socket. macOS has no such addresses. There the path without
-symbolic links is used, and no ancestor may be one in which another user could exchange entries.
+A check of a path proves nothing about the next ``connect`` to it, and gRPC reconnects by itself. Therefore the check uses a
+descriptor of the directory, and gRPC gets an address *through* that descriptor (``/proc/self/fd/N/rametd.sock``): whatever others
+rename or link meanwhile, every connection ends in the checked directory, where only this user can create a socket. macOS has no such
+addresses. There the client uses the path without symbolic links, and requires that no other user can exchange entries of an ancestor.
 """
 
 import os
@@ -32,7 +30,7 @@ XUCRED = struct.Struct("II")  # version and user of a struct xucred; its groups 
 
 
 class Listener:
-    """A socket on which a process of ours accepts connections; ``directory`` is the descriptor of the runtime directory."""
+    """A socket on which a process of this user listens; ``directory`` is the descriptor of the runtime directory."""
 
     def __init__(self, path: Path, directory: int) -> None:
         self.path = path
@@ -77,7 +75,7 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """What gRPC connects to. Valid until `close`."""
+        """Address for gRPC. Valid until `close`."""
         return f"unix:{quote(os.fspath(self._reach()))}"
 
     def close(self) -> None:
@@ -94,7 +92,7 @@ class Listener:
     def _accepts(self) -> bool:
         """Whether a process listens. It need not be able to answer just now. Raises UnreachableError if it is not ours."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.setblocking(False)  # the queue of a stopped process may be full, and we would wait in it for ever
+            probe.setblocking(False)  # the queue of a stopped process may be full, and `connect` would block forever
             try:
                 probe.connect(os.fspath(self._reach()))
             except BlockingIOError:
@@ -115,7 +113,7 @@ class Listener:
             if os.path.samestat(through.stat(), os.fstat(self._directory)):
                 return through / self.path.name
         except OSError:
-            pass  # no /proc here
+            pass  # a system without /proc
         real = self.path.parent.resolve()
         if not os.path.samestat(real.stat(), os.fstat(self._directory)):
             raise _refused(f"{self.path.parent} was exchanged for another directory")
@@ -135,7 +133,7 @@ def listens(path: Path) -> bool:
 
 
 def peer_uid(connected: socket.socket) -> int:
-    """The user of the process at the other end."""
+    """Return the user of the process at the other end."""
     if sys.platform == "darwin":
         _, uid = XUCRED.unpack_from(connected.getsockopt(SOL_LOCAL, LOCAL_PEERCRED, 128))
         return int(uid)

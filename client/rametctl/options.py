@@ -42,7 +42,7 @@ class Verb(click.Command):
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Raises `UsageError` where an option stands in the place of another's text, as in ``--commit -m "text"``."""
+        """Raise `UsageError` for an option in place of another's value, as in ``--commit -m "text"``."""
         from rametctl.errors import UsageError
 
         given = args[: args.index("--")] if "--" in args else args
@@ -62,7 +62,7 @@ class Verb(click.Command):
 
 
 class VerbGroup(click.Group):
-    """A verb with verbs of its own that does something without one too, and so takes `--json` itself."""
+    """A group that does something without a verb too, and so takes `--json` itself."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs | {"invoke_without_command": True})
@@ -72,7 +72,7 @@ class VerbGroup(click.Group):
 
 
 class Budget(TypedDict, total=False):
-    """A limit as the contract's messages have it; empty for none."""
+    """A limit in the contract's form; empty for none."""
 
     budget_usd: float
     budget_tokens: int
@@ -82,7 +82,7 @@ _TOKENS = re.compile(r"(\d+(?:\.\d+)?) *([kKmM]?) *tok(?:ens?)?")
 
 
 def budget_of(text: str) -> Budget:
-    """A budget in dollars (5, $0.50) or in tokens (2Mtok, 500k tok). Raises `ValueError` for anything else, and for a limit of nothing."""
+    """Parse a budget in dollars (5, $0.50) or tokens (2Mtok, 500k tok). Raise `ValueError` for anything else, and for 0."""
     if found := _TOKENS.fullmatch(text.strip()):
         tokens = round(float(found[1]) * {"": 1, "k": 1000, "m": 1_000_000}[found[2].lower()])
         if tokens > 0:
@@ -93,7 +93,7 @@ def budget_of(text: str) -> Budget:
 
 
 def budget_option(help_: str, *, removable: bool = False) -> Callable[[Function], Function]:
-    """`--budget`, in dollars or tokens; where it is ``removable``, "none" is an empty `Budget`."""
+    """`--budget`, in dollars or tokens; if ``removable``, "none" is an empty `Budget`."""
 
     def read(_ctx: click.Context, param: click.Parameter, value: str | None) -> Budget | None:
         if value is None or (removable and value == "none"):
@@ -191,14 +191,14 @@ def effort_option(function: Function) -> Function:
 
 
 def mode_number(mode: str | None) -> "Any":
-    """The contract's number of a mode as written; unspecified for None."""
+    """Return the contract's number of a mode; unspecified for None."""
     from ramet.v1 import common_pb2
 
     return common_pb2.PermissionMode.Value(MODES[mode] if mode else "PERMISSION_MODE_UNSPECIFIED")
 
 
 def mode_name(number: int) -> str:
-    """A mode as `--mode` takes it."""
+    """Return a mode in the spelling of `--mode`."""
     from ramet.v1 import common_pb2
 
     return next((mode for mode, name in MODES.items() if common_pb2.PermissionMode.Value(name) == number), "default")

@@ -1,7 +1,7 @@
 """Output: the one place that knows terminals, colour and width, and that makes every text safe to print.
 
-On a terminal lines are coloured, and wrapped by Rich where they are too long; anywhere else they are plain text. Rich is
-imported only where it is needed: it costs as much time as the rest of the client.
+On a terminal lines are coloured, and Rich wraps long ones; elsewhere they are plain text. Rich is imported on demand, as it takes as
+long as the rest of the client.
 """
 
 import os
@@ -47,13 +47,13 @@ class Output:
         self.error_terminal = stderr.isatty() and capable
         self.colour = self.terminal and not environ.get("NO_COLOR")
         self.reflows = not environ.get("XTERM_VERSION")
-        """Whether the terminal breaks lines anew when it becomes narrower: of the common ones only xterm cuts them."""
+        """Whether the terminal wraps lines again when it becomes narrower; of the common ones only xterm cuts them."""
         self._environ = environ
         self._console: Console | None = None
 
     @property
     def width(self) -> int:
-        """Columns of the terminal; 80 where there is none."""
+        """Columns of the terminal; 80 without one."""
         if not self.terminal:
             return 80
         try:
@@ -63,19 +63,19 @@ class Output:
 
     @property
     def height(self) -> int:
-        """Lines of the terminal; 24 where there is none."""
+        """Lines of the terminal; 24 without one."""
         try:
             return os.get_terminal_size(self.stdout.fileno()).lines or 24
         except (OSError, ValueError):
             return 24
 
     def look(self, *, folded: bool = True) -> Look:
-        """How a transcript is drawn here."""
+        """Return how to draw a transcript on this output."""
         return Look(self.width if self.terminal else None, folded)
 
     @property
     def console(self) -> "Console":
-        """Rich, for what only a terminal shows."""
+        """Console of Rich, for output that only a terminal shows."""
         if self._console is None:
             self._console = self._make_console(self.stdout, colour=self.colour)
         return self._console
@@ -83,15 +83,15 @@ class Output:
     # For programs
 
     def json(self, value: object, *, stream: bool = False) -> None:
-        """One JSON document on a line of its own, flushed: a stream's reader must not wait for a buffer to fill.
+        """Print one JSON document per line, flushed, so that a stream's reader need not wait for a full buffer.
 
-        What is not part of a stream is the one answer; nothing may follow it.
+        A document that is not part of a stream is the only answer; none may follow it.
         """
         self.answered = not stream
         self.json_line(jsonify.dumps(value))
 
     def json_line(self, text: str) -> None:
-        """A JSON document that is text already. Its strings cannot control a terminal either."""
+        """Print a JSON text; its strings are made safe for a terminal too."""
         self.stdout.write(escaped(text) + "\n")
         self.stdout.flush()
 
@@ -102,7 +102,7 @@ class Output:
         self.stdout.flush()
 
     def _printed(self, lines: Iterable[Line]) -> str:
-        """The lines as they are written: plain, or painted and wrapped."""
+        """Return the lines as written: plain, or coloured and wrapped."""
         if not self.terminal:
             return "".join([visible(item.text).rstrip() + "\n" for item in lines])
         width = self.width
@@ -119,23 +119,23 @@ class Output:
         self.show(*(line(text) for text in texts))
 
     def raw(self, *texts: str) -> None:
-        """Lines for programs: exact in a pipe, and safe on a terminal."""
+        """Print lines for programs: exact in a pipe, safe on a terminal."""
         self.stdout.write("".join((visible(text) if self.terminal else text) + "\n" for text in texts))
         self.stdout.flush()
 
     def binary(self, data: bytes) -> None:
-        """Bytes exactly as they are: a patch in a pipe, and what a person's own command prints."""
+        """Write bytes unchanged: a patch in a pipe, and the output of a person's own command."""
         self.stdout.flush()
         self.stdout.buffer.write(data)
         self.stdout.buffer.flush()
 
     def hint(self, text: str) -> None:
-        """Advice for a person who looks at it; scripts are spared."""
+        """Print advice for a person on a terminal; scripts do not get it."""
         if self.terminal:
             self.show(line((text, "dim")))
 
     def note(self, text: str) -> None:
-        """Something to know that is not the answer: on standard error."""
+        """Print a note, which is not part of the answer, on standard error."""
         self.stderr.write(f"{visible(text)}\n")
         self.stderr.flush()
 
@@ -146,7 +146,7 @@ class Output:
         return click.confirm(visible(question), err=True)
 
     def paint(self, text: str, style: str) -> str:
-        """``text`` with escape sequences for ``style``, where colour is wanted."""
+        """Return ``text`` with escape sequences for ``style`` if colour is on."""
         codes = ";".join(_SGR[word] for word in style.split())
         return f"\x1b[{codes}m{text}\x1b[0m" if self.colour and codes else text
 
@@ -163,7 +163,7 @@ class Output:
         def start() -> None:
             console = self._make_console(self.stderr, colour=not self._environ.get("NO_COLOR"))
             with lock:
-                # The work may have ended between the timer's firing and here.
+                # The work may have ended since the timer fired.
                 if not over.is_set():
                     status.append(console.status(visible(text)))
                     status[0].start()
@@ -198,7 +198,7 @@ class Output:
             signal.signal(signal.SIGTERM, before)
 
     def fitted(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """Lines wrapped for the terminal; as they are where there is none."""
+        """Wrap lines for the terminal; leave them unchanged without one."""
         for item in map(safe, lines):
             yield from wrapped(item, self.width) if self.terminal else [item]
 
@@ -228,7 +228,7 @@ class Output:
         # The reader may leave early.
         with suppress(BrokenPipeError), pager.stdin:
             pager.stdin.write(text.encode("utf-8", "replace"))
-        # Ctrl-C inside the pager is the pager's; we leave when it does.
+        # The pager handles Ctrl-C; this process ends when the pager does.
         while True:
             with suppress(KeyboardInterrupt):
                 pager.wait()
@@ -281,13 +281,13 @@ class Foot:
         self._widths: list[int] = []
 
     def draw(self, above: Iterable[Line], foot: Sequence[Line]) -> None:
-        """Print ``above``, and below it ``foot``, each line of which is cut to the width of the terminal."""
+        """Print ``above``, and below it ``foot`` with each line cut to the terminal's width."""
         output = self._output
         width = max(output.width - 1, 1)
         lines = [cropped(Line(((" " * each.indent, ""), *each.spans)), width) for each in map(safe, foot)]
         text = self._erased() + output._printed(above) + "\n".join(map(output._painted, lines))
         self._widths = [cell_width(each.text) for each in lines]
-        # Drawn as a whole where the terminal can: see "synchronized output".
+        # Draw at once if the terminal can: see "synchronized output".
         output.stdout.write(f"\x1b[?2026h{text}\x1b[?2026l")
         output.stdout.flush()
 
@@ -297,7 +297,7 @@ class Foot:
         self._widths = []
 
     def _erased(self) -> str:
-        """Move to where the foot begins, and clear from there. A terminal that became narrower has wrapped its lines."""
+        """Move to the start of the foot, and clear from there; a terminal that became narrower has wrapped its lines."""
         if not self._widths:
             return "\r\x1b[J"
         width = self._output.width if self._output.reflows else sys.maxsize
@@ -306,7 +306,7 @@ class Foot:
 
 
 class LiveView:
-    """What `Output.live` gives: ``update`` with the lines to be seen."""
+    """The view of `Output.live`: ``update`` replaces its lines."""
 
     def __init__(self, live: Any) -> None:
         self._live = live
@@ -316,5 +316,5 @@ class LiveView:
 
 
 def standard(environ: Mapping[str, str], *, json: bool) -> Output:
-    """The process's own streams."""
+    """Return the output on the process's streams."""
     return Output(sys.stdout, sys.stderr, environ, json=json)

@@ -1,4 +1,4 @@
-"""Which plan a person means, and its text."""
+"""Find the plan that a person means, and read its text."""
 
 import sys
 from collections.abc import Callable
@@ -15,7 +15,7 @@ DEFAULT = "plan.toml"
 
 
 def read_plan(app: App, file: str | None) -> tuple[str, str]:
-    """The absolute path of a plan, "" for standard input, and its text. Raises UsageError."""
+    """Return the absolute path of a plan, "" for standard input, and its text. Raise UsageError."""
     from rametctl.errors import UsageError
 
     if file == "-":
@@ -31,7 +31,7 @@ def read_plan(app: App, file: str | None) -> tuple[str, str]:
 
 
 def default_file(app: App) -> Path | None:
-    """``plan.toml`` in the current directory, or at the root of the repository around it."""
+    """Return ``plan.toml`` in the current directory, or at the root of its repository."""
     here = Path(app.cwd)
     root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
     return next((folder / DEFAULT for folder in (here, root) if (folder / DEFAULT).is_file()), None)
@@ -47,7 +47,7 @@ def _decoded(data: bytes, source: str) -> str:
 
 
 def of_plan(app: App, file: str | None, call: Callable[[str], Answer]) -> Answer:
-    """Call with what names the plan: the file or name that is given, else the usual file where it is applied, else the only plan there is."""
+    """Call with the plan's name: the given file or name, else the usual file if it is applied, else the only plan."""
     from rametctl.errors import RefusedError
 
     if file is not None:
@@ -64,7 +64,7 @@ def of_plan(app: App, file: str | None, call: Callable[[str], Answer]) -> Answer
 
 
 def shown(app: App, name: str) -> str:
-    """The file as a person would name it from here."""
+    """Return the file relative to the current directory."""
     if not name:
         return "standard input"
     path = Path(name)

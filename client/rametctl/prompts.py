@@ -1,4 +1,4 @@
-"""Read prompts from the command line, a file, or standard input, and tell one that begins with a dash from an option."""
+"""Read prompts from the command line, a file, or standard input, and distinguish one with a leading dash from an option."""
 
 import os
 import re
@@ -16,14 +16,14 @@ ATTACHED_BYTES = 256 << 10
 """Size up to which a file is added to a prompt; an agent reads larger ones itself."""
 _MENTION = re.compile(r"(?<![\w@`])@(\S+)")
 _MARK = "\0"
-"""Put before a prompt that looks like an option, so that Click takes it as an argument: no argument of a process holds a NUL."""
+"""Prefix for a prompt that looks like an option, so that Click takes it as an argument; no argument of a process contains a NUL."""
 
 
 class PromptCommand(Verb):
     """A command that takes a prompt, which may begin with dashes without a ``--`` before it.
 
-    What begins with a dash is a prompt when no option can look like it: it has a space before any ``=``, or begins with three
-    dashes. A single word stays an option, so that a mistyped one is an error and never becomes something an agent is told.
+    A text with a leading dash is a prompt if no option can look like it: it has a space before any ``=``, or begins with three
+    dashes. A single word stays an option, so that a mistyped one is an error and never a prompt.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -54,7 +54,7 @@ class PromptCommand(Verb):
 
 
 def mark_prompts(args: Sequence[str], options_with_value: frozenset[str]) -> list[str]:
-    """``args`` with the prompts among them marked; an option's value is left as it is."""
+    """Return ``args`` with prompts marked; an option's value stays unchanged."""
     marked: list[str] = []
     value_follows = False
     for index, arg in enumerate(args):
@@ -83,9 +83,9 @@ def _is_prompt(arg: str, options_with_value: frozenset[str]) -> bool:
 
 
 def read_prompt(argument: str | None, file: str | None, stdin: TextIO | None) -> str | None:
-    """The prompt, or None where none was given: no argument, no file, and nothing piped in. Raises UsageError.
+    """Return the prompt, or None without an argument, file or piped input. Raise UsageError.
 
-    Standard input is read when it is a pipe, a socket or a file; a terminal or /dev/null is nothing.
+    Read standard input if it is a pipe, a socket or a file, not a terminal or /dev/null.
     """
     if argument is not None and file is not None:
         raise UsageError("a prompt and -f were both given", hint="give one of them")
@@ -109,9 +109,9 @@ def read_prompt(argument: str | None, file: str | None, stdin: TextIO | None) ->
 
 
 def with_files(prompt: str, directory: str) -> str:
-    """The prompt, followed by the contents of the text files that it names as ``@path``, relative to ``directory``.
+    """Return the prompt with the contents of text files that it names as ``@path``, relative to ``directory``.
 
-    What names no text file of at most `ATTACHED_BYTES` stays a word of the prompt.
+    A name without a text file of at most `ATTACHED_BYTES` stays a word of the prompt.
     """
     added: dict[str, str] = {}
     for match in _MENTION.finditer(prompt):
@@ -122,7 +122,7 @@ def with_files(prompt: str, directory: str) -> str:
                     continue
                 added[name] = path.read_text(encoding="utf-8")
             except (OSError, ValueError):
-                continue  # it cannot be read, or is no text
+                continue  # unreadable, or no text
             break
     parts = [f"Contents of {name}:\n````\n{text.rstrip()}\n````" for name, text in added.items()]
     return "\n\n".join([prompt, *parts])

@@ -1,4 +1,4 @@
-"""What `inbox`, `approve`, `deny` and `answer` share: find requests, answer one, say what has become of it."""
+"""Requests, for `inbox`, `approve`, `deny` and `answer`: find and answer them, and print the outcome."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def get_request(app: "App", reference: str) -> "AttentionRequest":
-    """By id, unique prefix, or a session with exactly one open request."""
+    """Find a request by id, unique prefix, or a session with exactly one open request."""
     from ramet.v1 import attention_pb2
 
     return app.connection.call(
@@ -24,7 +24,7 @@ def get_request(app: "App", reference: str) -> "AttentionRequest":
 
 
 def open_requests(connection: "Connection") -> list["AttentionRequest"]:
-    """All that wait, oldest first."""
+    """Return all open requests, oldest first."""
     from ramet.v1 import attention_pb2
 
     pages = connection.pages(lambda daemon: daemon.attention.ListRequests, attention_pb2.ListRequestsRequest())
@@ -32,7 +32,7 @@ def open_requests(connection: "Connection") -> list["AttentionRequest"]:
 
 
 def by_urgency(requests: "Sequence[AttentionRequest]") -> "tuple[list[AttentionRequest], list[AttentionRequest]]":
-    """Those that block work, then those that want a look at finished work; both as they came."""
+    """Return requests that block work, then reviews of finished work, each in order of arrival."""
     from rametctl.render.request import kind_name
 
     blocking = [request for request in requests if kind_name(request) != "review"]
@@ -70,7 +70,7 @@ def resolve(app: "App", reference: str, resolution: "Resolution") -> object:
 def seen_request(app: "App", reference: str) -> str:
     """The request to answer: ``reference`` itself, unless it names a session whose request was not shown on this terminal.
 
-    That one is shown, and the person is asked. Raises ClientError where the answer is no, or nobody can be asked.
+    Then show it and ask the person. Raise ClientError if the answer is no, or without a terminal.
     """
     import sys
     import time
@@ -96,7 +96,7 @@ def seen_request(app: "App", reference: str) -> str:
 
 
 def finished_turns(requests: "Sequence[AttentionRequest]") -> "list[AttentionRequest]":
-    """Those that only want a look at a finished turn."""
+    """Return reviews of finished turns."""
     from rametctl.render.request import kind_name
 
     return [request for request in requests if kind_name(request) == "review"]
@@ -113,7 +113,7 @@ def edited_input(app: "App", request: "AttentionRequest") -> str:
     shown = json.dumps(before, ensure_ascii=False, indent=2) + "\n"
     text = edit(app, shown, extension=".json", undone="nothing was approved")
     if text is None:
-        # Left without saving: whoever asked for an editor has not said yes to the input as it was.
+        # Closed without saving: a person who asked for an editor has not approved the original input.
         raise ClientError("nothing was approved: the input was not saved", hint="omit --edit to approve it unchanged")
     try:
         after = json.loads(text)

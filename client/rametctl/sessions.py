@@ -1,4 +1,4 @@
-"""What several verbs do with sessions: list all pages, wait, and say how a wait has ended."""
+"""Sessions, for several verbs: list all pages, wait, and report how a wait ended."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from rametctl.connection import Connection
 
 END_OF_LOG = 20
-"""Events among which the end of a turn that has just ended is found."""
+"""How many newest events to search for the end of a turn that just ended."""
 PARENT = "parent"
-"""How a session names the one that spawned it."""
+"""Name by which a session addresses the session that spawned it."""
 LIVING = frozenset({"queued", "starting", "working", "waiting", "lost"})
 """States in which a session continues by itself; in others its agent may be alive but idle."""
 CONDITIONS = {name: f"WAIT_CONDITION_{name.upper()}" for name in ("idle", "settled", "waiting", "ended")}
@@ -30,7 +30,7 @@ CONDITIONS = {name: f"WAIT_CONDITION_{name.upper()}" for name in ("idle", "settl
 def session_pages(
     connection: "Connection", *, repo: str, states: Sequence[str] = (), archived: bool = False
 ) -> Iterator["ListSessionsResponse"]:
-    """All pages of sessions, oldest first; ``repo`` "" means everywhere."""
+    """Yield all pages of sessions, oldest first; ``repo`` "" means all repositories."""
     from ramet.v1 import session_pb2
 
     request = session_pb2.ListSessionsRequest(
@@ -42,7 +42,7 @@ def session_pages(
 
 
 def get_session(app: "App", session: str, *, disk_use: bool = False, variables: bool = False) -> "GetSessionResponse":
-    """The session with what hangs on it; a name that fits several means the one of the repository around us."""
+    """Return a session with its details; an ambiguous name means the one in the current repository."""
     from ramet.v1 import session_pb2
 
     request = session_pb2.GetSessionRequest(
@@ -52,9 +52,9 @@ def get_session(app: "App", session: str, *, disk_use: bool = False, variables: 
 
 
 def session_name(app: "App", session: str) -> str:
-    """Return the session as a request names it: as typed, since the daemon looks it up.
+    """Return the reference of a session for a request: as typed, since the daemon resolves it.
 
-    An agent may type the beginning of a name here, which its tools do not take: that is looked up first.
+    An agent may type a prefix of a name, which its tools do not accept, so resolve that first.
     """
     return get_session(app, session).session.id if acting_session(app) else session
 
@@ -72,12 +72,12 @@ def addressee(app: "App", session: str) -> str:
 
 
 def acting_session(app: "App") -> bool:
-    """Whether commands act as a session: inside one its token is in the environment."""
+    """Return whether commands act as a session, whose token is then in the environment."""
     return bool(app.environ.get("RAMET_TOKEN"))
 
 
 def descendants(connection: "Connection", session: "Session") -> list["Session"]:
-    """Children, their children and so on, parents before theirs, archived ones too; not what was removed."""
+    """Return all descendants, parents before children, including archived ones, without removed ones."""
     from rametctl.render.session import in_tree_order
 
     pages = session_pages(connection, repo=session.repo_id, archived=True)
@@ -95,7 +95,7 @@ def descendants(connection: "Connection", session: "Session") -> list["Session"]
 
 
 def is_living(session: "Session") -> bool:
-    """Whether an agent of it lives, or is about to."""
+    """Return whether its agent runs, or is about to."""
     from rametctl.render.session import state_name
 
     return session.agent_alive or state_name(session) in LIVING
@@ -109,7 +109,7 @@ def wait_sessions(
     any_of_them: bool = False,
     timeout: float | None = None,
 ) -> "WaitSessionsResponse":
-    """Wait, over restarts of the daemon, for ``timeout`` seconds at most, which the daemon keeps."""
+    """Wait, over restarts of the daemon, for at most ``timeout`` seconds, which the daemon enforces."""
     from ramet.v1 import session_pb2
 
     request = session_pb2.WaitSessionsRequest(
@@ -122,7 +122,7 @@ def wait_sessions(
 
 
 def check_outcome(answer: "WaitSessionsResponse") -> None:
-    """Return where what was waited for has come; else raise what has come instead, with its exit code."""
+    """Return if the condition holds; else raise the outcome as an error with its exit code."""
     from ramet.v1 import session_pb2
 
     match answer.outcome:
@@ -137,7 +137,7 @@ def check_outcome(answer: "WaitSessionsResponse") -> None:
 
 
 def person_needed(requests: Sequence["AttentionRequest"]) -> PersonNeededError:
-    """Says who waits for what, and the command that answers the first."""
+    """Describe the waiting sessions, and the command that answers the first."""
     from rametctl.render.request import answer_command, title
 
     if not requests:
@@ -182,7 +182,7 @@ def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
 
 
 def show_end(app: "App", session: "Session") -> None:
-    """How it is with a session that was waited for, below the last words of its turn."""
+    """Print the last words of the awaited session's turn, and its state."""
     from rametctl.render.session import outcome, state_name
     from rametctl.render.transcript import last_words
     from rametctl.transcripts import newest
@@ -193,7 +193,7 @@ def show_end(app: "App", session: "Session") -> None:
 
 
 def report(app: "App", session: "Session", *, note: str = "", **extra: object) -> None:
-    """Say how it is with a session after something was done to it.
+    """Print the state of a session after a command changed it.
 
     ``note`` is for people, ``extra`` goes into the JSON.
     """

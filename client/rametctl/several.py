@@ -1,4 +1,4 @@
-"""Do one thing to several sessions or requests: the others still count if one fails."""
+"""Do one thing to several sessions or requests, and continue if one fails."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def each(app: "App", names: Sequence[str], act: Callable[[str], object]) -> int:
     """Call ``act`` for every name and return the exit code of the first failure, or 0.
 
-    ``act`` prints for people and returns what ``--json`` shows: one object for one name, an array for several, in which an error stands for
-    the name that it is about. Raises the ClientError of a single name.
+    ``act`` prints for people and returns the JSON: one object for one name, an array for several, with an error in place of a failed
+    name. Raise the ClientError of a single name.
     """
     unique = list(dict.fromkeys(names))
     if len(unique) == 1:

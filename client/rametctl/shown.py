@@ -1,4 +1,4 @@
-"""Which requests this person has been shown, so that ``approve NAME`` never means one that came afterwards."""
+"""Requests that this person has been shown, so that ``approve NAME`` never means a later one."""
 
 import json
 import os
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from rametctl.app import App
 
 MOST = 1000
-"""Ids that are remembered, the newest last."""
+"""Most remembered ids, the newest last."""
 
 
 def remember(app: "App", requests: "Iterable[AttentionRequest]") -> None:
-    """Note that requests were shown on this person's terminal; elsewhere nobody has seen them."""
+    """Note that requests were shown on this person's terminal; do nothing elsewhere."""
     if not app.output.terminal:
         return
     known = _read(app)
@@ -26,7 +26,7 @@ def remember(app: "App", requests: "Iterable[AttentionRequest]") -> None:
         return
     path = _file(app)
     scratch = path.with_name(f"{path.name}.{os.getpid()}")
-    # Losing it costs one question more.
+    # Without it, the person is asked once more.
     with suppress(OSError):
         scratch.write_text(json.dumps([*known, *fresh][-MOST:]))
         scratch.replace(path)

@@ -1,7 +1,7 @@
-"""Find a daemon, or start one: exactly one, however many commands want one at the same moment.
+"""Find a daemon, or start exactly one, even if many commands need one at the same moment.
 
-The order is: try to connect; take the clients' start lock; try to connect again; spawn; wait until it serves; let go. Whether
-a second daemon may run is not decided here: the daemon's own lock does that. Nothing here ever signals a process.
+Steps: try to connect; take the clients' start lock; try to connect again; spawn; wait until it serves; release the lock. The daemon's
+own lock prevents a second daemon. This module never signals a process.
 """
 
 import fcntl
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     import subprocess
 
 START_DEADLINE = 30.0
-"""Seconds that a daemon has from being spawned to serving; recovery counts."""
+"""Seconds that a daemon may take from its start until it serves, including recovery."""
 START_LOCK = "start.lock"
 START_LOG = "start.log"
 TAIL_LINES = 5
 ANOTHER_SERVES = os.EX_TEMPFAIL
-"""Exit status of a daemon that finds another one's lock."""
+"""Exit status of a daemon that finds the lock of another."""
 
 NOT_INSTALLED = "the daemon is not installed beside this rametctl"
 INSTALL = 'pip install "ramet[daemon]"'
 
 
 SESSIONS_OWN = frozenset({"RAMET_SESSION", "RAMET_TOKEN", "RAMET_GENERATION", "RAMET_KEEPER"})
-"""What marks the processes of a session. A daemon that a session's command starts must not bear it: the session's end would end it too."""
+"""Variables that mark the processes of a session. A daemon that a session's command starts must not have them, or the session's end would end it."""
 
 
 def daemon_command() -> list[str]:
-    """The command that is the daemon: the module in our own Python, else ``rametd`` on PATH. Never imports it.
+    """Return the daemon's command: the module in this Python, else ``rametd`` on PATH. Never imports it.
 
-    ``-P`` keeps a ``rametd.py`` that lies in the current directory out of the way.
+    ``-P`` ignores a ``rametd.py`` in the current directory.
     """
     if find_spec("rametd") is not None:
         return [sys.executable, "-P", "-m", "rametd"]
@@ -54,7 +54,7 @@ def daemon_command() -> list[str]:
 
 
 def daemon_python() -> str:
-    """The Python that runs the daemon: ours, or that of the ``rametd`` script on PATH."""
+    """Return the Python that runs the daemon: this one, or that of the ``rametd`` script on PATH."""
     if find_spec("rametd") is not None:
         return sys.executable
     import shutil
@@ -75,18 +75,18 @@ def ensure_running(
     serving: Callable[[], bool],
     deadline: float = START_DEADLINE,
 ) -> bool:
-    """Return once a daemon serves; True when it was started here.
+    """Return once a daemon serves; True if it was started here.
 
-    ``serving`` asks the daemon (True once it serves, False while it is not there or recovers). Raises UnreachableError,
-    with the end of the daemon's own words where it said why it could not start.
+    ``serving`` asks the daemon (False while it is absent or recovers). Raise UnreachableError, with the end of the daemon's output if
+    it could not start.
     """
     end = time.monotonic() + deadline
     with _start_lock(directories, end):
-        # Whoever held the lock before us may have started it.
+        # The previous holder of the lock may have started it.
         process = None if listens(directories.socket) else _spawn(directories, environ, patience=deadline)
         while not serving():
             ended = None if process is None else process.poll()
-            # One that finds another's lock leaves it at that: the other one is about to serve.
+            # Our daemon found the lock of another, which is about to serve.
             if ended is not None and ended != ANOTHER_SERVES and not listens(directories.socket):
                 raise _start_failed(ended, directories.logs / START_LOG)
             if time.monotonic() > end:
@@ -109,7 +109,7 @@ def _start_lock(directories: Directories, end: float) -> Iterator[None]:
     finally:
         os.close(directory)
     try:
-        # Not a blocking flock: its holder may be a stopped process, and we have a deadline.
+        # Not a blocking flock, as its holder may be a stopped process, and this call has a deadline.
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -129,7 +129,7 @@ def _start_lock(directories: Directories, end: float) -> Iterator[None]:
 def _spawn(directories: Directories, environ: Mapping[str, str], *, patience: float) -> "subprocess.Popen[bytes]":
     log = directories.logs / START_LOG
     try:
-        make_private_directory(directories.home)  # says nothing of what it closes: the daemon's log does
+        make_private_directory(directories.home)  # no messages at exit; the daemon's log has them
         make_private_directory(directories.logs)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     except PathsError as error:
@@ -140,7 +140,7 @@ def _spawn(directories: Directories, environ: Mapping[str, str], *, patience: fl
         ) from error
     import subprocess
 
-    # An agent's own command may be what starts it: the daemon is the person's all the same.
+    # An agent's command may start it, but the daemon is the person's.
     environment = {key: value for key, value in environ.items() if key not in SESSIONS_OWN}
     try:
         return subprocess.Popen(
@@ -176,7 +176,7 @@ def _start_failed(status: int, log: Path) -> UnreachableError:
 
 
 def _said(log: Path) -> str:
-    """The end of what the daemon printed, on one line."""
+    """Return the end of the daemon's output, in one line."""
     try:
         text = log.read_text("utf-8", "replace")
     except OSError:

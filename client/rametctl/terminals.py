@@ -16,15 +16,15 @@ GIVE_UP = 60.0
 """Seconds without a daemon after which following ends."""
 PAUSE = 0.2
 MOMENT = 1.0
-"""Seconds within which a command that cannot run at all has ended."""
+"""Seconds within which a command that cannot run has ended."""
 LAST_LINE = 4096
-"""Bytes at the end of a command's output in which its last line is looked for."""
+"""Bytes at the end of a command's output to search for its last line."""
 
 
 def pieces(app: "App", command_id: str, *, follow: bool) -> Iterator["WatchOutputResponse"]:
-    """What a command wrote, without a gap; the last piece has the command when it has ended.
+    """Yield a command's output without gaps; the last piece has the ended command.
 
-    Raises UnreachableError once no daemon is there for ``GIVE_UP`` seconds, TimedOutError at the end that `Connection.within` has set.
+    Raise UnreachableError after ``GIVE_UP`` seconds without a daemon, TimedOutError at the limit of `Connection.within`.
     """
     from ramet.v1 import terminal_pb2
 
@@ -47,13 +47,13 @@ def pieces(app: "App", command_id: str, *, follow: bool) -> Iterator["WatchOutpu
             failing_since = failing_since or time.monotonic()
             if time.monotonic() - failing_since > GIVE_UP:
                 raise
-        # The daemon went away, or is about to: the command goes on without it.
+        # The daemon stopped, or is about to; the command keeps running.
         app.connection.close()
         app.connection.rest(PAUSE)
 
 
 def show_output(app: "App", command_id: str, *, follow: bool = True) -> "Command | None":
-    """Write what a command writes; the command once it has ended, None when it goes on."""
+    """Print a command's output; return the command once it has ended, None if it keeps running."""
     for piece in pieces(app, command_id, follow=follow):
         if app.output.json_mode:
             if piece.data:
@@ -78,12 +78,12 @@ def follow_to_end(app: "App", command: "Command", stop: str) -> "Command":
         raise TimedOutError(
             f"timed out: {command.id} did not end, or no daemon could report it", hint=f"to stop it: {stop}"
         ) from error
-    assert ended is not None  # followed, it is told last
+    assert ended is not None  # the stream ends with it
     return ended
 
 
 def ends_at_once(app: "App", command: "Command") -> "tuple[Command, str] | None":
-    """A command that ends within a `MOMENT`, as it is then, with the last line that it wrote; None when it goes on."""
+    """Return a command that ends within a `MOMENT`, with its last line of output; None if it keeps running."""
     from ramet.v1 import terminal_pb2
 
     tail = b""
@@ -95,12 +95,12 @@ def ends_at_once(app: "App", command: "Command") -> "tuple[Command, str] | None"
                 lines = tail.decode("utf-8", "replace").strip().splitlines()
                 return piece.command, lines[-1].strip() if lines else ""
     except (TimedOutError, UnreachableError):
-        pass  # it goes on, be it without a daemon
+        pass  # it keeps running, even without a daemon
     return None
 
 
 def exit_code(command: "Command") -> int:
-    """The command's exit code, as a shell reports it; 1 if unknown."""
+    """Return the command's exit code, as a shell reports it; 1 if unknown."""
     import signal
 
     kind, _, value = command.exit_status.partition(" ")
@@ -112,7 +112,7 @@ def exit_code(command: "Command") -> int:
 
 
 def how_it_ended(command: "Command") -> str:
-    """In a few words, such as "failed (code 3)"; what runs, runs."""
+    """Describe a command's state, such as "failed (code 3)"."""
     from ramet.jsonify import enum_name
 
     match enum_name(command, "state"):
@@ -127,5 +127,5 @@ def how_it_ended(command: "Command") -> str:
 
 
 def title(command: "Command") -> str:
-    """Its name, or what was typed."""
+    """Return its name, or its command line."""
     return command.name or shlex.join(command.argv)
