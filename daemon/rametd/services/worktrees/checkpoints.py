@@ -179,6 +179,10 @@ def asked_for(reader: Reader, session: Session, reason: CheckpointReason) -> str
     return first_line(found[0].text) if found else ""
 
 
+AT_ONCE = 4
+"""Most checkpoints of ended turns that are created at the same time: a hundred would delay the lines of the agents still at work."""
+
+
 class Checkpointer:
     """Creates checkpoints, one at a time for each session."""
 
@@ -187,6 +191,7 @@ class Checkpointer:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._flusher = Flusher(core)
+        self._room = asyncio.Semaphore(AT_ONCE)
         self._skipped: dict[str, tuple[str, ...]] = {}  # by session: unreadable files that its log has named
 
     async def ask(
@@ -426,7 +431,12 @@ class Checkpointer:
     async def _catch_up(self, session_id: str) -> None:
         session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
         if session is not None and session.checkpoint_due and session.state != State.ARCHIVED:
-            await self._attempt(session_id, self.make(session_id, CheckpointReason.TURN))
+
+            async def make() -> None:
+                async with self._lock(session_id), self._room:  # in this order: one that waits for a lock takes no room
+                    await self._make(session_id, CheckpointReason.TURN, None, DAEMON, lambda unit, made: None)
+
+            await self._attempt(session_id, make())
         self._core.live.schedule()
 
     async def _attempt(self, session_id: str, making: Awaitable[object]) -> None:
