@@ -4,7 +4,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 # Otherwise gRPC's core writes log lines to standard error.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -112,10 +113,44 @@ def call_metadata(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(metadata)
 
 
+SERVICES = {
+    "attention": "Attention",
+    "daemon": "Daemon",
+    "events": "Event",
+    "landing": "Landing",
+    "orchestration": "Orchestration",
+    "plans": "Plan",
+    "repos": "Repo",
+    "sessions": "Session",
+    "terminals": "Terminal",
+    "worktrees": "Worktree",
+}
+"""Services of the contract, by the attribute of `Connection` with their stub."""
+
+
+def stub_of(name: str, channel: "grpc.Channel | grpc.aio.Channel") -> Any:
+    """Return the stub of a service, whose module is imported on its first use."""
+    if name not in SERVICES:
+        raise AttributeError(name)
+    service = SERVICES[name]
+    return getattr(import_module(f"ramet.v1.{service.lower()}_pb2_grpc"), f"{service}ServiceStub")(channel)
+
+
 class Connection:
     """One command's connection. ``autostart``: whether to start a daemon if none runs. ``tell`` gets messages for the person while it
     waits for a daemon that it may not start. ``lasting``: see `CallerEnvironment`. ``directory`` is the caller's; a name that fits
     sessions of several repositories means the one in the repository around it."""
+
+    attention: "attention_pb2_grpc.AttentionServiceStub"
+    daemon: "daemon_pb2_grpc.DaemonServiceStub"
+    events: "event_pb2_grpc.EventServiceStub"
+    landing: "landing_pb2_grpc.LandingServiceStub"
+    orchestration: "orchestration_pb2_grpc.OrchestrationServiceStub"
+    plans: "plan_pb2_grpc.PlanServiceStub"
+    repos: "repo_pb2_grpc.RepoServiceStub"
+    sessions: "session_pb2_grpc.SessionServiceStub"
+    terminals: "terminal_pb2_grpc.TerminalServiceStub"
+    worktrees: "worktree_pb2_grpc.WorktreeServiceStub"
 
     def __init__(
         self,
@@ -163,67 +198,11 @@ class Connection:
         left = self.left()
         time.sleep(seconds if left is None else min(seconds, left))
 
-    # The services' stubs on the present channel; each is imported on its first use.
+    if not TYPE_CHECKING:
 
-    @property
-    def attention(self) -> "attention_pb2_grpc.AttentionServiceStub":
-        from ramet.v1 import attention_pb2_grpc
-
-        return attention_pb2_grpc.AttentionServiceStub(self._connect())
-
-    @property
-    def daemon(self) -> "daemon_pb2_grpc.DaemonServiceStub":
-        from ramet.v1 import daemon_pb2_grpc
-
-        return daemon_pb2_grpc.DaemonServiceStub(self._connect())
-
-    @property
-    def events(self) -> "event_pb2_grpc.EventServiceStub":
-        from ramet.v1 import event_pb2_grpc
-
-        return event_pb2_grpc.EventServiceStub(self._connect())
-
-    @property
-    def landing(self) -> "landing_pb2_grpc.LandingServiceStub":
-        from ramet.v1 import landing_pb2_grpc
-
-        return landing_pb2_grpc.LandingServiceStub(self._connect())
-
-    @property
-    def orchestration(self) -> "orchestration_pb2_grpc.OrchestrationServiceStub":
-        from ramet.v1 import orchestration_pb2_grpc
-
-        return orchestration_pb2_grpc.OrchestrationServiceStub(self._connect())
-
-    @property
-    def plans(self) -> "plan_pb2_grpc.PlanServiceStub":
-        from ramet.v1 import plan_pb2_grpc
-
-        return plan_pb2_grpc.PlanServiceStub(self._connect())
-
-    @property
-    def repos(self) -> "repo_pb2_grpc.RepoServiceStub":
-        from ramet.v1 import repo_pb2_grpc
-
-        return repo_pb2_grpc.RepoServiceStub(self._connect())
-
-    @property
-    def sessions(self) -> "session_pb2_grpc.SessionServiceStub":
-        from ramet.v1 import session_pb2_grpc
-
-        return session_pb2_grpc.SessionServiceStub(self._connect())
-
-    @property
-    def terminals(self) -> "terminal_pb2_grpc.TerminalServiceStub":
-        from ramet.v1 import terminal_pb2_grpc
-
-        return terminal_pb2_grpc.TerminalServiceStub(self._connect())
-
-    @property
-    def worktrees(self) -> "worktree_pb2_grpc.WorktreeServiceStub":
-        from ramet.v1 import worktree_pb2_grpc
-
-        return worktree_pb2_grpc.WorktreeServiceStub(self._connect())
+        def __getattr__(self, name: str) -> object:
+            """Return the stub of a service on the present channel."""
+            return stub_of(name, self._connect())
 
     def call(
         self,

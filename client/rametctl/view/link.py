@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ramet.paths import Directories
@@ -17,6 +16,7 @@ from rametctl.connection import (
     ListResponse,
     call_metadata,
     may_pass,
+    stub_of,
     unanswered,
 )
 from rametctl.environment import CallerEnvironment
@@ -71,70 +71,28 @@ class AsyncStream(Protocol[Request_contra, Response_co]):
 
 
 class Stubs:
-    """The services' stubs on one channel; each is imported when it is used."""
+    """The services' stubs on one channel; each is created on its first use."""
+
+    attention: "attention_pb2_grpc.AttentionServiceAsyncStub"
+    daemon: "daemon_pb2_grpc.DaemonServiceAsyncStub"
+    events: "event_pb2_grpc.EventServiceAsyncStub"
+    landing: "landing_pb2_grpc.LandingServiceAsyncStub"
+    orchestration: "orchestration_pb2_grpc.OrchestrationServiceAsyncStub"
+    plans: "plan_pb2_grpc.PlanServiceAsyncStub"
+    repos: "repo_pb2_grpc.RepoServiceAsyncStub"
+    sessions: "session_pb2_grpc.SessionServiceAsyncStub"
+    terminals: "terminal_pb2_grpc.TerminalServiceAsyncStub"
+    worktrees: "worktree_pb2_grpc.WorktreeServiceAsyncStub"
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
 
-    @cached_property
-    def attention(self) -> "attention_pb2_grpc.AttentionServiceAsyncStub":
-        from ramet.v1 import attention_pb2_grpc
+    if not TYPE_CHECKING:
 
-        return attention_pb2_grpc.AttentionServiceStub(self.channel)
-
-    @cached_property
-    def daemon(self) -> "daemon_pb2_grpc.DaemonServiceAsyncStub":
-        from ramet.v1 import daemon_pb2_grpc
-
-        return daemon_pb2_grpc.DaemonServiceStub(self.channel)
-
-    @cached_property
-    def events(self) -> "event_pb2_grpc.EventServiceAsyncStub":
-        from ramet.v1 import event_pb2_grpc
-
-        return event_pb2_grpc.EventServiceStub(self.channel)
-
-    @cached_property
-    def landing(self) -> "landing_pb2_grpc.LandingServiceAsyncStub":
-        from ramet.v1 import landing_pb2_grpc
-
-        return landing_pb2_grpc.LandingServiceStub(self.channel)
-
-    @cached_property
-    def orchestration(self) -> "orchestration_pb2_grpc.OrchestrationServiceAsyncStub":
-        from ramet.v1 import orchestration_pb2_grpc
-
-        return orchestration_pb2_grpc.OrchestrationServiceStub(self.channel)
-
-    @cached_property
-    def plans(self) -> "plan_pb2_grpc.PlanServiceAsyncStub":
-        from ramet.v1 import plan_pb2_grpc
-
-        return plan_pb2_grpc.PlanServiceStub(self.channel)
-
-    @cached_property
-    def repos(self) -> "repo_pb2_grpc.RepoServiceAsyncStub":
-        from ramet.v1 import repo_pb2_grpc
-
-        return repo_pb2_grpc.RepoServiceStub(self.channel)
-
-    @cached_property
-    def sessions(self) -> "session_pb2_grpc.SessionServiceAsyncStub":
-        from ramet.v1 import session_pb2_grpc
-
-        return session_pb2_grpc.SessionServiceStub(self.channel)
-
-    @cached_property
-    def terminals(self) -> "terminal_pb2_grpc.TerminalServiceAsyncStub":
-        from ramet.v1 import terminal_pb2_grpc
-
-        return terminal_pb2_grpc.TerminalServiceStub(self.channel)
-
-    @cached_property
-    def worktrees(self) -> "worktree_pb2_grpc.WorktreeServiceAsyncStub":
-        from ramet.v1 import worktree_pb2_grpc
-
-        return worktree_pb2_grpc.WorktreeServiceStub(self.channel)
+        def __getattr__(self, name: str) -> object:
+            stub = stub_of(name, self.channel)
+            setattr(self, name, stub)
+            return stub
 
 
 class Link:
