@@ -100,7 +100,7 @@ async def steady(scale: Scale, sandbox: Sandbox, daemon: DaemonProcess, ids: Seq
         await all_idle(client, len(ids))
         await tell(client, ids, count, scale)
         tabs = ["/", "/inbox", f"/sessions/{ids[0]}"]
-        web_share, _ = await asyncio.to_thread(web_beside, sandbox, tabs, scale.telling_s * 0.6)
+        web_share, web_growth = await asyncio.to_thread(web_beside, sandbox, tabs, scale.telling_s * 0.6)
         await all_idle(client, len(ids))
     lost, doubled = heard.faults(ids, count)
     delays = heard.delays()
@@ -116,6 +116,7 @@ async def steady(scale: Scale, sandbox: Sandbox, daemon: DaemonProcess, ids: Seq
         f"`rametctl web` with three tabs on {len(ids)} scripted agents that tell {scale.per_second} events/s each"
     )
     yield Figure("web page beside agents", web_share, "% of a core", f"{web_what}; wanted: 50")
+    yield Figure("web page, growth in 10,000 events", web_growth * 10_000 / told, "MB", web_what)
     yield Figure("event delay, p50", percentile(delays, 50), "ms", f"agent's clock to client's, {what}", 30)
     yield Figure("event delay, p99", percentile(delays, 99), "ms", f"agent's clock to client's, {what}", 100)
     delays = heard.delays(between)

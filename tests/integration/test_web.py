@@ -499,6 +499,23 @@ async def test_a_stream_goes_on_where_its_page_ended_and_after_a_break(owner: Vi
     await unknown.news.aclose()
 
 
+async def test_a_page_that_nobody_looks_at_piles_nothing_up(
+    owner: Visitor, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (session,) = world.state.sessions.values()
+    await owner.get(f"/sessions/{session.id}")  # and its browser is closed
+    for number in range(30):
+        warn(world, session, f"{number}")
+    transcript = owner.site.view.transcripts[session.id]
+    await eventually(lambda: len(transcript.events) >= 30)
+    await eventually(lambda: not transcript._fresh)
+    monkeypatch.setattr("rametctl.web.site.LEFT_S", 0.0)
+    warn(world, session, "another")
+    await eventually(lambda: not owner.site.view.transcripts)
+    monkeypatch.undo()
+    assert "another" in (await owner.get(f"/sessions/{session.id}")).text  # whoever comes back finds all
+
+
 async def test_a_slow_tab_gets_one_message_with_everything(owner: Visitor, world: World) -> None:
     (session,) = world.state.sessions.values()
     tab, _ = await owner.site.enter(visit(owner, f"/sessions/{session.id}"))

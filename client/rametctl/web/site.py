@@ -12,6 +12,7 @@ ClientError to say why it failed.
 import asyncio
 import json
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -61,6 +62,8 @@ OWN_KEYS = (
     Key("u", "restore", "restore an archived session"),
 )
 """Keys that only the pages have."""
+LEFT_S = 600.0
+"""Seconds after which a page without a stream is forgotten: its browser is closed. Nothing is read for it any more."""
 UNOPENED = 32
 """Pages whose stream is not open, held so that the stream goes on where the page ended."""
 
@@ -131,6 +134,8 @@ class Tab:
     """Messages of its streams; with the id, the cursor that a browser goes on from."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     streams: int = 0
+    seen: float = field(default_factory=time.monotonic)
+    """When the last of its streams ended."""
 
 
 class Site:
@@ -220,6 +225,8 @@ class Site:
             version, changes = self.view.changes(version)
             self._forget(changes)
             self.want()
+            for session_id in self.view.transcripts:
+                self.talk(session_id)  # also of pages whose stream is not open: untaken events would pile up
             for tab in self._tabs.values():
                 if tab.streams and self._concerns(tab.visit, changes):
                     tab.changed.set()
@@ -247,6 +254,8 @@ class Site:
 
     def want(self) -> None:
         """Tell the view what the open pages want."""
+        left = time.monotonic() - LEFT_S
+        self._tabs = OrderedDict((id_, tab) for id_, tab in self._tabs.items() if tab.streams or tab.seen > left)
         wanted = [tab.visit.page.wants(self, tab.visit) for tab in self._tabs.values()]
         parts = {REQUESTS: {""}}
         transcripts: set[str] = set()
@@ -311,6 +320,7 @@ class Site:
             return self._open(visit)
         if count != str(known.count):
             known.sent.clear()  # a message was lost on the way
+        known.seen = time.monotonic()
         return known
 
     async def stream(self, tab: Tab) -> AsyncGenerator[str, None]:
@@ -334,6 +344,7 @@ class Site:
                     yield f"id: {tab.id}.{tab.count}\ndata: {json.dumps(news, ensure_ascii=False)}\n\n"
         finally:
             tab.streams -= 1
+            tab.seen = time.monotonic()
 
     def state(self, visit: Visit) -> dict[str, Any]:
         """What every page says beside its fragments: the title, whether the daemon is away, and who needs the person."""
