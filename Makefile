@@ -62,7 +62,7 @@ proto: $(STAMP) ## write the contract's Python code again
 release-image: $(STAMP) ## store the contract as released: what `buf breaking` compares with
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec 'cd proto; buf build -o released.binpb'
 
-picture: $(STAMP) ## make the pictures in docs (demo, inbox, transcript, dashboard) from a real run
+picture: $(STAMP) ## make the pictures in docs (demo, inbox, transcript, dashboard, web pages) from a real run
 	@$(BIN)/python -m ramet_demo --svg docs
 
 format: $(STAMP) ## format the source

@@ -30,7 +30,12 @@ def main() -> int:
         prog="rametctl demo", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--keep", action="store_true", help="keep the directory, to look around in it")
-    parser.add_argument("--svg", type=Path, metavar="DIRECTORY", help="draw the key screens of this run into it")
+    parser.add_argument(
+        "--svg",
+        type=Path,
+        metavar="DIRECTORY",
+        help="draw the key screens of this run into it (web pages need Playwright and Chromium)",
+    )
     arguments = parser.parse_args()
     for number in SIGNALS:
         signal.signal(number, leave)
@@ -44,7 +49,8 @@ def main() -> int:
         with stage(os.environ, keep=arguments.keep) as place:
             screens = perform(place, teller)
             if arguments.svg:
-                shutil.copy(place.root / "dashboard.svg", arguments.svg)
+                for picture in (place.root / "dashboard.svg", *place.root.glob("web-*.png")):
+                    shutil.copy(picture, arguments.svg)
             kept = place.save_environment() if arguments.keep else None
     except (BrokenPromiseError, OSError, subprocess.SubprocessError) as error:
         sys.stderr.write(f"rametctl demo: {error}\n")

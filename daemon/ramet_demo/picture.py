@@ -1,4 +1,4 @@
-"""Screens of a run as one SVG, in the colours that the commands themselves chose."""
+"""Pictures of a run: screens as one SVG, in the colours that the commands themselves chose, the dashboard, and web pages."""
 
 import fcntl
 import io
@@ -18,6 +18,9 @@ from ramet_demo.teller import Shown, argv_of, read
 COLUMNS = 100
 DASHBOARD = (120, 30)
 """Columns and rows of the dashboard's picture."""
+BROWSER = "/usr/bin/chromium"
+SIZES = {"wide": (1440, 620), "phone": (390, 844)}
+"""Width and height of web pages in pixels."""
 DELAY_S = 4
 """For the dashboard to have read all that it shows."""
 
@@ -53,3 +56,31 @@ def photograph(environ: Mapping[str, str], cwd: Path, path: Path) -> None:
         while read(reader):
             pass
         os.close(reader)
+
+
+def photograph_pages(environ: Mapping[str, str], cwd: Path, into: Path, pages: Mapping[str, tuple[str, str]]) -> None:
+    """Write PNGs of web pages into a directory: by the picture's name the page's path and its size, one of `SIZES`."""
+    from playwright.sync_api import sync_playwright
+
+    command = argv_of("rametctl web --port 0")
+    with (
+        subprocess.Popen(
+            command, cwd=cwd, env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as server,
+        sync_playwright() as playwright,
+    ):
+        assert server.stdout is not None
+        link = server.stdout.readline().decode().strip()
+        base = link.partition("/login")[0]
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        page = browser.new_page(base_url=base, reduced_motion="reduce", color_scheme="light")
+        page.goto(link)
+        page.wait_for_url(f"{base}/")
+        for name, (path, size) in pages.items():
+            width, height = SIZES[size]
+            page.set_viewport_size({"width": width, "height": height})
+            page.goto(path, wait_until="load")
+            page.wait_for_timeout(1000)  # for what a page fetches once it is there: counts and diffs
+            page.screenshot(path=into / f"{name}.png")
+        browser.close()
+        server.terminate()

@@ -9,7 +9,7 @@ from typing import Any
 
 from rametd.platform import processes
 
-from ramet_demo.picture import photograph
+from ramet_demo.picture import photograph, photograph_pages
 from ramet_demo.stage import BrokenPromiseError, Stage
 from ramet_demo.teller import Shown, Teller, argv_of
 
@@ -122,6 +122,8 @@ class Performance:
         if self._teller.records:
             self._pictures["inbox"] = [self._run("rametctl inbox --full")]
             photograph(self._stage.environ, self._stage.repository, self._stage.root / "dashboard.svg")
+            bug = f"/sessions/{self._ask('show', 'bug')['id']}"
+            self._photograph({"web-overview": ("/", "wide"), "web-session": (bug, "wide"), "web-phone": (bug, "phone")})
         self._check("python -m greet Ada Alan" in shown.plain, "the request outlived the daemon that received it")
         now = {name: int(self._ask("show", name)["process"]["pid"]) for name in NAMES}
         self._check(now == pids, "they are the same processes as before")
@@ -146,6 +148,8 @@ class Performance:
         self._run("rametctl watch bug", until=lambda shown: "· checkpoint" in shown.plain)
         if self._teller.records:
             self._pictures["transcript"] = [self._run("rametctl logs feature")]
+            feature_id = self._ask("show", "feature")["id"]
+            self._photograph({"web-review": (f"/sessions/{feature_id}/review", "wide")})
         self._once_only()
 
     def _once_only(self) -> None:
@@ -171,6 +175,9 @@ class Performance:
         self._run("rametctl daemon stop")
         self._stage.end_model()
         self._await(lambda: not self._stage.processes())  # the daemon lets go of its lock a moment before it is gone
+
+    def _photograph(self, pages: dict[str, tuple[str, str]]) -> None:
+        photograph_pages(self._stage.environ, self._stage.repository, self._stage.root, pages)
 
     # ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,10 +1,10 @@
-"""Requests as cards that are answered in place."""
+"""Requests as cards that are answered in place, and the inbox: what waits for the person, in all repositories."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from ramet.v1 import attention_pb2
 
 from rametctl.dashboard.answering import PLAN_MODES, as_json, suggested_rules
@@ -13,13 +13,31 @@ from rametctl.errors import UsageError
 from rametctl.options import MODES, mode_number
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, labels, questions, required_fields, title
+from rametctl.requests import by_urgency
 from rametctl.view import parts
 from rametctl.web import html
 from rametctl.web.forms import Done, Form
-from rametctl.web.site import Action, Site, Visit
+from rametctl.web.site import Action, Fragments, Page, Site, Visit
 
 if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
+
+
+class Inbox(Page):
+    """What holds up work first, the oldest at the top."""
+
+    path: ClassVar[str] = "/inbox"
+    template: ClassVar[str] = "inbox.html"
+    nav: ClassVar[str] = "Inbox"
+    key: ClassVar[str] = "N"
+
+    def fragments(self, site: Site, visit: Visit) -> Fragments:
+        blocking, reviews = by_urgency(site.requests)
+        return {
+            "blocking": cards(site, blocking, visit, named=True),
+            "reviews": cards(site, reviews, visit, named=True),
+            "empty": escape("" if blocking or reviews else "Nothing waits for you."),
+        }
 
 
 def cards(site: Site, found: "Iterable[AttentionRequest]", visit: Visit, *, named: bool = False) -> dict[str, Markup]:
@@ -148,4 +166,5 @@ def _answers(form: Form, request: "AttentionRequest | None") -> list[str]:
     return answers
 
 
+PAGES: tuple[type[Page], ...] = (Inbox,)
 ACTIONS: Mapping[str, Action] = {"/requests/{request}": answer}

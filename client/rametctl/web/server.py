@@ -20,13 +20,13 @@ from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rametctl.errors import ClientError, UsageError, is_transient
-from rametctl.web import conflicts, contest, costs, history, inbox, overview, plans, queue, review, session, upkeep
+from rametctl.web import conflicts, contest, costs, history, overview, plans, queue, requests, review, session, upkeep
 from rametctl.web.access import Grant
 from rametctl.web.forms import Form, templates
 from rametctl.web.guard import Guard, shown_to
 from rametctl.web.site import Action, Page, Piece, Site, Visit, refusal
 
-MODULES = (overview, session, review, contest, inbox, queue, conflicts, plans, costs, history, upkeep)
+MODULES = (overview, session, review, contest, requests, queue, conflicts, plans, costs, history, upkeep)
 """Modules of pages, in the order of the navigation: each has ``PAGES`` and ``ACTIONS``."""
 MOST_BYTES = 32 << 20
 """Bytes of one form or file."""
