@@ -252,3 +252,14 @@ async def test_the_file_of_a_repository_is_shown_apart_until_the_repository_is_t
     assert "is not trusted, and it could not: " in told
     assert "setup" in told.partition("and it could not: ")[2]
     assert "setup" in (await ctl("repo", "trust", "--yes", code=1)).stderr
+
+
+@pytest.mark.own_changes(".git/*")
+async def test_a_name_whose_branch_is_taken_says_where_the_work_is(client: Client, repository: Path) -> None:
+    git(repository, "branch", "ramet/taken")
+    request = session_pb2.CreateSessionRequest(path=str(repository), name="taken")
+    answer = await client.sessions.CreateSession(request)
+    assert answer.session.branch == "ramet/taken-2"
+    assert [each for each in answer.warnings if "taken" in each] == [
+        "branch ramet/taken is taken: the work is on ramet/taken-2; to continue an existing branch: rametctl new --existing BRANCH"
+    ]

@@ -282,9 +282,8 @@ class Creator:
             await asyncio.wait([files])
         files.result()
         core.failpoint.hit("create.files-written")
-        return replace(
-            made, warnings=(*made.request.warnings, *warnings, *notes.warnings), offer=notes.offer, spare=spare
-        )
+        warnings = (*made.request.warnings, *_another_branch(made), *warnings, *notes.warnings)
+        return replace(made, warnings=warnings, offer=notes.offer, spare=spare)
 
     async def _begin(
         self, request: CheckedRequest, before: Sequence[Session], attempt: AsyncExitStack
@@ -308,3 +307,13 @@ class Creator:
             self._drafts[session.id] = session
             attempt.callback(self._drafts.pop, session.id, None)
         return made, spare
+
+
+def _another_branch(made: Creation) -> tuple[str, ...]:
+    """Warn that the branch of a named session is not the one of its name, which is taken."""
+    new, session = made.request.new, made.session
+    wished = made.request.config.worktrees.branch_prefix + slug(new.name)
+    if not new.name or new.branch or not session.created_branch or session.branch == wished:
+        return ()
+    hint = "to continue an existing branch: rametctl new --existing BRANCH"
+    return (f"branch {wished} is taken: the work is on {session.branch}; {hint}",)
