@@ -2,21 +2,36 @@
 
 import os
 import re
+import shlex
 import stat
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+from urllib.parse import unquote
 
 import click
 
 from rametctl.errors import UsageError
 from rametctl.options import Verb
 
+if TYPE_CHECKING:
+    from ramet.v1.session_pb2 import Image
+
+IMAGE_BYTES = 3_750_000
+"""Size up to which an image goes with a prompt."""
+IMAGE_NAMES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 ATTACHED_BYTES = 256 << 10
 """Size up to which a file is added to a prompt; an agent reads larger ones itself."""
 _MENTION = re.compile(r"(?<![\w@`])@(\S+)")
 _MARK = "\0"
 """Prefix for a prompt that looks like an option, so that Click takes it as an argument; no argument of a process contains a NUL."""
+
+
+image_option = click.option(
+    "--image", "images", metavar="FILE", multiple=True, help="Add a PNG, JPEG, GIF or WebP image (repeatable)."
+)
 
 
 class PromptCommand(Verb):
@@ -126,6 +141,54 @@ def with_files(prompt: str, directory: str) -> str:
             break
     parts = [f"Contents of {name}:\n````\n{text.rstrip()}\n````" for name, text in added.items()]
     return "\n\n".join([prompt, *parts])
+
+
+CLIPBOARDS = {
+    "WAYLAND_DISPLAY": ("wl-paste", "--type", "image/png"),
+    "DISPLAY": ("xclip", "-selection", "clipboard", "-t", "image/png", "-o"),
+    "": ("pngpaste", "-"),
+}
+"""Programs that print the clipboard's image, each with the variable of the display that it needs."""
+
+
+def clipboard_image(environ: Mapping[str, str]) -> bytes:
+    """Return the image in the clipboard as PNG; b"" without one. Blocks."""
+    for variable, command in CLIPBOARDS.items():
+        if variable and not environ.get(variable):
+            continue
+        with suppress(OSError, subprocess.TimeoutExpired):
+            found = subprocess.run(command, capture_output=True, timeout=3, check=False, env=dict(environ)).stdout
+            if found.startswith(b"\x89PNG"):
+                return found
+    return b""
+
+
+def pasted_file(text: str) -> str:
+    """Return the path of an image that a terminal pasted, as after a drop: quoted, escaped or a file URL; "" for other text."""
+    try:
+        words = shlex.split(text.strip())
+    except ValueError:
+        return ""
+    if len(words) != 1 or not words[0].lower().endswith(IMAGE_NAMES):
+        return ""
+    path = unquote(words[0].removeprefix("file://")) if words[0].startswith("file://") else words[0]
+    return path if Path(path).is_file() else ""
+
+
+def read_images(files: Sequence[str], directory: str) -> "list[Image]":
+    """Return the images in these files. Raises UsageError; the daemon checks their formats."""
+    from ramet.v1.session_pb2 import Image
+
+    images = []
+    for file in files:
+        try:
+            path = Path(directory, file).expanduser()
+            if path.stat().st_size > IMAGE_BYTES:
+                raise UsageError(f"the image {file} is over {IMAGE_BYTES:,} bytes", hint="make it smaller")
+            images.append(Image(data=path.read_bytes()))
+        except OSError as error:
+            raise UsageError(f"the image {file!r} cannot be read: {error.strerror}") from error
+    return images
 
 
 def _checked(data: bytes, source: str) -> str:

@@ -223,6 +223,30 @@ async def test_a_prompt_that_is_taken_back_is_there_to_edit_before_what_was_bein
         assert shown.app._prompt.has_focus
 
 
+async def test_an_image_dropped_or_in_the_clipboard_goes_with_its_prompt(world: World, tmp_path: Path) -> None:
+    world.state.session("fix")
+    (tmp_path / "a b.png").write_bytes(b"\x89PNG dropped")
+    clipboard = tmp_path / "bin" / "xclip"
+    clipboard.parent.mkdir()
+    clipboard.write_text("#!/bin/sh\nprintf '\\211PNG copied'\n")
+    clipboard.chmod(0o755)
+    path = f"{clipboard.parent}:{os.environ['PATH']}"
+    world.extra.update(DISPLAY=":7", PATH=path)
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("r")
+        shown.app.post_message(events.Paste(f"'{tmp_path}/a b.png'"))
+        await eventually(lambda: shown.app._prompt.text == "[image 1] ", within=20)
+        await shown.press("ctrl+v")
+        await eventually(lambda: shown.app._prompt.text == "[image 1] [image 2] ", within=20)
+        await shown.press(*"look", "enter")
+        await eventually(lambda: world.state.called("SendPrompt"), within=20)
+        (sent,) = world.state.called("SendPrompt")
+        assert (sent.prompt, [each.data for each in sent.images]) == (
+            "[image 1] [image 2] look", [b"\x89PNG dropped", b"\x89PNG copied"]
+        )  # fmt: skip
+
+
 SIMPLE = [
     ("i", "InterruptSession"), ("p", "PauseSession"), ("A", "ArchiveSession"), ("C", "SendComments"), ("L", "LandSessions"), ("P", "CreatePullRequest"),
 ]  # fmt: skip

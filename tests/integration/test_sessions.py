@@ -150,6 +150,34 @@ async def test_a_queued_prompt_is_taken_back_once_and_its_agent_never_reads_it(
     assert reason_of(caught.value) == "WRONG_STATE"
 
 
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 64
+
+
+@pytest.mark.parametrize(
+    ("images", "reason"),
+    [
+        ([PNG] * 11, "PROMPT_TOO_LARGE"),
+        ([PNG + b"0" * 3_750_000], "PROMPT_TOO_LARGE"),
+        ([b"%PDF-1.4"], "INVALID_INPUT"),
+    ],
+    ids=["too many", "too large", "no image"],
+)
+async def test_images_that_no_model_reads_are_refused(
+    client: Client, repository: Path, images: list[bytes], reason: str
+) -> None:
+    found = [session_pb2.Image(data=each) for each in images]
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client.create(repository, "look", name="sees", images=found)
+    assert reason_of(caught.value) == reason
+
+
+async def test_an_image_goes_with_its_prompt_to_the_agent(client: Client, repository: Path) -> None:
+    await client.create(repository, script({"text": "seen"}), name="looks", images=[session_pb2.Image(data=PNG)])
+    assert (await client.reach("looks", IDLE)).turns == 1
+    queued = [each.prompt_queued.prompt.images for each in await client.log("looks") if each.HasField("prompt_queued")]
+    assert queued == [1]
+
+
 async def test_a_session_whose_only_prompt_is_taken_back_is_idle_after_it_resumes(
     client: Client, repository: Path
 ) -> None:

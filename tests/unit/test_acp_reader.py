@@ -137,6 +137,12 @@ def test_a_session_that_is_not_opened_says_whether_a_login_is_missing(code: int,
     assert facts(frames, StartRefused) == [StartRefused("no", login=login)]
 
 
+def test_images_of_a_prompt_come_before_its_text() -> None:
+    line = json.loads(v1.complete(v1.prompt("id", "look", [b"GIF89a"]), "ses"))
+    image = {"type": "image", "data": "R0lGODlh", "mimeType": "image/gif"}
+    assert line["params"]["prompt"] == [image, {"type": "text", "text": "look"}]
+
+
 def test_a_stored_prompt_gets_its_session_and_keeps_text_that_looks_like_the_mark() -> None:
     line = json.loads(v1.complete(v1.prompt("id", v1.NO_SESSION.decode()), "ses"))
     assert line["params"] == {"sessionId": "ses", "prompt": [{"type": "text", "text": v1.NO_SESSION.decode()}]}

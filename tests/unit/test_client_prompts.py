@@ -16,7 +16,7 @@ from rametctl.cli import cli
 from rametctl.editor import MARKER, write_prompt
 from rametctl.errors import UsageError
 from rametctl.output import Output
-from rametctl.prompts import ATTACHED_BYTES, mark_prompts, read_prompt, with_files
+from rametctl.prompts import ATTACHED_BYTES, IMAGE_BYTES, mark_prompts, read_images, read_prompt, with_files
 
 VALUED = frozenset({"-f", "--file", "--name"})
 
@@ -176,6 +176,15 @@ def test_text_files_that_a_prompt_names_are_added_to_it(tmp_path: Path, prompt: 
     assert whole.startswith(prompt)
     assert re.findall(r"^Contents of (.*):$", whole, re.M) == added
     assert whole.count("````") == 2 * len(added)
+
+
+def test_an_image_that_cannot_go_with_a_prompt_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"\x89PNG")
+    (tmp_path / "large.png").write_bytes(b"0" * (IMAGE_BYTES + 1))
+    assert [each.data for each in read_images(["a.png"], str(tmp_path))] == [b"\x89PNG"]
+    for name, words in (("large.png", "over"), ("none.png", "cannot be read"), (".", "cannot be read")):
+        with pytest.raises(UsageError, match=words):
+            read_images([name], str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,16 @@ class TestSessions:
         unit.sessions.transition("a0", State.STARTING)
         assert [each.id for each in unit.sessions.queued(4)] == ["urgent", "b0", "a1", "b1"]
 
+    def test_images_stay_with_a_prompt_that_gets_another_id_and_go_with_it(self, session: Unit) -> None:
+        session.prompts.add("p", "one", "look", "owner", images=[b"first", b"second"])
+        session.prompts.mark_sent("p", 1)
+        session.prompts.take_back("p")
+        (prompt,) = session.prompts.open("one")
+        assert (prompt.id != "p", prompt.images) == (True, 2)
+        assert session.prompts.images(prompt.id) == [b"first", b"second"]
+        session.sessions.delete("one")
+        assert session.prompts.images(prompt.id) == []
+
     def test_deleting_takes_what_hangs_on_it_and_leaves_the_money_and_the_log(self, session: Unit) -> None:
         session.prompts.add("p", "one", "hello", "owner")
         session.requests.add(a_request())

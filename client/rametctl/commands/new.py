@@ -23,7 +23,7 @@ from rametctl.options import (
     repo_option,
     repo_path,
 )
-from rametctl.prompts import PromptCommand, read_prompt
+from rametctl.prompts import PromptCommand, image_option, read_images, read_prompt
 
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import CreateSessionRequest, Session
@@ -34,6 +34,7 @@ class Options(TypedDict):
 
     prompt: str | None
     file: str | None
+    images: tuple[str, ...]
     name: str
     branch: str
     base: str
@@ -64,6 +65,7 @@ class Options(TypedDict):
 @click.command("new", cls=PromptCommand, short_help="Create a session: branch, worktree, agent.")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
 @click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt from a file.")
+@image_option
 @click.option("-n", "--name", default="", help="Session name (default: from the prompt).")
 @click.option("-b", "--branch", default="", help="Branch to create (default: from the name).")
 @click.option("--base", metavar="REF", default="", help="Start from this ref (default: the current HEAD).")
@@ -148,7 +150,11 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
         text = with_files(text, app.cwd)
     if wait and text is None:
         raise UsageError("there is nothing to wait for without a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
+    images = read_images(options["images"], app.cwd)
+    if images and text is None:
+        raise UsageError("an image was given without a prompt", hint="say what the agent is to do with it")
     base = _request(options, contenders, text or "")
+    base.images.extend(images)
     base.path = repo_path(app, options["repo"])
     if (variables := variable_changes(app.environ, options["env"])) is not None:
         base.variables.CopyFrom(variables)

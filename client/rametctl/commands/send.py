@@ -7,7 +7,7 @@ import click
 
 from rametctl.app import App
 from rametctl.options import new_request_id, session_argument
-from rametctl.prompts import PromptCommand, read_prompt
+from rametctl.prompts import PromptCommand, image_option, read_images, read_prompt
 
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import SendPromptResponse, Session
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 @session_argument
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
 @click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt from a file.")
+@image_option
 @click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
 @click.option("-w", "--watch", is_flag=True, help="Watch the session afterwards.")
 @click.pass_obj
-def command(app: App, session: str, prompt: str | None, file: str | None, wait: bool, watch: bool) -> None:
+def command(
+    app: App, session: str, prompt: str | None, file: str | None, images: tuple[str, ...], wait: bool, watch: bool
+) -> None:
     """Send PROMPT to SESSION. A working agent gets it in its running turn; an idle one
     starts a turn; a stopped one is started. Without PROMPT, a terminal opens $EDITOR.
     "@FILE" in PROMPT adds the contents of a text file.
@@ -31,6 +34,7 @@ def command(app: App, session: str, prompt: str | None, file: str | None, wait: 
     \b
     Examples:
       rametctl send fix-login "now write the tests, as in @notes.md"
+      rametctl send fix-login "make it look like this" --image mockup.png
       rametctl send fix-login -f review.md --wait
       git diff | rametctl send fix-login
     """
@@ -50,7 +54,9 @@ def command(app: App, session: str, prompt: str | None, file: str | None, wait: 
     if text is None:
         text = write_prompt(app)
     text = with_files(text, app.cwd) if file is None else text
-    request = session_pb2.SendPromptRequest(session=name, prompt=text, request_id=new_request_id())
+    request = session_pb2.SendPromptRequest(
+        session=name, prompt=text, images=read_images(images, app.cwd), request_id=new_request_id()
+    )
     with app.output.spinner("sending …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.SendPrompt, request)
     for warning in answer.warnings:

@@ -19,7 +19,7 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
-from textual.widgets import Static
+from textual.widgets import Static, TextArea
 
 from rametctl.alerts import sequence
 from rametctl.contests import archive_requests, members, pick, picked_words, still_working
@@ -33,6 +33,7 @@ from rametctl.dashboard.widgets import Lines, Prompt
 from rametctl.errors import ClientError, RefusedError
 from rametctl.lines import Line, cell_width, line, to_text, truncated, wrapped
 from rametctl.options import MODES, budget_of, mode_name, mode_number, new_request_id
+from rametctl.prompts import IMAGE_BYTES, clipboard_image, read_images
 from rametctl.render.contest import contest_blocks
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PAINT_S = 1 / 15
-"""Seconds between two paintings: changes in between are painted together."""
+PAINT_S = 1 / 8
+"""Seconds between two paintings: changes in between are painted together. A key is answered at once."""
 NARROW = 70
 """Columns below which the list and the session are shown one at a time."""
 NOTE_S = 8.0
@@ -134,6 +135,7 @@ class Dashboard(App[None]):
         self._client_id = new_request_id()
         self._alerting = ""  # the value of notify.terminal, once it is known
         self._seen_requests: set[str] = set()
+        self._images: dict[str, session_pb2.Image] = {}  # of the prompt, by their labels in it
         self._statics: dict[str, Line] = {}
         self._diff_of: tuple[object, ...] | None = None  # what `_diff` was drawn from
         self._diff: tuple[list[Line], list[panes.Place | None]] = ([], [])
@@ -529,7 +531,7 @@ class Dashboard(App[None]):
         if self.only:
             keys = "space answer · esc interrupt · ctrl-q detach · enter send · r write · tab next"
         elif self._prompt.has_focus:
-            keys = "enter send · esc back · shift-enter new line · space answer · ↑ earlier · @file or /command: tab completes"
+            keys = "enter send · esc back · shift-enter new line · space answer · ↑ earlier · @file or /command: tab completes · ctrl-v pastes an image"
         else:
             keys = "? all keys · q quit · j k move · enter open · space answer · tab next · n new · r write · L land · x remove · / filter"
         self._static("foot", line(panes.fitting(keys, self.size.width)))
@@ -578,6 +580,7 @@ class Dashboard(App[None]):
     async def action_unless_written(self, action: str) -> None:
         """Run an action before the next key is looked at: that key may be meant for a field that has the focus then."""
         await self.run_action(action)
+        self.call_next(self._paint)
 
     # Moving
 
@@ -939,12 +942,42 @@ class Dashboard(App[None]):
             return
 
         async def work() -> str:
-            request = session_pb2.SendPromptRequest(session=session.id, prompt=event.text, request_id=new_request_id())
+            images = [image for label, image in self._images.items() if label in event.text]
+            request = session_pb2.SendPromptRequest(
+                session=session.id, prompt=event.text, images=images, request_id=new_request_id()
+            )
             await self.call(lambda daemon: daemon.sessions.SendPrompt, request)
-            return f"sent to {session.name}"
+            self._images.clear()
+            return f"sent to {session.name}" + (f" with {plural(len(images), 'image')}" if images else "")
 
         self.do(f"sending to {session.name}", work())
         self._content.to_end()
+
+    def on_prompt_dropped(self, event: Prompt.Dropped) -> None:
+        try:
+            (image,) = read_images([event.path], self.client.cwd)
+        except ClientError as error:
+            self.note(error.message, error=True)
+        else:
+            self._add_image(image.data)
+
+    def on_prompt_pasting(self, event: Prompt.Pasting) -> None:
+        async def work() -> None:
+            if found := await asyncio.to_thread(clipboard_image, self.client.environ):
+                self._add_image(found)
+            else:
+                TextArea.action_paste(self._prompt)
+
+        self.run_worker(work(), group="paste", exclusive=True)
+
+    def _add_image(self, data: bytes) -> None:
+        """Let an image go with the prompt, as long as its label stands in it."""
+        if len(data) > IMAGE_BYTES:
+            self.note(f"the image is over {IMAGE_BYTES:,} bytes", error=True)
+            return
+        label = f"[image {len(self._images) + 1}]"
+        self._images[label] = session_pb2.Image(data=data)
+        self._prompt.insert(f"{label} ")
 
     def action_unsend(self) -> None:
         """Take back the newest queued prompt and put it before what is being written."""

@@ -12,6 +12,7 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 
 from rametctl.lines import Line, safe
+from rametctl.prompts import pasted_file
 
 CURSOR = Style(reverse=True)
 
@@ -37,6 +38,7 @@ class Lines(ScrollView, can_focus=False):
         self._count = 0
         self._row: Callable[[int], Line] = lambda index: Line(())
         self._base: Style | None = None
+        self._drawn: dict[int, tuple[int, bool, Line | None]] = {}  # by the row of the screen
 
     def notify_style_update(self) -> None:
         self._base = None
@@ -48,12 +50,26 @@ class Lines(ScrollView, can_focus=False):
 
     def show_rows(self, count: int, row: Callable[[int], Line]) -> None:
         """Show ``count`` rows, each made by ``row`` when it is drawn."""
+        height, grew = self.size.height, count != self._count
+        scrolls = self._count > height
         self._count, self._row = count, row
         self.cursor = min(self.cursor, count - 1)
         size = Size(self.size.width, count)
-        if self.virtual_size != size:
+        fixed = bool(height) and not self.styles.is_auto_height
+        if grew and fixed and scrolls and count > height and size.width == self.virtual_size.width:
+            # The scrollbar stays: no other widget moves, and the screen needs no new layout.
+            self.set_reactive(Lines.virtual_size, size)
+            self.vertical_scrollbar.window_virtual_size = count
+        elif self.virtual_size != size:
             self.virtual_size = size
-        self.refresh()
+        top = self.scroll_offset.y
+        for index in range(top, top + height):
+            if self._drawn.get(index - top) != self._look(index):
+                self.refresh_line(index)
+
+    def _look(self, index: int) -> tuple[int, bool, Line | None]:
+        """All that a row on the screen is drawn from, but the width."""
+        return index, index == self.cursor, self._row(index) if index < self._count else None
 
     @property
     def count(self) -> int:
@@ -87,10 +103,10 @@ class Lines(ScrollView, can_focus=False):
         index = y + self.scroll_offset.y
         width = self.size.width
         base = self._base = self._base or self.rich_style  # slow to compute
-        if index >= self._count:
+        _, marked, found = self._drawn[y] = self._look(index)
+        if found is None:
             return Strip.blank(width, base)
-        item = safe(self._row(index))
-        marked = index == self.cursor
+        item = safe(found)
         segments = [Segment(" " * item.indent, base)] if item.indent else []
         for text, style in item.spans:
             if text:
@@ -117,6 +133,16 @@ class Prompt(TextArea):
 
     class Left(Message):
         """Escape was pressed."""
+
+    class Dropped(Message):
+        """The path of an image was pasted."""
+
+        def __init__(self, path: str) -> None:
+            super().__init__()
+            self.path = path
+
+    class Pasting(Message):
+        """Ctrl-v was pressed: the clipboard of the system may have an image."""
 
     class Answering(Message):
         """A blank was typed into the empty prompt: the keys are to answer the request."""
@@ -157,6 +183,18 @@ class Prompt(TextArea):
                 self._leave(event, self.Answering())
             case _:
                 await super()._on_key(event)
+
+    def action_paste(self) -> None:
+        if self._modal:
+            self.post_message(self.Pasting())
+        else:
+            super().action_paste()
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        if self._modal and (path := pasted_file(event.text)):
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Dropped(path))  # else the text area inserts the text
 
     @property
     def before_cursor(self) -> str:

@@ -552,14 +552,14 @@ def _is_said_otherwise(change: "StateChanged") -> bool:
 
 
 def prompt_note(prompt: "Prompt", names: Mapping[str, str]) -> str:
-    """Who wrote a prompt, unless it was the person."""
+    """Who wrote a prompt, unless it was the person, and how many images go with it."""
     match prompt.source.partition(":"):
         case ("session", _, sender):
             return f"from {names.get(sender, sender)}"
         case ("daemon", _, _):
             return "from the daemon"
         case _:
-            return ""
+            return f"with {plural(prompt.images, 'image')}" if prompt.images else ""
 
 
 def checkpoint_words(made: "Checkpoint") -> str:

@@ -4,7 +4,8 @@ A `Frame` is one line with its typed event and the facts that the rest of the da
 is a frame too.
 """
 
-from collections.abc import Callable, Mapping
+import base64
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -47,6 +48,14 @@ class Capabilities:
         return tuple(each.name for each in fields(self) if getattr(self, each.name))
 
 
+SIGNATURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+    b"RIFF": "image/webp",
+}
+"""First bytes of the images that models read."""
 UNABLE = {
     "ask": "ask before a call",
     "set_mode": "change the mode of a running process",
@@ -484,7 +493,7 @@ class AgentKind(Protocol):
     def outgoing(self, agent: Agent, line: bytes) -> bytes:
         """Complete a stored prompt with values that only the running process knows."""
 
-    def prompt_line(self, prompt: Prompt) -> bytes: ...
+    def prompt_line(self, prompt: Prompt, images: Sequence[bytes]) -> bytes: ...
 
     def channel(self, agent: Agent, io: ChannelIO) -> Channel: ...
 
@@ -515,6 +524,18 @@ class AgentKind(Protocol):
 
     def conversation_exists(self, stderr_tail: str) -> bool:
         """Return whether the program ended because the conversation to begin exists already."""
+
+
+def in_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def media_type(image: bytes) -> str:
+    """Return the media type of an image by its first bytes; "" for another file."""
+    for signature, found in SIGNATURES.items():
+        if image.startswith(signature) and (found != "image/webp" or image[8:12] == b"WEBP"):
+            return found
+    return ""
 
 
 def require(kind: AgentKind, capability: str, *, hint: str = "") -> None:

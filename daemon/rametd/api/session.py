@@ -64,6 +64,8 @@ def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
             "a session's children start from a base, in worktrees of their own",
             hint="leave out --in-place, --with-changes, --fetch and --initial-commit",
         )
+    if request.images:
+        raise NotAllowedError("a session sends no images", hint="name the files in the prompt")
     if request.HasField("variables"):
         raise NotAllowedError("a session's children have its environment", hint="leave out --env")
     if request.contenders or request.check or request.judges:
@@ -158,6 +160,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         new = NewSession(
             path=absolute(request.path),
             prompt=request.prompt,
+            images=tuple(each.data for each in request.images),
             name=request.name,
             branch=request.branch,
             base_ref=request.base_ref,
@@ -354,6 +357,8 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             return answer(unit, prompt, unit.sessions.get(prompt.session_id))
 
         if sender_of(call.principal):
+            if request.images:
+                raise NotAllowedError("a session sends no images", hint="name the files in the message")
             return await self._orchestration.send(
                 sender_of(call.principal), request.session, request.prompt, answer_member
             )
@@ -361,7 +366,8 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         warnings += await freshen(self._core, session_id)
         await self._attachments.before_prompt(session_id)
         warnings += await self._sessions.warnings(session_id)
-        return await self._sessions.send(session_id, request.prompt, call.principal, answer)
+        images = [each.data for each in request.images]
+        return await self._sessions.send(session_id, request.prompt, call.principal, answer, images=images)
 
     @mutation
     async def WithdrawPrompts(

@@ -258,6 +258,7 @@ class Prompt:
     hops: int = 0  # length of the chain of messages between sessions without a person in between
     continues: bool = False  # it continues a turn that was cut off
     turn: int = 0  # the turn, from 1, in which the agent received it; 0 before
+    images: int = 0  # number of images that go with it
 
 
 class RequestKind(StrEnum):

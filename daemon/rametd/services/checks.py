@@ -1,12 +1,18 @@
 """Checks of what people type about a session."""
 
 import math
+from collections.abc import Sequence
 
+from rametd.agents.base import AgentKind, media_type, require
 from rametd.domain.errors import BadNameError, EmptyPromptError, InvalidInputError, PromptTooLargeError
 from rametd.domain.models import EFFORTS
 
 MOST_TOKENS = 1 << 63
 PROMPT_LIMIT = 16 << 20
+IMAGES = 10
+IMAGE_LIMIT = 3_750_000
+IMAGES_LIMIT = 11_000_000
+"""Most images of a prompt, bytes of one (models read 5 MB of base64), and bytes of all."""
 NAME_LIMIT = 200
 
 
@@ -20,6 +26,20 @@ def check_prompt(prompt: str, *, empty_is_fine: bool = False) -> None:
             f"the prompt has {size:,} bytes (at most {PROMPT_LIMIT:,})",
             hint="put the material into a file in the repository and name the file in the prompt",
         )
+
+
+def check_images(kind: AgentKind, images: Sequence[bytes]) -> None:
+    """Raise `AgentUnableError` for images to an agent that reads none, `PromptTooLargeError` for too many or too large ones,
+    `InvalidInputError` for another format."""
+    if images:
+        require(kind, "images", hint="name the files in the prompt")
+    if len(images) > IMAGES or sum(map(len, images)) > IMAGES_LIMIT or any(len(each) > IMAGE_LIMIT for each in images):
+        limits = f"{IMAGES} images, each {IMAGE_LIMIT:,} bytes, {IMAGES_LIMIT:,} together"
+        raise PromptTooLargeError(
+            f"the images are too large (at most {limits})", hint="make them smaller, or name the files in the prompt"
+        )
+    if not all(map(media_type, images)):
+        raise InvalidInputError("a file is no PNG, JPEG, GIF or WebP image", hint="convert it first")
 
 
 def check_model(model: str) -> str:

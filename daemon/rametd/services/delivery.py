@@ -8,6 +8,7 @@ agent that has no instructions besides prompts carries its briefing.
 
 import math
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ramet.v1 import event_pb2
@@ -109,7 +110,14 @@ TURN_STATES = frozenset({State.WORKING, State.WAITING})
 
 
 def post(
-    unit: Unit, kind: AgentKind, session: Session, text: str, source: str, *, hops: int = 0
+    unit: Unit,
+    kind: AgentKind,
+    session: Session,
+    text: str,
+    source: str,
+    *,
+    hops: int = 0,
+    images: Sequence[bytes] = (),
 ) -> tuple[Prompt, Session]:
     """Queue a prompt, and deliver it or queue the session. After the commit the caller wakes the runner and the scheduler.
 
@@ -119,7 +127,7 @@ def post(
     refuse_archived(session)
     if source == OWNER:
         close_reviews(unit, session, source)
-    prompt = add_prompt(unit, session, text, source, hops=hops)
+    prompt = add_prompt(unit, session, text, source, hops=hops, images=images)
     wakes = {State.IDLE}
     if source == OWNER:
         wakes.add(State.FAILED)
@@ -178,7 +186,7 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
                 session.generation,
                 OutgoingKind.PROMPT,
                 prompt.id,
-                kind.prompt_line(replace(prompt, text=before + marked(unit, prompt))),
+                kind.prompt_line(replace(prompt, text=before + marked(unit, prompt)), unit.prompts.images(prompt.id)),
             )
             before = ""
             events.log(unit, session, event_pb2.PromptSent(prompt_id=prompt.id))
@@ -198,10 +206,19 @@ def _in_flight(unit: Unit, session: Session) -> bool:
 
 
 def add_prompt(
-    unit: Unit, session: Session, text: str, source: str, *, hops: int = 0, continues: bool = False
+    unit: Unit,
+    session: Session,
+    text: str,
+    source: str,
+    *,
+    hops: int = 0,
+    continues: bool = False,
+    images: Sequence[bytes] = (),
 ) -> Prompt:
     """Queue a prompt, with its event."""
-    prompt = unit.prompts.add(str(uuid.uuid4()), session.id, text, source, hops=hops, continues=continues)
+    prompt = unit.prompts.add(
+        str(uuid.uuid4()), session.id, text, source, hops=hops, continues=continues, images=images
+    )
     events.log(unit, session, event_pb2.PromptQueued(prompt=prompt_message(prompt)), source)
     return prompt
 

@@ -17,7 +17,15 @@ from rametd.git import Tree
 from rametd.services import budgets
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
-from rametd.services.checks import check_budget, check_effort, check_model, check_name, check_prompt, check_token_budget
+from rametd.services.checks import (
+    check_budget,
+    check_effort,
+    check_images,
+    check_model,
+    check_name,
+    check_prompt,
+    check_token_budget,
+)
 from rametd.services.core import Core
 from rametd.services.delivery import TURN_STATES, post, withdraw
 from rametd.services.lifecycle import change_state, held_by_person, log_update, refuse_archived, release_login
@@ -59,18 +67,27 @@ class Sessions:
         self._core = core
         self._supervisor = supervisor
 
-    async def send(self, session_id: str, text: str, principal: str, answer: Callable[[Unit, Prompt, Session], T]) -> T:
+    async def send(
+        self,
+        session_id: str,
+        text: str,
+        principal: str,
+        answer: Callable[[Unit, Prompt, Session], T],
+        *,
+        images: Sequence[bytes] = (),
+    ) -> T:
         """Queue a prompt; return what ``answer`` makes of it in the same unit of work.
 
         A session at work gets the prompt in its turn, an idle, stopped or failed one starts a turn, a held one keeps the prompt.
         """
         check_prompt(text)
         session = await self._get(session_id)
+        check_images(self._core.kind(session.agent), images)
         await require_sound_tree(self._core, session)
 
         def work(unit: Unit) -> T:
             session = unit.sessions.get(session_id)
-            return answer(unit, *post(unit, self._core.kind(session.agent), session, text, principal))
+            return answer(unit, *post(unit, self._core.kind(session.agent), session, text, principal, images=images))
 
         answered = await self._core.store.write(work)
         self._core.live.wake(session_id)

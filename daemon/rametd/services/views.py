@@ -261,6 +261,7 @@ def prompt_message(prompt: Prompt) -> session_pb2.Prompt:
         state=PROMPT_STATES[prompt.state],
         create_time=stamp(prompt.create_time),
         receive_time=stamp(prompt.receive_time),
+        images=prompt.images,
     )
 
 

@@ -1,6 +1,7 @@
 """Prompts, from acceptance until the agent confirms them."""
 
 import uuid
+from collections.abc import Sequence
 
 from rametd.domain.models import Prompt, PromptState
 from rametd.store.rows import RowType, Table
@@ -17,6 +18,11 @@ class PromptReads(Table):
         return PROMPTS.find_all(
             self._db, "WHERE session_id = ? AND state IN ('queued', 'sent') ORDER BY number", session_id
         )
+
+    def images(self, prompt_id: str) -> list[bytes]:
+        """The images that go with a prompt, in order."""
+        found = self._db.execute("SELECT data FROM prompt_images WHERE prompt_id = ? ORDER BY number", (prompt_id,))
+        return [data for (data,) in found]
 
     def messages(self, session_id: str, *, limit: int = 100) -> list[Prompt]:
         """Messages between this session and others: the newest ``limit``, oldest first."""
@@ -45,16 +51,27 @@ class Prompts(PromptReads):
     """Changes of state are compare-and-set: False means that the prompt had left the expected state."""
 
     def add(
-        self, prompt_id: str, session_id: str, text: str, source: str, *, hops: int = 0, continues: bool = False
+        self,
+        prompt_id: str,
+        session_id: str,
+        text: str,
+        source: str,
+        *,
+        hops: int = 0,
+        continues: bool = False,
+        images: Sequence[bytes] = (),
     ) -> Prompt:
         """Queue a prompt behind the session's others."""
         (last,) = self._db.execute(
             "SELECT ifnull(max(number), 0) FROM prompts WHERE session_id = ?", (session_id,)
         ).fetchone()
         prompt = Prompt(
-            prompt_id, session_id, last + 1, text, source, PromptState.QUEUED, 0, self._scope.now, None, hops, continues
-        )
+            prompt_id, session_id, last + 1, text, source, PromptState.QUEUED, 0, self._scope.now, None, hops, continues,
+            images=len(images),
+        )  # fmt: skip
         PROMPTS.add(self._db, prompt)
+        rows = [(prompt_id, number, data) for number, data in enumerate(images)]
+        self._db.executemany("INSERT INTO prompt_images (prompt_id, number, data) VALUES (?, ?, ?)", rows)
         return prompt
 
     def mark_sent(self, prompt_id: str, generation: int) -> bool:

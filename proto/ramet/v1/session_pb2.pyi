@@ -559,6 +559,7 @@ class Prompt(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     RECEIVE_TIME_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """A UUID, the agent's receipt for it."""
     text: _builtins.str
@@ -567,6 +568,8 @@ class Prompt(_message.Message):
     """Its sender: "owner", "daemon" or "session:ID"."""
     state: Global___PromptState.ValueType
     """Its state."""
+    images: _builtins.int
+    """How many images go with it."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was queued."""
@@ -584,14 +587,37 @@ class Prompt(_message.Message):
         state: Global___PromptState.ValueType = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         receive_time: _timestamp_pb2.Timestamp | None = ...,
+        images: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "receive_time", b"receive_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "id", b"id", "receive_time", b"receive_time", "source", b"source", "state", b"state", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "id", b"id", "images", b"images", "receive_time", b"receive_time", "source", b"source", "state", b"state", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Prompt: _TypeAlias = Prompt  # noqa: Y015
+
+@_typing.final
+class Image(_message.Message):
+    """Image goes with a prompt: PNG, JPEG, GIF or WebP, of at most 3,750,000 bytes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """The file."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Image: _TypeAlias = Image  # noqa: Y015
 
 @_typing.final
 class AgentProcess(_message.Message):
@@ -670,6 +696,7 @@ class CreateSessionRequest(_message.Message):
     CHECK_FIELD_NUMBER: _builtins.int
     JUDGES_FIELD_NUMBER: _builtins.int
     BUDGET_TOKENS_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """An absolute path inside the repository: the caller's directory."""
     prompt: _builtins.str
@@ -736,6 +763,10 @@ class CreateSessionRequest(_message.Message):
         derived from `name` and `branch`. At most 100.
         """
 
+    @_builtins.property
+    def images(self) -> _containers.RepeatedCompositeFieldContainer[Global___Image]:
+        """Images of the prompt, as in SendPromptRequest."""
+
     def __init__(
         self,
         *,
@@ -766,10 +797,11 @@ class CreateSessionRequest(_message.Message):
         check: _builtins.str = ...,
         judges: _builtins.str = ...,
         budget_tokens: _builtins.int | None = ...,
+        images: _abc.Iterable[Global___Image] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_tokens", b"_budget_tokens", "_budget_usd", b"_budget_usd", "budget_tokens", b"budget_tokens", "budget_usd", b"budget_usd", "variables", b"variables"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_tokens", b"_budget_tokens", "_budget_usd", b"_budget_usd", "adopt_path", b"adopt_path", "after", b"after", "agent", b"agent", "base_ref", b"base_ref", "branch", b"branch", "budget_tokens", b"budget_tokens", "budget_usd", b"budget_usd", "check", b"check", "contenders", b"contenders", "effort", b"effort", "existing_branch", b"existing_branch", "fetch", b"fetch", "forbids", b"forbids", "in_place", b"in_place", "initial_commit", b"initial_commit", "judges", b"judges", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent", b"parent", "path", b"path", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "variables", b"variables", "with_changes", b"with_changes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_tokens", b"_budget_tokens", "_budget_usd", b"_budget_usd", "adopt_path", b"adopt_path", "after", b"after", "agent", b"agent", "base_ref", b"base_ref", "branch", b"branch", "budget_tokens", b"budget_tokens", "budget_usd", b"budget_usd", "check", b"check", "contenders", b"contenders", "effort", b"effort", "existing_branch", b"existing_branch", "fetch", b"fetch", "forbids", b"forbids", "images", b"images", "in_place", b"in_place", "initial_commit", b"initial_commit", "judges", b"judges", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent", b"parent", "path", b"path", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "variables", b"variables", "with_changes", b"with_changes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_tokens: _TypeAlias = _typing.Literal["budget_tokens"]  # noqa: Y015
     _WhichOneofArgType__budget_tokens: _TypeAlias = _typing.Literal["_budget_tokens", b"_budget_tokens"]  # noqa: Y015
@@ -1183,22 +1215,28 @@ class SendPromptRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """Which session."""
     prompt: _builtins.str
     """Its text; up to 16 MiB."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
+    @_builtins.property
+    def images(self) -> _containers.RepeatedCompositeFieldContainer[Global___Image]:
+        """Up to 10, of at most 11,000,000 bytes together, for an agent that reads images."""
+
     def __init__(
         self,
         *,
         session: _builtins.str = ...,
         prompt: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        images: _abc.Iterable[Global___Image] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt", "request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["images", b"images", "prompt", b"prompt", "request_id", b"request_id", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rametd.agents.acp import v1
@@ -99,8 +99,8 @@ class Acp:
     def outgoing(self, agent: Agent, line: bytes) -> bytes:
         return v1.complete(line, v1.State.load_from(agent.initialize_reply).session)
 
-    def prompt_line(self, prompt: Prompt) -> bytes:
-        return v1.prompt(prompt.id, prompt.text)
+    def prompt_line(self, prompt: Prompt, images: Sequence[bytes]) -> bytes:
+        return v1.prompt(prompt.id, prompt.text, images)
 
     def channel(self, agent: Agent, io: ChannelIO) -> Channel:
         return AcpChannel(self._preset, agent, io)

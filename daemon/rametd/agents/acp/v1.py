@@ -33,6 +33,8 @@ from rametd.agents.base import (
     StartRefused,
     Trouble,
     TurnShown,
+    in_base64,
+    media_type,
 )
 from rametd.agents.values import Message, parse, rows, table, text
 from rametd.domain.calls import describe_call
@@ -494,10 +496,11 @@ def response(control_id: str, **outcome: Any) -> bytes:
     return line(id=json.loads(control_id), **outcome)
 
 
-def prompt(identity: str, words: str) -> bytes:
+def prompt(identity: str, words: str, images: Sequence[bytes] = ()) -> bytes:
     """A prompt for a session whose id is not known yet (`complete`)."""
     head = json.dumps({"jsonrpc": "2.0", "id": identity, "method": "session/prompt"})[:-1].encode()
-    body = json.dumps([{"type": "text", "text": words}], ensure_ascii=False).encode("utf-8", "replace")
+    blocks = [{"type": "image", "data": in_base64(each), "mimeType": media_type(each)} for each in images]
+    body = json.dumps([*blocks, {"type": "text", "text": words}], ensure_ascii=False).encode("utf-8", "replace")
     return head + b', "params": {' + NO_SESSION + b', "prompt": ' + body + b"}}\n"
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,7 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from rametd import loading
-from rametd.agents.base import Capabilities, Channel, ChannelIO, Frame, Launch, NativeStart, Outside
+from rametd.agents.base import (
+    Capabilities,
+    Channel,
+    ChannelIO,
+    Frame,
+    Launch,
+    NativeStart,
+    Outside,
+    in_base64,
+    media_type,
+)
 from rametd.agents.claude import outside, transcripts
 from rametd.agents.claude.frames import UNKNOWN_CONVERSATION, read_frame
 from rametd.config import ClaudeSettings, Config
@@ -142,13 +152,18 @@ class Claude:
     def outgoing(self, agent: Agent, line: bytes) -> bytes:
         return line
 
-    def prompt_line(self, prompt: Prompt) -> bytes:
+    def prompt_line(self, prompt: Prompt, images: Sequence[bytes]) -> bytes:
+        text = {"type": "text", "text": prompt.text}
+        blocks = [
+            {"type": "image", "source": {"type": "base64", "media_type": media_type(each), "data": in_base64(each)}}
+            for each in images
+        ]
         message: dict[str, Any] = {
             "type": "user",
             "uuid": prompt.id,
             "session_id": "default",
             "parent_tool_use_id": None,
-            "message": {"role": "user", "content": prompt.text},
+            "message": {"role": "user", "content": [*blocks, text] if images else prompt.text},
         }
         if prompt.source != OWNER:
             message["client_composed"] = True  # no slash commands and no @files in a text that a person did not write

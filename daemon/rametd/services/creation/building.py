@@ -71,7 +71,7 @@ def insert(unit: Unit, session: Session, new: NewSession, operation: Operation) 
     for payload in (created, tree) if session.worktree_kind == WorktreeKind.OWN else (created,):
         events.log(unit, session, payload, new.principal)
     if new.prompt:
-        add_prompt(unit, session, new.prompt, new.principal)
+        add_prompt(unit, session, new.prompt, new.principal, images=new.images)
     unit.operations.finish(operation)
     stored = unit.sessions.get(session.id)
     new.remember(unit, stored)

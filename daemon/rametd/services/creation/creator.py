@@ -22,7 +22,14 @@ from rametd.domain.states import State
 from rametd.environment import build
 from rametd.git import Base, check_branch_name, slug
 from rametd.services import budgets, ports, repos
-from rametd.services.checks import check_budget, check_effort, check_model, check_prompt, check_token_budget
+from rametd.services.checks import (
+    check_budget,
+    check_effort,
+    check_images,
+    check_model,
+    check_prompt,
+    check_token_budget,
+)
 from rametd.services.core import Core
 from rametd.services.creation.building import Builder, SpareLostError, begin, insert, operation_of
 from rametd.services.creation.pool import Pool
@@ -132,6 +139,7 @@ class Creator:
         check_token_budget(new.budget_tokens)
         check_start(new)
         kind = core.kind(new.agent)
+        check_images(kind, new.images)
         if new.effort:
             require(kind, "effort")
         budgets.check_kind(kind, in_dollars=new.budget_usd is not None, in_tokens=new.budget_tokens is not None)

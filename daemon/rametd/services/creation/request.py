@@ -28,6 +28,7 @@ class NewSession:
 
     path: Path
     prompt: str = ""
+    images: tuple[bytes, ...] = field(default=(), repr=False)
     name: str = ""
     branch: str = ""
     base_ref: str = ""

@@ -145,7 +145,14 @@ CREATE TABLE prompts (
     receive_time REAL,
     hops INTEGER NOT NULL DEFAULT 0,
     turn INTEGER NOT NULL DEFAULT 0,
+    images INTEGER NOT NULL DEFAULT 0,
     UNIQUE (session_id, number)
+) STRICT;
+CREATE TABLE prompt_images (
+    prompt_id TEXT NOT NULL REFERENCES prompts (id) ON DELETE CASCADE ON UPDATE CASCADE,
+    number INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (prompt_id, number)
 ) STRICT;
 CREATE INDEX prompts_source ON prompts (source, create_time) WHERE source LIKE 'session:%';
 CREATE INDEX prompts_open ON prompts (session_id, number) WHERE state IN ('queued', 'sent');
