@@ -1,5 +1,6 @@
 """Real agents that speak the Agent Client Protocol; only the model is scripted. One session of each goes through a day."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,18 @@ from ramet.v1 import attention_pb2, session_pb2
 
 from tests.support import other_agents
 from tests.support.agents import script
-from tests.support.daemon import IDLE, WAITING, WORKING, Client, DaemonProcess, connected, daemon_process, make_sandbox
+from tests.support.daemon import (
+    FAILED,
+    IDLE,
+    WAITING,
+    WORKING,
+    Client,
+    DaemonProcess,
+    connected,
+    daemon_process,
+    git,
+    make_sandbox,
+)
 from tests.support.eventually import eventually
 from tests.support.family import payloads
 
@@ -141,3 +153,37 @@ async def test_an_agent_starts_a_sibling_of_another_kind_by_ramets_tools(
     await ended(client, lead.name, 1)
     child = await ended(client, name, 1)
     assert (child.agent, child.parent_id) == (OTHERS[agent], lead.id)
+
+
+def settings_of(agent: str, mark: Path) -> dict[str, str]:
+    """Files of a repository by which an agent's program would start another, which leaves a mark."""
+    if agent == "codex":
+        return {".codex/config.toml": f'[mcp_servers.evil]\ncommand = "touch"\nargs = ["{mark}"]\n'}
+    server = {"type": "local", "command": ["touch", str(mark)], "enabled": True}
+    plugin = (
+        f'import {{ writeFileSync }} from "fs"\nwriteFileSync("{mark}", "")\nexport const Evil = async () => ({{}})\n'
+    )
+    return {"opencode.json": json.dumps({"mcp": {"evil": server}}), ".opencode/plugin/evil.js": plugin}
+
+
+@pytest.mark.parametrize("agent", other_agents.PROGRAMS)
+async def test_an_agent_starts_nothing_that_the_person_has_not_trusted(
+    daemon: DaemonProcess, client: Client, agent: str
+) -> None:
+    """The repository is trusted, and then an agent, a landing or a pull brings settings for another agent."""
+    other_agents.need(agent)
+    path, mark = daemon.sandbox.repository(f"repo-{agent}"), daemon.sandbox.root / f"mark-{agent}"
+    await client.trust(path)
+    for file, content in settings_of(agent, mark).items():
+        (path / file).parent.mkdir(parents=True, exist_ok=True)
+        (path / file).write_text(content)
+    git(path, "add", "-A")
+    git(path, "commit", "-qm", "settings")
+    before = await client.create(path, script({"text": "hi"}), name=f"{agent}-before", agent=agent)
+    failed = await client.reach(before.id, FAILED)
+    assert "which you have not trusted" in failed.state_reason
+    assert not mark.exists()
+    await client.trust(path)
+    after = await client.create(path, script({"text": "hi"}), name=f"{agent}-after", agent=agent)
+    await client.reach(after.id, IDLE)
+    assert mark.exists()

@@ -11,7 +11,7 @@ from rametd.config import Source, combine, from_items, items
 from rametd.domain.models import Mode
 from rametd.domain.trust import UNBOUNDED, Trusted, digest_of, item_digest
 from rametd.git.repository import discover, files_at
-from rametd.services.contents import MOST_BYTES, MOST_FILES, MOST_LEVELS, claude_files, runs, shown
+from rametd.services.contents import MOST_BYTES, MOST_FILES, MOST_LEVELS, claude_files, loads, runs, shown
 from rametd.services.ownership.guard import ask_for_protected
 
 from tests.support.daemon import git
@@ -101,6 +101,15 @@ def test_other_contents_have_another_digest() -> None:
         ("sub/.claude/hooks/run.sh", False),
         ("sub/.claude/settings.json", False),
         ("claude/skills/SKILL.md", False),
+        ("opencode.json", True),
+        (".opencode/plugin/x.js", True),
+        (".OpenCode/tool/x.ts", True),
+        (".opencode/node_modules/x/index.js", False),
+        (".codex/config.toml", True),
+        (".codex/hooks.json", True),
+        (".gemini/settings.json", True),
+        (".vscode/mcp.json", True),
+        ("sub/.opencode/plugin/x.js", False),
         ("CLAUDE.md", False),
         ("src/main.py", False),
     ],
@@ -141,6 +150,27 @@ async def test_a_write_to_what_runs_commands_is_asked_about_under_every_name(
     use = ToolUse("Write", {"file_path": str(tmp_path / written)}, str(tmp_path))
     found = await ask_for_protected(a_session(worktree=tmp_path, mode=mode), use)
     assert found.effect == ("ask" if asked and mode is not Mode.BYPASS else "")
+
+
+def test_each_agent_waits_for_trust_in_its_own_files_alone(tmp_path: Path) -> None:
+    names = [
+        ".mcp.json",
+        ".claude/agents/a.md",
+        "sub/.claude/skills/a/SKILL.md",
+        "opencode.json",
+        ".opencode/plugin/x.js",
+        ".codex/hooks.json",
+    ]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".opencode/node_modules").mkdir()
+    (tmp_path / ".opencode/node_modules/x.js").write_text("x")
+    found = claude_files(tmp_path, [names[2]])
+    assert sorted(found) == sorted(names)
+    assert {agent: [name for name in names if loads(agent, name)] for agent in ("claude", "opencode", "codex", "mine")} == {
+        "claude": names[:3], "opencode": names[3:5], "codex": names[5:], "mine": names,
+    }  # fmt: skip
 
 
 def test_a_circle_of_links_and_a_pipe_among_claudes_files_end(tmp_path: Path) -> None:

@@ -482,6 +482,7 @@ class AgentKind(Protocol):
     def users(self, conversation_id: str, home: Path) -> list[tuple[int, str]]:
         """Return pid and start time of the processes registered as having a conversation open; some may have ended. Blocks."""
 
+    reads_settings: bool  # it cannot be kept from a repository's own settings for it
     rereads: bool  # lines can only be read from the beginning of a turn
 
     def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame:

@@ -27,6 +27,8 @@ class Preset:
     untrusted_env: Mapping[str, str] = field(
         default_factory=dict
     )  # added while the person does not trust the repository
+    places: tuple[str, ...] = ()
+    """Files of a repository from which it starts programs, and folders of such files, which end in a slash."""
     login: str = ""  # shell command that logs in
     install: str = ""  # shell command that installs it
     minimum_version: str = ""
@@ -37,7 +39,9 @@ class Preset:
     faults: tuple[str, ...] = ()  # what a person should know of it
 
 
-READS_SETTINGS = "It reads a repository's own settings for it, whether or not you trust the repository in Ramet."
+READS_SETTINGS = (
+    "It cannot be kept from a repository's own settings for it: where you have not trusted these, it does not start."
+)
 
 OPENCODE = Preset(
     name="opencode",
@@ -50,10 +54,11 @@ OPENCODE = Preset(
         "OPENCODE_PERMISSION": '{"edit":"ask","bash":"ask","webfetch":"ask","external_directory":"ask"}',
     },
     untrusted_env={"OPENCODE_DISABLE_PROJECT_CONFIG": "1"},
+    places=("opencode.json", "opencode.jsonc", ".opencode/"),
     login="opencode auth login",
     install="npm install -g opencode-ai",
     minimum_version="1.18",
-    faults=("It never asks before it calls an MCP tool.",),
+    faults=("It never asks before it calls an MCP tool.", READS_SETTINGS),
 )
 
 CODEX = Preset(
@@ -68,6 +73,7 @@ CODEX = Preset(
         Mode.BYPASS: "agent-full-access collaboration_mode=default",
     },
     capabilities=Capabilities(tokens=True, images=True),
+    places=(".codex/",),
     login="codex login",
     keys={"OPENAI_API_KEY": "api-key", "CODEX_API_KEY": "api-key"},
     install="npm install -g @openai/codex @agentclientprotocol/codex-acp",
@@ -76,6 +82,7 @@ CODEX = Preset(
         "In the mode default its sandbox refuses a write without a question, unless the model asks for more rights.",
         "In the mode acceptEdits it may write in the temporary directory, too.",
         "A cancelled turn leaves a running shell command behind; it ends with the session's process.",
+        READS_SETTINGS,
     ),
 )
 DROID = Preset(
@@ -84,6 +91,7 @@ DROID = Preset(
     command=("droid", "exec", "--output-format", "acp"),
     modes={Mode.DEFAULT: "normal", Mode.ACCEPT_EDITS: "auto-low", Mode.PLAN: "spec", Mode.BYPASS: "auto-high"},
     capabilities=Capabilities(images=True),
+    places=(".factory/",),
     login="droid",
     install="npm install -g droid",
     minimum_version="0.215",
@@ -98,6 +106,7 @@ GEMINI = Preset(
     # It starts a second process of itself, which outlives a kill of the first.
     env={"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
     untrusted_env={"GEMINI_CLI_TRUST_WORKSPACE": "false"},
+    places=(".gemini/",),
     login="gemini",
     install="npm install -g @google/gemini-cli",
     minimum_version="0.61",
@@ -118,6 +127,7 @@ QWEN = Preset(
         Mode.BYPASS: "yolo",
     },
     capabilities=Capabilities(tokens=True),
+    places=(".qwen/",),
     login="qwen",
     install="npm install -g @qwen-code/qwen-code",
     minimum_version="0.24",
@@ -129,6 +139,7 @@ PI = Preset(
     command=("pi-acp",),
     modes={Mode.BYPASS: ""},
     capabilities=Capabilities(ask=False, set_mode=False, mcp=False),
+    places=(".pi/",),
     login="pi",
     install="npm install -g pi-acp @earendil-works/pi-coding-agent",
     minimum_version="0.0.34",
@@ -140,6 +151,7 @@ GOOSE = Preset(
     command=("goose", "acp"),
     modes={Mode.DEFAULT: "approve", Mode.ACCEPT_EDITS: "approve", Mode.BYPASS: "approve"},
     env={"GOOSE_MODE": "approve"},
+    places=(".goose/",),
     login="goose configure",
     install="see Goose's installation page; it is on no package registry",
     tried=False,
@@ -150,6 +162,7 @@ COPILOT = Preset(
     title="GitHub Copilot CLI",
     command=("copilot", "--acp"),
     modes={Mode.DEFAULT: "", Mode.ACCEPT_EDITS: "", Mode.BYPASS: ""},
+    places=(".copilot/", ".github/copilot/", ".mcp.json", ".vscode/mcp.json"),
     login="copilot login",
     install="npm install -g @github/copilot",
     tried=False,
@@ -161,6 +174,7 @@ CLAUDE_ACP = Preset(
     command=("claude-agent-acp",),
     modes={mode: str(mode) for mode in (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN, Mode.AUTO, Mode.BYPASS)},
     capabilities=Capabilities(cost=True, tokens=True, images=True),
+    places=(".mcp.json", ".claude/"),
     login="claude /login",
     install="npm install -g @agentclientprotocol/claude-agent-acp",
     minimum_version="0.49",

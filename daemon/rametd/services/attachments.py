@@ -188,7 +188,7 @@ class Attachments:
                 f"the conversation of {session.name} is gone", hint="its next prompt starts a new one, with a summary"
             )
         start = NativeStart(
-            trusted=repo.trusted and not await untrusted_files(core, repo, session.worktree),
+            trusted=repo.trusted and not await untrusted_files(core, repo, session.worktree, session.agent),
             environment=environment,
             briefing=told,
             cut=None if session.conversation_lost else cut,

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from rametd.agents.presets import PRESETS
 from rametd.config import Source, items
 from rametd.domain.models import Repo
 from rametd.domain.trust import UNBOUNDED
@@ -36,6 +37,17 @@ CLAUDE_FOLDERS = {
     ".claude/workflows": "",
 }
 """Folders of such files, with the suffix of their names: front matter has hooks, permissions and MCP servers, the text shell commands."""
+PLACES: dict[str, tuple[str, ...]] = {
+    "claude": (".mcp.json", ".claude/"),
+    **{preset.name: preset.places for preset in PRESETS},
+}
+"""What each agent loads from a repository: files, and folders, which end in a slash."""
+FILES = tuple(dict.fromkeys((*CLAUDE_FILES, *(each for each in chain(*PLACES.values()) if not each.endswith("/")))))
+FOLDERS = CLAUDE_FOLDERS | {
+    each[:-1]: "" for each in chain(*PLACES.values()) if each.endswith("/") and each != f"{CLAUDE}/"
+}
+GENERATED = frozenset({".gitignore", "package.json", "package-lock.json", "bun.lock", "bun.lockb", "node_modules"})
+"""What agents write into their folders themselves; OpenCode's plugins import it, which is code that a trusted command runs."""
 NESTED_FOLDERS = frozenset({"agents", "commands", "skills"})
 """Folders that Claude also loads from a nested `.claude`, when it reads a file beside it."""
 SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv"})
@@ -51,13 +63,15 @@ SIZE_LIMIT = 1 << 20
 def runs(path: str) -> bool:
     """Whether a file, by its path relative to the worktree and in any letter case, needs trust."""
     path = path.casefold()
-    if path in {SETTINGS_FILE, INCLUDE_FILE, *CLAUDE_FILES}:
+    if path in {SETTINGS_FILE, INCLUDE_FILE, *FILES}:
         return True
     return any(
-        inside.startswith(f"{folder}/") and inside.endswith(suffix)
-        for top in _claude_places(path)
+        inside.startswith(f"{folder}/")
+        and inside.endswith(suffix)
+        and (folder in CLAUDE_FOLDERS or GENERATED.isdisjoint(inside.split("/")))
+        for top in dict.fromkeys(("", *_claude_places(path)))
         for folder, suffix in _folders_at(top).items()
-        for inside in (path.removeprefix(f"{top}/"),)
+        for inside in (path.removeprefix(f"{top}/") if top else path,)
     )
 
 
@@ -68,9 +82,9 @@ def _claude_places(path: str) -> list[str]:
 
 
 def _folders_at(place: str) -> dict[str, str]:
-    """Folders that Claude loads from the `.claude` in ``place``."""
+    """Folders that agents load in ``place``, which is the top or has a `.claude`."""
     if not place:
-        return CLAUDE_FOLDERS
+        return FOLDERS
     return {folder: suffix for folder, suffix in CLAUDE_FOLDERS.items() if folder.rpartition("/")[2] in NESTED_FOLDERS}
 
 
@@ -82,7 +96,7 @@ def claude_files(tree: Path, nested: Iterable[str] = ()) -> dict[str, str]:
     found: dict[str, str] = {}
     places = sorted({"", *(place for path in nested for place in _claude_places(path))})
     try:
-        for name in (*CLAUDE_FILES, *chain.from_iterable(_in_folders(tree, place) for place in places)):
+        for name in (*FILES, *chain.from_iterable(_in_folders(tree, place) for place in places)):
             if len(found) >= MOST_FILES:
                 raise _UnboundedError(f"more than {MOST_FILES:,} files")
             if (data := _read(tree / name)) is not None:
@@ -92,13 +106,22 @@ def claude_files(tree: Path, nested: Iterable[str] = ()) -> dict[str, str]:
     return found
 
 
+def loads(agent: str, path: str) -> bool:
+    """Whether an agent loads a file that needs trust; an agent that is not known may load each."""
+    places = PLACES.get(agent)
+    if places is None or path == UNBOUNDED:
+        return True
+    nested = f"{CLAUDE}/" in places and CLAUDE in path.casefold().split("/")
+    return nested or any(path == each or (each.endswith("/") and path.startswith(each)) for each in places)
+
+
 class _UnboundedError(Exception):
     """Raised when the files that Claude would load exceed a limit."""
 
 
 def runs_by_link(tree: Path, real: str) -> bool:
     """Whether a link leads from a file or folder that needs trust to the file ``real``, a path without links. Blocks."""
-    if any(os.path.realpath(tree / name) == real for name in (SETTINGS_FILE, INCLUDE_FILE, *CLAUDE_FILES)):
+    if any(os.path.realpath(tree / name) == real for name in (SETTINGS_FILE, INCLUDE_FILE, *FILES)):
         return True
     with suppress(_UnboundedError):
         return any(real.startswith(f"{each.real}/") and real.endswith(each.suffix) for each in _directories(tree, ""))
@@ -119,7 +142,9 @@ def _directories(tree: Path, place: str) -> Iterator[_Directory]:
         seen: set[str] = set()  # links may lead in a circle
         for directory, folders, names in os.walk(top / folder, followlinks=True):
             real = os.path.realpath(directory)
-            folders[:] = [] if real in seen else sorted(set(folders) - {".git"})
+            skipped = {".git"} if folder in CLAUDE_FOLDERS else {".git"} | GENERATED
+            folders[:] = [] if real in seen else sorted(set(folders) - skipped)
+            names = [name for name in names if name not in skipped]
             if real in seen:
                 continue
             seen.add(real)
@@ -229,7 +254,7 @@ async def at_commit(core: Core, info: RepositoryInfo, commit: str) -> dict[str, 
 
 
 async def _claude_files_at(core: Core, info: RepositoryInfo, revision: str) -> dict[str, str]:
-    found = await core.git.commits.files_at(info, revision, (*CLAUDE_FILES, *CLAUDE_FOLDERS), anywhere=CLAUDE)
+    found = await core.git.commits.files_at(info, revision, (*FILES, *FOLDERS), anywhere=CLAUDE)
     return {path: shown(data) for path, data in found.items() if runs(path)}
 
 

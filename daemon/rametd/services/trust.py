@@ -9,7 +9,7 @@ from rametd.domain.errors import NotTrustedError
 from rametd.domain.landing import Landing
 from rametd.domain.models import Repo
 from rametd.git import RepositoryInfo
-from rametd.services.contents import at_commit, claude_files_in, hook_files
+from rametd.services.contents import at_commit, claude_files_in, hook_files, loads
 from rametd.services.core import Core
 from rametd.services.repos import info_of
 from rametd.services.settings import Settings
@@ -39,19 +39,20 @@ def hooks_withheld(repo: Repo, names: Sequence[str]) -> str:
     return f"{repo.name} {why}: its {hooks} did not run; `rametctl repo trust {repo.name}` lets git run them"
 
 
-async def untrusted_files(core: Core, repo: Repo, tree: Path) -> tuple[str, ...]:
-    """Files in a worktree that Claude would load and whose content is not trusted. If there are any, Claude loads none of the repository."""
-    found = await claude_files_in(core, tree)
+async def untrusted_files(core: Core, repo: Repo, tree: Path, agent: str) -> tuple[str, ...]:
+    """Files in a worktree that an agent would load and whose content is not trusted. If there are any, it loads none of the repository."""
+    found = {path: text for path, text in (await claude_files_in(core, tree)).items() if loads(agent, path)}
     if not found:
         return ()
     trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id))
     return tuple(trusted.withheld(found))
 
 
-def not_loaded(repo: Repo, files: tuple[str, ...]) -> str:
-    """Warning that Claude loads nothing of the repository, because the worktree has untrusted ``files``."""
+def not_loaded(repo: Repo, agent: str, files: tuple[str, ...]) -> str:
+    """Warning that an agent loads nothing of the repository, because the worktree has untrusted ``files``."""
+    what = "Claude settings, CLAUDE.md, hooks and MCP servers" if agent == "claude" else f"settings for {agent}"
     return (
-        f"the worktree has {listed(files)} with content that you have not trusted: Claude settings, CLAUDE.md, hooks and MCP servers of {repo.name} are "
+        f"the worktree has {listed(files)} with content that you have not trusted: {what} of {repo.name} are "
         f"not loaded; see `rametctl repo trust {shlex.quote(repo.name)}`"
     )
 

@@ -11,7 +11,7 @@ from rametd.agents.acp import v1
 from rametd.agents.acp.channel import AcpChannel
 from rametd.agents.base import Channel, ChannelIO, Frame, Launch, NativeStart, Outside, require
 from rametd.agents.inspection import run
-from rametd.agents.presets import Preset
+from rametd.agents.presets import READS_SETTINGS, Preset
 from rametd.config import Config
 from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.errors import AgentUnavailableError, InvalidInputError
@@ -31,6 +31,8 @@ class Acp:
         self._environment = environment
         self._versions: dict[tuple[str, int], str] = {}  # by path and time of its last change
         self.name = preset.name
+        # OpenCode loads plugins in spite of the variable that turns its project configuration off.
+        self.reads_settings = not preset.untrusted_env or READS_SETTINGS in preset.faults
         self.capabilities = preset.capabilities
         self.modes = frozenset(preset.modes)
 

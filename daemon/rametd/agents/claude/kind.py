@@ -67,6 +67,7 @@ class Claude:
         warm=True,
     )
     modes = frozenset(Mode)
+    reads_settings = False
     rereads = False
 
     def __init__(self, settings: ClaudeSettings | None = None) -> None:

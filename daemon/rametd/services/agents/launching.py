@@ -1,14 +1,17 @@
 """The command and environment of an agent's process, for a session and for a spare's warm agent alike."""
 
+import shlex
 from collections.abc import Mapping
 
 from rametd.agents.base import Launch
 from rametd.domain.checkpoints import ConversationCut
+from rametd.domain.errors import NotTrustedError
 from rametd.domain.models import Repo, Session
 from rametd.keeper.executor import LaunchSpec
 from rametd.services import environments
 from rametd.services.core import Core
 from rametd.services.trust import untrusted_files
+from rametd.services.words import listed
 
 
 async def launch_of(
@@ -23,10 +26,17 @@ async def launch_of(
 ) -> Launch:
     """``around``: variables that describe the worktree. ``caller``: id of the session whose caller's environment the agent
     gets; by default this session."""
-    return core.kind(session.agent).launch(
+    kind = core.kind(session.agent)
+    untrusted = await untrusted_files(core, repo, session.worktree, session.agent)
+    if untrusted and kind.reads_settings:
+        raise NotTrustedError(
+            f"{session.agent} would load {listed(untrusted)}, which you have not trusted",
+            hint=f"`rametctl repo trust {shlex.quote(repo.name)}` shows it and lets {session.agent} start",
+        )
+    return kind.launch(
         session,
         resume=session.conversation_begun,
-        trusted=repo.trusted and not await untrusted_files(core, repo, session.worktree),
+        trusted=repo.trusted and not untrusted,
         environment=await environment_of(core, session, around, caller=caller),
         briefing=briefing,
         cut=cut,

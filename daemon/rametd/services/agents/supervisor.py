@@ -155,12 +155,14 @@ class Supervisor:
 
     async def _warn_of_untrusted_files(self, session: Session, repo: Repo) -> None:
         """Warn, once for the same files, that Claude loads nothing of the repository."""
-        files = await untrusted_files(self._core, repo, session.worktree) if repo.trusted else ()
+        files = await untrusted_files(self._core, repo, session.worktree, session.agent) if repo.trusted else ()
         if files == self._untrusted.get(session.id, ()):
             return
         self._untrusted[session.id] = files
         if files:
-            await write_for_sure(self._core.store, lambda unit: events.warn(unit, session, not_loaded(repo, files)))
+            await write_for_sure(
+                self._core.store, lambda unit: events.warn(unit, session, not_loaded(repo, session.agent, files))
+            )
 
     def _launch_failed(self, unit: Unit, session_id: str, generation: int, reason: str) -> None:
         session = unit.sessions.get(session_id)

@@ -117,8 +117,8 @@ async def notes(core: Core, session: Session, repo: Repo) -> Notes:
 
 async def _claude_warnings(core: Core, session: Session, repo: Repo) -> tuple[str, ...]:
     if repo.trusted:
-        files = await untrusted_files(core, repo, session.worktree)
-        return (not_loaded(repo, files),) if files else ()
+        files = await untrusted_files(core, repo, session.worktree, session.agent)
+        return (not_loaded(repo, session.agent, files),) if files else ()
     if not await asyncio.to_thread(_has_claude_settings, session.worktree):
         return ()
     words = "its own Claude settings, CLAUDE.md, hooks and MCP servers are not loaded until `rametctl repo trust`"
