@@ -139,7 +139,7 @@ def test_a_limit_that_an_agent_would_not_let_hold_is_refused(
     if hint is None:
         budgets.check_kind(kind, in_dollars=in_dollars, in_tokens=in_tokens)
         return
-    with pytest.raises(AgentUnableError, match="quiet cannot tell") as caught:
+    with pytest.raises(AgentUnableError, match="quiet cannot report") as caught:
         budgets.check_kind(kind, in_dollars=in_dollars, in_tokens=in_tokens)
     assert caught.value.hint == hint
 

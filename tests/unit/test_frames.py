@@ -224,7 +224,7 @@ def test_an_answer_to_initialize_is_recorded_without_its_lists() -> None:
     [
         ({"content": [{"type": "text", "text": "\n I look.\nAt it."}]}, "I look."),
         ({"content": [{"type": "tool_use", "name": "Edit", "input": {"file_path": "/w/a.py"}}]}, "Edit /w/a.py"),
-        ({"content": [{"type": "tool_use", "name": "Bash", "input": {"command": "ls\nrm"}}]}, "Bash ls"),
+        ({"content": [{"type": "tool_use", "name": "Bash", "input": {"command": "ls\nrm"}}]}, "Bash ls …"),
         (
             {"content": [{"type": "tool_use", "name": "mcp__ramet__spawn_session", "input": {"prompt": 7}}]},
             "ramet spawn_session",
