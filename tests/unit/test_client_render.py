@@ -94,6 +94,12 @@ def test_the_reason_of_a_landing_is_not_repeated() -> None:
     )
     assert landing_line(held).text == "fix  held: the branch main is gone"
     assert landing_line(held, known="the branch main is gone (retried automatically)").text == "fix  held"
+    held.reason += "; since then: its agent made no new commit"
+    assert (
+        landing_line(held, known="the branch main is gone").text
+        == "fix  held: since then: its agent made no new commit"
+    )
+    held.reason = "the branch main is gone"
     assert landing_line(held, known="its agent is at work").text == "fix  held: the branch main is gone"
 
 

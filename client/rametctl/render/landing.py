@@ -29,13 +29,14 @@ def landing_state(landing: "Landing") -> str:
 
 
 def landing_spans(landing: "Landing", *, known: str = "") -> list[Span]:
-    """Describe an entry, without its session's name. ``known`` is the reason that was shown last; it is not repeated."""
+    """Describe an entry, without its session's name. ``known`` is the reason that was shown last; only what is new is shown."""
     state = landing_state(landing)
     spans = [(WORDS.get(state, state), STYLES.get(state, ""))]
     if state == "queued":
         spans.append((f" for {landing.target}, position {landing.place}", "dim"))
-    if landing.reason and not known.startswith(landing.reason):
-        spans.append((f"{' ' if state == 'landed' else ': '}{landing.reason}", ""))
+    reason = landing.reason.removeprefix(f"{known}; ") if known else landing.reason
+    if reason and not known.startswith(reason):
+        spans.append((f"{' ' if state == 'landed' else ': '}{reason}", ""))
     return spans
 
 

@@ -85,7 +85,7 @@ async def test_a_checkout_of_the_target_is_fast_forwarded_by_git_and_one_with_ch
 
     await landings.land("same", "apart", "taken")
     await landings.reach("apart", LANDED)
-    await landings.reach("same", WAITING, f"changes in {path}: dir0/file0.txt")
+    await landings.reach("same", WAITING, f"changes in {path} are in the way: dir0/file0.txt; commit or move them")
     await landings.reach("taken", WAITING, "taken.txt")
 
     assert (path / "apart.txt").read_text() == "apart\n"

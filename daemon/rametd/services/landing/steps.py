@@ -170,7 +170,8 @@ class Composer:
         for step in steps:
             if paths := await targets.in_the_way(checkout, step.old, step.new):
                 more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-                reasons[step.landing.id] = f"changes in {checkout.path}: {', '.join(paths[:3])}{more}"
+                listed = f"{', '.join(paths[:3])}{more}"
+                reasons[step.landing.id] = f"changes in {checkout.path} are in the way: {listed}; commit or move them"
         return reasons
 
     def _owner(self, reader: Reader, path: Path | None) -> tuple[Session | None, str]:
