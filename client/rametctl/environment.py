@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ramet.environment import CARRIED_BY, METADATA, NAME, NEVER, carried, encode, matches
+from ramet.environment import CARRIED_BY, METADATA, NAME, NEVER, carried, encode, matches, without_direnv
 
 from rametctl.errors import UsageError
 
@@ -30,9 +30,14 @@ class CallerEnvironment:
         """Return the metadata that a call with ``request`` carries."""
         if type(request).__name__.removesuffix("Request") not in self._methods:
             return ()
+        if place := getattr(request, "path", ""):  # a session of another project gets nothing of this one's .envrc
+            return ((METADATA, self._encode(without_direnv(self._environ, place))),)
         if self._encoded is None:
-            self._encoded = encode(carried(self._environ, _pass_env(self._config_file)))
+            self._encoded = self._encode(self._environ)
         return ((METADATA, self._encoded),)
+
+    def _encode(self, environ: Mapping[str, str]) -> bytes:
+        return encode(carried(environ, _pass_env(self._config_file)))
 
 
 def variable_changes(

@@ -7,12 +7,16 @@ Fresh variables form families. A call that has any variable of an account replac
 with the AWS_SESSION_TOKEN of another day is a mixture that nobody accepts. A call that has none of a family leaves it as it is.
 """
 
+import base64
+import json
 import re
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from pathlib import Path
 
 METADATA = "ramet-environment-bin"
 """Call metadata with the caller's variables: ``NAME=value`` and a zero byte each, as in /proc/PID/environ."""
@@ -230,6 +234,19 @@ def carried(environ: Mapping[str, str], pass_env: Iterable[str] = ()) -> dict[st
     inside_git = any(name in environ for name in OF_GIT)
     names = allowed(environ, (*FORGE, *pass_env))
     return {name: environ[name] for name in environ if name in names and not (inside_git and name in IDENTITY)}
+
+
+def without_direnv(environ: Mapping[str, str], place: str) -> Mapping[str, str]:
+    """Return ``environ`` as it was before direnv loaded a project that the directory ``place`` is outside of."""
+    project = environ.get("DIRENV_DIR", "").removeprefix("-")
+    if not project or Path(place).resolve().is_relative_to(Path(project).resolve()):
+        return environ
+    try:
+        diff = json.loads(zlib.decompress(base64.urlsafe_b64decode(environ["DIRENV_DIFF"])))
+        before, loaded = dict(diff["p"]), dict(diff["n"])
+    except (KeyError, ValueError, TypeError, zlib.error):
+        return environ
+    return {name: value for name, value in environ.items() if name not in loaded} | before
 
 
 def for_daemon(environ: Mapping[str, str]) -> dict[str, str]:

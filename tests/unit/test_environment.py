@@ -1,6 +1,9 @@
+import base64
+import json
 import os
 import stat
 import subprocess
+import zlib
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,8 @@ from ramet.environment import (
     group_of,
     matches,
 )
+from ramet.v1 import session_pb2
+from rametctl.environment import CallerEnvironment
 from rametd.domain.errors import BadEnvironmentError, RuntimeDirectoryError
 from rametd.environment import EnvironmentFiles, Variables, build
 
@@ -359,3 +364,27 @@ def test_a_directory_that_others_may_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secrets").chmod(0o755)
     with pytest.raises(RuntimeDirectoryError, match="open to others"):
         EnvironmentFiles(tmp_path / "secrets").write("a", Variables({"A": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("place", "diff", "kept"),
+    [
+        ("a", None, True),
+        ("a/deep", None, True),
+        ("b", None, False),
+        ("ab", None, False),
+        ("b", "not a diff", True),
+        ("b", "", True),
+    ],
+)
+def test_what_direnv_loaded_for_a_project_reaches_no_other(
+    tmp_path: Path, place: str, diff: str | None, kept: bool
+) -> None:
+    changed = {"p": {"PATH": "/bin", "NVM_DIR": "gone"}, "n": {"PATH": "/a/bin:/bin", "AWS_PROFILE": "a"}}
+    packed = base64.urlsafe_b64encode(zlib.compress(json.dumps(changed).encode())).decode()
+    environ = {"PATH": "/a/bin:/bin", "AWS_PROFILE": "a", "HOME": "/h", "DIRENV_DIR": f"-{tmp_path}/a"}
+    environ["DIRENV_DIFF"] = packed if diff is None else diff
+    caller = CallerEnvironment(environ, tmp_path / "none", lasting=False)
+    ((_, sent),) = caller.metadata(session_pb2.CreateSessionRequest(path=str(tmp_path / place)))
+    before = {"PATH": "/bin", "NVM_DIR": "gone", "HOME": "/h"}
+    assert decode(sent) == ({"PATH": "/a/bin:/bin", "AWS_PROFILE": "a", "HOME": "/h"} if kept else before)
