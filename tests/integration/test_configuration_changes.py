@@ -4,6 +4,7 @@ import os
 import signal
 
 from tests.support.daemon import Client, DaemonProcess, Sandbox
+from tests.support.doctor import findings
 from tests.support.eventually import eventually
 from tests.support.running import client, sandbox
 
@@ -27,6 +28,9 @@ async def test_a_changed_file_is_applied_and_a_wrong_one_is_not(
     os.kill(running.process.pid, signal.SIGHUP)
     log = sandbox.root / "state" / "logs" / "rametd.log"
     await eventually(lambda: "the former configuration stays in effect" in log.read_text())
+    (found,) = [each for each in await findings(client) if each.code == "config-broken"]
+    assert (found.subject, "not TOML" in found.message) == (str(file), True)
 
     file.write_text(right.replace("max_working = 3", "max_working = 4"))
+    assert "config-broken" not in {each.code for each in await findings(client)}
     await eventually(lambda: shows("4"), every=0.5)

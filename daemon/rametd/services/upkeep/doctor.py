@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ramet.words import plural
 
+from rametd.config import Source, combine
 from rametd.domain.errors import RametError
 from rametd.domain.models import Repo, Session
 from rametd.platform.listeners import listeners
@@ -51,6 +52,16 @@ async def records(core: Core, checked: Counter[str]) -> AsyncIterator[Finding]:
 
             message = "it is the copy of a session that is gone"
             yield Finding("info", "index-unknown", str(path), path.stem, message, "doctor --fix deletes it", unlink)
+
+
+async def settings(core: Core) -> AsyncIterator[Finding]:
+    """An owner's configuration file that the running daemon does not take."""
+    file = Path(core.owner.name)
+    try:
+        combine(await asyncio.to_thread(Source.read, file), home=core.home)
+    except RametError as error:
+        advice = "fix it (`rametctl config edit`); until then the former settings stay in effect"
+        yield Finding("warning", "config-broken", str(file), "", error.message, advice)
 
 
 async def ports(core: Core, checked: Counter[str]) -> AsyncIterator[Finding]:
@@ -165,6 +176,7 @@ class Doctor:
                 keepers(core, checked),
                 ports(core, checked),
                 records(core, checked),
+                settings(core),
                 notifications(core, checked),
             ):
                 async for found in whole:
