@@ -390,6 +390,14 @@ def test_mode_budget_archive_restore_and_removal(web: Served) -> None:
         expect(page.locator(".row", has_text="changes")).to_have_count(0, timeout=MS)
 
 
+def test_a_button_that_is_pressed_before_the_script_is_there_opens_its_dialog(web: Served) -> None:
+    with web.page() as page:
+        page.route("**/main.js", lambda route: route.abort())
+        page.reload()
+        page.get_by_role("button", name="New session").click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+
+
 def test_a_refusal_is_said_in_the_dialog_that_asked(web: Served) -> None:
     with web.page() as page:
         key(page, "n")

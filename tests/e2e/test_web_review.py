@@ -95,6 +95,7 @@ async def test_a_file_that_changes_under_the_reader_says_so(
         code = page.locator(CODE)
         await code.scroll_into_view_if_needed()
         await expect(code.locator("table.diff")).to_contain_text("parse")
+        await page.mouse.move(300, 300)  # somebody reads
         (Path(session.worktree) / "src/app/code.py").write_text("import os\n")
         await client.send(session.id, 'DO:[{"text": "changed"}]')
         await expect(code.locator("[data-reload]")).to_be_visible()
@@ -102,6 +103,25 @@ async def test_a_file_that_changes_under_the_reader_says_so(
         await code.locator("[data-reload]").click()
         await expect(code.locator("table.diff")).to_contain_text("import os")
         await expect(code.locator("[data-reload]")).to_be_hidden()
+
+
+async def test_a_page_that_has_just_opened_shows_the_newest_by_itself(
+    running: DaemonProcess, client: Client, browser: BrowserContext
+) -> None:
+    session = await changed(client, repo_of(running), "opening")
+    async with tab(browser, "/") as page:
+        await page.add_init_script("performance.now = () => 0")  # it has always just opened
+        await page.goto(f"/sessions/{session.id}/review")
+        diff = page.locator(f"{CODE} table.diff")
+        await expect(diff).to_contain_text("parse")
+        (Path(session.worktree) / "src/app/code.py").write_text("import os\n")
+        await client.send(session.id, 'DO:[{"text": "changed"}]')
+        await expect(diff).to_contain_text("import os")
+        await page.mouse.move(300, 300)
+        await page.mouse.move(310, 300)
+        (Path(session.worktree) / "src/app/code.py").write_text("import sys\n")
+        await client.send(session.id, 'DO:[{"text": "again"}]')
+        await expect(page.locator(f"{CODE} [data-reload]")).to_be_visible()
 
 
 async def test_diffs_come_when_the_daemon_is_back(

@@ -6,6 +6,11 @@ import { parse } from "./morph.js";
 const AHEAD = "800px"; // fetched before it is in view
 const LINE = 19; // px of a line, to hold a diff's place until it is there
 const narrow = matchMedia("(max-width: 900px)");
+const OPENING = 5000; // ms in which a page that nobody has touched yet shows the newest by itself: it may have opened on an older diff
+let touched = false;
+for (const kind of ["pointerdown", "pointermove", "keydown", "wheel", "touchmove"]) {
+  addEventListener(kind, () => { touched = true; }, { once: true, passive: true });
+}
 let away = false; // when the page was fitted last
 let view = sessionStorage.getItem("view") ?? (narrow.matches ? "unified" : "split");
 
@@ -89,7 +94,8 @@ function fit() {
     const [shown, said] = (body.dataset.version ?? section.dataset.version).split(".");
     section.querySelector("[data-reload]").hidden = content === shown;
     const writing = body.querySelector("form.comment") !== null;
-    if (content === shown && remarks !== said && !writing && body.dataset.loading === undefined) load(section);
+    const opening = !touched && performance.now() < OPENING;
+    if ((opening ? content !== shown || remarks !== said : content === shown && remarks !== said) && !writing && body.dataset.loading === undefined) load(section);
   }
   away = gone;
 }
