@@ -8,6 +8,7 @@ from ramet.v1 import session_pb2
 
 from tests.support.client import World
 from tests.support.client import world as make_world
+from tests.support.eventually import eventually
 
 
 @pytest.fixture
@@ -36,6 +37,28 @@ def test_without_a_verb_it_opens_survives_its_daemon_and_sizes_and_restores_the_
         assert terminal.ends() == 0
         assert terminal.raw.rstrip().endswith(b"\x1b[?1049l") or b"\x1b[?1049l" in terminal.raw
         assert b"Traceback" not in terminal.raw
+
+
+async def test_what_was_typed_while_another_program_had_the_terminal_is_no_key(world: World, tmp_path: Path) -> None:
+    world.state.session("fix", worktree=str(tmp_path))
+    editor = tmp_path / "editor"
+    editor.write_text(f"#!/bin/sh\necho editing\nwhile [ ! -e {tmp_path}/done ]; do sleep 0.05; done\n")
+    editor.chmod(0o755)
+    with world.terminal(env={"VISUAL": str(editor)}) as terminal:
+        terminal.shows("· fix")
+        terminal.type("o")
+        terminal.shows("editing")
+        terminal.type("xy")
+        (tmp_path / "done").touch()
+
+        def lands() -> bool:  # a key before the editor has ended is none either
+            terminal.type("L")
+            terminal.shows("Land fix on", within=2)
+            return True
+
+        await eventually(lands)
+        assert not world.state.called("DeleteSession")
+        assert not any("Remove fix" in line for line in terminal.screen.display)
 
 
 def test_attach_detaches_with_ctrl_q_and_no_color_has_no_colour(world: World) -> None:

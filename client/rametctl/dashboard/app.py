@@ -5,10 +5,11 @@ import os
 import shlex
 import subprocess
 import sys
+import termios
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ramet.v1 import attention_pb2, daemon_pb2, landing_pb2, session_pb2, worktree_pb2
@@ -25,7 +26,6 @@ from rametctl.alerts import sequence
 from rametctl.contests import archive_requests, members, pick, picked_words, still_working
 from rametctl.dashboard import panes
 from rametctl.dashboard.answering import PLAN_MODES, Shown, as_json, hints, suggested_rules
-from rametctl.dashboard.completing import completions, word_before
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Field, Form, Help
 from rametctl.dashboard.keys import GROUPS, Key
 from rametctl.dashboard.rows import ARRANGEMENTS, Filter, Known, Row, arrange, head_line, session_line, top_line
@@ -33,7 +33,7 @@ from rametctl.dashboard.widgets import Lines, Prompt
 from rametctl.errors import ClientError, RefusedError
 from rametctl.lines import Line, cell_width, line, to_text, truncated, wrapped
 from rametctl.options import MODES, budget_of, mode_name, mode_number, new_request_id
-from rametctl.prompts import IMAGE_BYTES, clipboard_image, read_images
+from rametctl.prompts import IMAGE_BYTES, clipboard_image, completions, read_images, word_before
 from rametctl.render.contest import contest_blocks
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
@@ -834,7 +834,7 @@ class Dashboard(App[None]):
         from rametctl.requests import edited_input
 
         try:
-            with self.suspend():
+            with self._lent():
                 edited = edited_input(self.client, shown.request)
         except ClientError as error:
             self.note(error.message, error=True)
@@ -965,6 +965,8 @@ class Dashboard(App[None]):
         async def work() -> None:
             if found := await asyncio.to_thread(clipboard_image, self.client.environ):
                 self._add_image(found)
+            elif not self.clipboard:
+                self.note("no image in the clipboard; wl-paste, xclip or pngpaste reads it")
             else:
                 TextArea.action_paste(self._prompt)
 
@@ -1398,9 +1400,18 @@ class Dashboard(App[None]):
 
     # Programs of the person
 
+    @contextmanager
+    def _lent(self) -> Iterator[None]:
+        """Lend the terminal to another program; what was typed for it and not read is no key of ours."""
+        with self.suspend():
+            try:
+                yield
+            finally:
+                termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
     def _outside(self, *command: str, cwd: str | None = None, pause: bool = False) -> None:
         """Hand the terminal to a program."""
-        with self.suspend():
+        with self._lent():
             try:
                 subprocess.run(command, cwd=cwd, check=False)
                 if pause:
