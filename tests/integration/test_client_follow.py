@@ -278,7 +278,7 @@ def test_a_call_under_which_the_daemon_dies_is_made_again_with_its_id(world: Wor
     assert reader.process.stderr is not None
     assert reader.process.stderr.readline() == GONE  # at once, while nobody is there
     world.daemon.start()
-    assert reader.line() == "fix is idle, 0 turns"
+    assert reader.line() == "fix is stopped, 0 turns"
     assert {call.request_id for call in world.state.called("StopSession")} == set(died)
 
 
