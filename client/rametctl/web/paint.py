@@ -1,4 +1,4 @@
-"""Rows of a patch as HTML: coloured by language, with changed words marked and comments below their lines."""
+"""Render the rows of a patch as HTML: colour the code, mark changed words, put comments below their lines."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ from rametctl.web.html import tokens
 from rametctl.web.patches import Gap, Pair, Row, Span, changed_words
 
 MARKING_S = 0.5
-"""Seconds of processor time for the changed words of rows, after which the rest has none marked."""
+"""Seconds of processor time after which no more changed words are marked."""
 MOST_SHOWN = 2000
-"""Characters of a line that are shown."""
+"""Most characters of a line to show."""
 _CLASSES = (
     (Token.Comment, "c"), (Token.Keyword, "k"), (Token.Operator.Word, "k"), (Token.Literal.String, "s"),
     (Token.Literal.Number, "mi"), (Token.Name.Function, "nf"), (Token.Name.Class, "nc"), (Token.Name.Decorator, "nf"),
@@ -27,14 +27,14 @@ _CLASSES = (
 )  # fmt: skip
 
 Piece = tuple[str, str]
-"""A class of style.css, or "", and text."""
+"""A class of style.css or "", and a text."""
 OLD, NEW = "old", "new"
 Place = tuple[str, int]
-"""A side and the number of a line."""
+"""A side, `OLD` or `NEW`, and a line number."""
 
 
 def coloured(path: str, lines: Sequence[str]) -> list[list[Piece]]:
-    """Lines as pieces by the language that the file's name tells. The pieces of a line are its text, whatever it holds."""
+    """Split lines into coloured pieces, by the language of the file's name. The pieces of a line always add up to its text."""
     plain = [[("", line)] for line in lines]
     lexer = _lexer(path)
     lexed = tokens(lexer, "\n".join(lines)) if lexer is not None else None
@@ -67,7 +67,7 @@ def _class(kind: _TokenType) -> str:
 
 
 def line_html(pieces: Sequence[Piece], spans: Sequence[Span]) -> Markup:
-    """A line; ``spans`` are the parts of it that changed."""
+    """Render a line; ``spans`` are the ranges of changed words."""
     found: list[str] = []
     at = 0
     for name, text in pieces:
@@ -84,12 +84,12 @@ def line_html(pieces: Sequence[Piece], spans: Sequence[Span]) -> Markup:
 
 
 def shown(text: str) -> Markup:
-    """Text of others, nothing in it invisible; tabs stay."""
+    """Escape a text and make invisible characters visible, except tabs."""
     return escape("\t".join(visible(part) for part in text.split("\t")))
 
 
 def _parts(start: int, end: int, spans: Sequence[Span]) -> Iterator[tuple[int, int, bool]]:
-    """The stretch from ``start`` to ``end`` cut where a span begins or ends."""
+    """Cut the range from ``start`` to ``end`` at the bounds of spans; yield (start, end, whether it is in a span)."""
     cuts = sorted({start, end, *(edge for span in spans for edge in span if start < edge < end)})
     for one, other in pairwise(cuts):
         yield one, other, any(begin <= one and other <= stop for begin, stop in spans)
@@ -98,7 +98,7 @@ def _parts(start: int, end: int, spans: Sequence[Span]) -> Iterator[tuple[int, i
 def rows_html(
     path: str, items: Sequence[Pair | Gap], *, split: bool, comments: Mapping[Place, Sequence[Markup]]
 ) -> Markup:
-    """Rows of a table; ``comments`` stand below the lines that they are on, as rows of their own."""
+    """Render table rows. Each comment in ``comments`` gets a row below its line."""
     texts = _coloured_sides(path, items)
     until = time.thread_time() + MARKING_S
     found: list[str] = []
@@ -127,7 +127,7 @@ def _places(pair: Pair, *, split: bool) -> Iterator[Place]:
 
 
 def _coloured_sides(path: str, items: Sequence[Pair | Gap]) -> dict[int, list[Piece]]:
-    """The pieces of each row by its identity: the old side is coloured as one text, the new one as another."""
+    """Return coloured pieces by `id` of the row. Each side is coloured as one text, so that multi-line strings are recognised."""
     rows = [row for item in items if isinstance(item, Pair) for row in (item.left, item.right) if row is not None]
     found: dict[int, list[Piece]] = {}
     for wanted in ("- ", "+ "):

@@ -1,4 +1,4 @@
-"""Patches in git's format as files, hunks and rows, side by side or unified, with the words that changed within a line."""
+"""Parse git patches into files, hunks and rows; lay rows out side by side or unified; find the changed words of a line."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,9 +8,9 @@ from difflib import SequenceMatcher
 from rametctl.render.diff import HUNK
 
 MOST_WORDS = 400
-"""Words of a line up to which it is compared with the line that it replaces."""
+"""Most words of a line in which to look for changed words."""
 ALIKE = 0.4
-"""Share of characters that two lines have in common, from which on one replaces the other."""
+"""Least share of common characters for which the changed words of two lines are marked."""
 _WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
 _ESCAPE = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
 _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b'"': 34, b"\\": 92}
@@ -20,19 +20,19 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a hunk. ``mark`` is "-", "+" or " "; a number is 0 where that side does not have the line."""
+    """A line of a hunk. ``mark`` is "-", "+" or " ". ``old`` and ``new`` are line numbers, 0 if that side does not have the line."""
 
     mark: str
     old: int
     new: int
     text: str
     unended: bool = False
-    """It is the last line of its file and has no line feed."""
+    """Whether it is the last line of its file and has no line feed."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What stands side by side: a line and the one that replaces it, or one of them alone; the same row twice where nothing changed."""
+    """A row of the side-by-side view: the old and the new line, either may be None. An unchanged line is on both sides."""
 
     left: Row | None
     right: Row | None
@@ -48,7 +48,7 @@ class Hunk:
 
 @dataclass(frozen=True)
 class Gap:
-    """Lines that no hunk shows, before a hunk; ``lines`` is how many."""
+    """Hidden lines before a hunk; ``lines`` is their number."""
 
     lines: int
     heading: str
@@ -56,7 +56,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Patch:
-    """The patch of one file. Modes are git's, such as "100644"; each is "" where it is not told."""
+    """The patch of one file. Modes are those of git, such as "100644", or "" if the patch does not name them."""
 
     path: str
     old_path: str
@@ -81,7 +81,7 @@ class _Draft:
 
 
 def parse(patch: bytes) -> list[Patch]:
-    """The files of a patch in their order. A file whose type changed is there twice: removed, then added."""
+    """Parse a patch into its files, in order. A file that changed its type appears twice: first deleted, then added."""
     drafts: list[_Draft] = []
     lines = patch.split(b"\n")
     at, end = 0, len(lines)
@@ -137,7 +137,7 @@ def _fact(draft: _Draft, line: bytes) -> None:
 
 
 def _header(names: bytes) -> tuple[str, str]:
-    """The new and the old path of ``a/OLD b/NEW``. Where they differ, lines that follow tell them."""
+    """Return the new and the old path of ``a/OLD b/NEW``. If they differ, later lines of the patch name them."""
     if names.startswith(b'"'):
         first = re.match(rb'"(?:[^"\\]|\\.)*"', names)
         old = unquoted(first[0]) if first else ""
@@ -148,7 +148,7 @@ def _header(names: bytes) -> tuple[str, str]:
 
 
 def unquoted(name: bytes) -> str:
-    """A path as git writes it: with escapes between quotation marks where it is an odd one."""
+    """Decode a path as git writes it: a path with special characters is quoted and escaped."""
     if len(name) >= 2 and name.startswith(b'"') and name.endswith(b'"'):
         name = _ESCAPE.sub(
             lambda found: bytes([_ESCAPES[found[1]] if found[1] in _ESCAPES else int(found[1], 8) & 255]), name[1:-1]
@@ -157,7 +157,7 @@ def unquoted(name: bytes) -> str:
 
 
 def _hunk(lines: Sequence[bytes], at: int, head: re.Match[str]) -> tuple[Hunk, int]:
-    """A hunk whose first row is line ``at``, and where the patch goes on. The head's counts say where it ends: a row may look like anything."""
+    """Parse the hunk whose first row is line ``at``; return it and the line after it. Only the counts of its header tell where it ends."""
     text = head.string
     counts = re.match(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@ ?(.*)", text, re.DOTALL)
     assert counts is not None  # HUNK matches less
@@ -185,7 +185,7 @@ def _hunk(lines: Sequence[bytes], at: int, head: re.Match[str]) -> tuple[Hunk, i
 
 
 def pairs(rows: Sequence[Row]) -> Iterator[Pair]:
-    """Rows side by side: in a block of removed and added lines the first with the first, and so on."""
+    """Pair rows for the side-by-side view: the first removed line of a block with its first added line, and so on."""
     for removed, added, same in _blocks(rows):
         for index in range(max(len(removed), len(added))):
             yield Pair(removed[index] if index < len(removed) else None, added[index] if index < len(added) else None)
@@ -194,7 +194,7 @@ def pairs(rows: Sequence[Row]) -> Iterator[Pair]:
 
 
 def unified(rows: Sequence[Row]) -> Iterator[Pair]:
-    """Rows in the patch's order, each with the line that it replaces or that replaces it, as a pair of which ``left`` is the row to show."""
+    """Return rows in order of the patch. ``left`` of a pair is the row to show, ``right`` its counterpart for changed words."""
     for removed, added, same in _blocks(rows):
         for mine, others in ((removed, added), (added, removed)):
             for index, row in enumerate(mine):
@@ -204,7 +204,7 @@ def unified(rows: Sequence[Row]) -> Iterator[Pair]:
 
 
 def _blocks(rows: Sequence[Row]) -> Iterator[tuple[list[Row], list[Row], Row | None]]:
-    """(removed, added, the unchanged row after them) in order."""
+    """Yield blocks: removed rows, added rows, and the unchanged row that follows."""
     removed: list[Row] = []
     added: list[Row] = []
     for row in rows:
@@ -223,7 +223,7 @@ def _blocks(rows: Sequence[Row]) -> Iterator[tuple[list[Row], list[Row], Row | N
 
 
 def items(patch: Patch, *, split: bool) -> list[Pair | Gap]:
-    """What a view of a file shows, in order."""
+    """Return the rows and gaps that a view of a file shows, in order."""
     found: list[Pair | Gap] = []
     shown = 0
     for hunk in patch.hunks:
@@ -237,7 +237,7 @@ def items(patch: Patch, *, split: bool) -> list[Pair | Gap]:
 
 
 def changed_words(old: str, new: str) -> tuple[list[Span], list[Span]]:
-    """The parts of two lines that differ, as (start, end); none where the lines have too little in common for it to help."""
+    """Return the ranges (start, end) in which two lines differ; none if the lines have too little in common."""
     if old == new:
         return [], []
     left, right = _WORD.findall(old), _WORD.findall(new)
@@ -264,7 +264,7 @@ def _extend(spans: list[Span], start: int, length: int) -> None:
 
 @dataclass
 class Folder:
-    """A directory of a tree of files; ``name`` has several parts where directories hold nothing but one another."""
+    """A directory in a tree of files. A directory that contains only one directory is joined with it: ``name`` is then "a/b"."""
 
     name: str
     folders: list["Folder"] = field(default_factory=list)
@@ -273,7 +273,7 @@ class Folder:
 
 
 def tree(paths: Sequence[str]) -> Folder:
-    """Paths as directories, each in the order of ``paths``."""
+    """Return paths as a tree of directories, each in the order of ``paths``."""
     top = Folder("")
     places: dict[str, Folder] = {"": top}
 
