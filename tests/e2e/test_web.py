@@ -207,9 +207,10 @@ def test_neither_a_key_nor_a_second_click_answers_the_request_that_has_just_come
 
 
 def test_on_a_phone_a_question_is_answered_with_a_thumb(web: Served) -> None:
-    id_ = web.new("asks", QUESTION, {"text": "thank you"})
+    id_ = web.new("asks-which-format-of-dates", QUESTION, {"text": "thank you"})
     with web.page("/inbox", viewport=PHONE, has_touch=True, is_mobile=True) as page:
         card = page.locator(".request", has_text="Which date format?")
+        assert card.locator(".kind").evaluate("(each) => each.getBoundingClientRect().height") < 40  # one line
         card.get_by_text("German").tap()
         card.get_by_role("button", name="Answer").tap()
         expect(card).to_have_count(0, timeout=MS)
