@@ -133,7 +133,7 @@ if (last) note(last);
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-opens]");
   // A button with `command` opens its dialog also before this has loaded; older browsers do not know it.
-  if (opener !== null && !("command" in opener)) document.getElementById(opener.dataset.opens).showModal();
+  if (opener !== null && opener.command !== "show-modal") document.getElementById(opener.dataset.opens).showModal();
   event.target.closest("[data-closes]")?.closest("dialog").close();
   for (const menu of document.querySelectorAll("details[data-closing][open]")) {
     if (!menu.contains(event.target)) menu.open = false;
