@@ -60,6 +60,8 @@ OWN_KEYS = (
     Key("e", "whole", "in a review: the whole file"),
     Key("s,u", "view", "in a review: side by side, or unified", "s u"),
     Key("u", "restore", "restore an archived session"),
+    Key("!", "check", "in a contest: run the check"),
+    Key("B", "compare", "in a contest: show two contenders side by side"),
 )
 """Keys that only the pages have."""
 LEFT_S = 600.0
