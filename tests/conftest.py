@@ -1,7 +1,10 @@
 """Fixtures for all tests. A test gets a sandbox of its own, never a person's directories."""
 
+import os
 import re
+import shutil
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
@@ -22,6 +25,13 @@ from tests.support.untouched import differences, fingerprint, is_checkout
 
 # A job in the background of a shell is started with SIGINT ignored, and so would be all that it starts: the tests of Ctrl-C too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# All temporary files of tests in memory where there is room: the durability of the disk is no test's subject, and half of a test's time
+# would be waiting for it. A short path, as sockets need one.
+MEMORY = Path("/dev/shm")
+tempfile.tempdir = os.environ["TMPDIR"] = (
+    str(MEMORY) if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30 else "/tmp"
+)
 
 # No deadline: a loaded machine is no fault. No database: what fails must fail from the source alone.
 hypothesis.settings.register_profile("ramet", deadline=None, database=None)

@@ -23,7 +23,7 @@ LARGE = b"x" * 100_000
 @pytest.fixture
 def small_disk() -> Iterator[Path]:
     """A file system of 4 MB; mounting one takes root."""
-    directory = Path(tempfile.mkdtemp(dir="/tmp", prefix="rmt-"))
+    directory = Path(tempfile.mkdtemp(prefix="rmt-"))
     try:
         mounted = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "none", str(directory)],

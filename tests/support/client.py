@@ -136,7 +136,7 @@ def _text(stream: io.TextIOWrapper) -> str:
 @contextmanager
 def world(tmp_path: Path, *, serve: bool = True) -> Iterator[World]:
     """A world with a daemon that serves; everything is ended and removed afterwards."""
-    runtime = Path(tempfile.mkdtemp(dir="/tmp", prefix="rmt-"))
+    runtime = Path(tempfile.mkdtemp(prefix="rmt-"))
     home, cwd = tmp_path / "home", tmp_path / "cwd"
     home.mkdir()
     cwd.mkdir()

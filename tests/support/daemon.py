@@ -190,7 +190,7 @@ class Sandbox:
 @cache
 def _template(files: int) -> Path:
     """What `Sandbox.repository` copies: made once a process, gone with it."""
-    path = Path(tempfile.mkdtemp(prefix="rmt-", dir="/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="rmt-"))
     atexit.register(shutil.rmtree, path)
     git(path, "init", "-q", "-b", "main")
     for number in range(files):
@@ -267,7 +267,7 @@ def make_sandbox(*, model_port: int = 0, real_cli: bool = False, config: str = "
 
     ``config`` is TOML; the scripted agent is `agents.claude.path` unless ``real_cli``.
     """
-    root = Path(tempfile.mkdtemp(prefix="rmt-", dir="/tmp"))
+    root = Path(tempfile.mkdtemp(prefix="rmt-"))
     try:
         for name in ("home", "config", "run", "tmp"):
             (root / name).mkdir(mode=0o700)

@@ -27,7 +27,7 @@ ECHO = """
 @asynccontextmanager
 async def executor_of_its_own() -> AsyncIterator[LocalExecutor]:
     """An executor; all that it started is ended afterwards."""
-    home = Path(tempfile.mkdtemp(dir="/tmp", prefix="rmt-"))
+    home = Path(tempfile.mkdtemp(prefix="rmt-"))
     (home / "run").mkdir(0o700)
     executor = LocalExecutor(home / "agents", home / "run")
     try:

@@ -20,7 +20,7 @@ root_only = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as tw
 
 @pytest.fixture
 def runtime() -> Iterator[Path]:
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="rmt-"))
+    base = Path(tempfile.mkdtemp(prefix="rmt-"))
     (base / "run").mkdir(mode=0o700)
     yield base / "run"
     shutil.rmtree(base)

@@ -15,7 +15,7 @@ from rametd.platform.notify import Notifier, watchdog_interval
 @pytest.fixture
 def manager() -> Iterator[socket.socket]:
     """A service manager's end: a datagram socket with a path."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="rmt-"))
+    base = Path(tempfile.mkdtemp(prefix="rmt-"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
         bound.bind(str(base / "notify"))
         bound.settimeout(10)

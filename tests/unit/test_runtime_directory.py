@@ -36,7 +36,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="rmt-"))
+    base = Path(tempfile.mkdtemp(prefix="rmt-"))
     yield base / "run"
     shutil.rmtree(base)
 
