@@ -36,7 +36,10 @@ def test_it_gives_way_on_the_disk_and_as_a_session_too() -> None:
 
 def test_arguments_and_the_exit_status_are_the_commands_own() -> None:
     done = subprocess.run(
-        [*LOWEST, "sh", "-c", 'printf "%s|" "$@"; exit 7', "sh", "a b", "", "$c"], capture_output=True, check=False
+        [*LOWEST, "sh", "-c", 'printf "%s|" "$@"; exit 7', "sh", "a b", "", "$c"],
+        capture_output=True,
+        check=False,
+        start_new_session=True,
     )
     assert (done.returncode, done.stdout, done.stderr) == (7, b"a b||$c|", b"")
 
@@ -45,7 +48,11 @@ def test_it_runs_where_none_of_the_tools_is_there(tmp_path: Path) -> None:
     for tool in ("nice", "true"):
         (tmp_path / tool).symlink_to(f"/usr/bin/{tool}")
     done = subprocess.run(
-        ["/bin/sh", *LOWEST[1:], "true"], env={"PATH": str(tmp_path)}, capture_output=True, check=False
+        ["/bin/sh", *LOWEST[1:], "true"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        check=False,
+        start_new_session=True,
     )
     assert (done.returncode, done.stderr) == (0, b"")
 
