@@ -98,10 +98,13 @@ def test_rules_are_made(world: World) -> None:
         json.loads(world.run("rules", "add", "WebFetch", "--deny", "--session", "fix", "--json").out)["effect"]
         == "deny"
     )
+    text = "rule3: allow Bash(npm test) in shop, codex only\n"
+    assert world.run("rules", "add", "Bash(npm test)", "--agent", "codex").out == text
     assert world.run("rules", "add", "X", "--ask", "--deny").code == 2
-    for_repo, for_session = world.state.called("CreateRule")
+    for_repo, for_session, for_agent = world.state.called("CreateRule")
     assert (for_repo.repo, for_repo.session, for_repo.effect) == (str(world.cwd), "", attention_pb2.RULE_EFFECT_ALLOW)
     assert (for_session.repo, for_session.session) == ("r1", session.id)
+    assert (for_repo.agent, for_agent.agent) == ("", "codex")
 
 
 def test_rules_are_removed_by_id_or_unique_prefix(world: World) -> None:

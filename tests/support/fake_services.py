@@ -355,7 +355,7 @@ class Attention(Servicer, attention_pb2_grpc.AttentionServiceServicer):
 
     def CreateRule(self, request: Any, context: Any) -> attention_pb2.CreateRuleResponse:  # noqa: N802
         self.note("CreateRule", request, context)
-        rule = self.state.rule(request.rule, effect=request.effect, session_id=request.session)
+        rule = self.state.rule(request.rule, effect=request.effect, session_id=request.session, agent=request.agent)
         return attention_pb2.CreateRuleResponse(rule=rule)
 
     def ReportFocus(self, request: Any, context: Any) -> attention_pb2.ReportFocusResponse:  # noqa: N802

@@ -17,6 +17,7 @@ from rametd.domain.models import (
     RequestKind,
     RequestState,
     Session,
+    StoredRule,
     Tokens,
     TrashEntry,
 )
@@ -142,3 +143,20 @@ def a_trash_entry(entry_id: str = "bin", **fields: Any) -> TrashEntry:
         entry_id, "repo", "one", "one", "ramet/one", "refs/ramet/trash/one", "0" * 40, "0" * 40, 10, "{}", 1.0, 100.0
     )
     return replace(entry, **fields)
+
+
+def a_rule(rule_id: str = "rule", **fields: Any) -> StoredRule:
+    rule = StoredRule(
+        id=rule_id,
+        repo_id="repo",
+        session_id="",
+        agent="",
+        effect="allow",
+        text="Bash(make:*)",
+        source="owner",
+        request_id="",
+        matches=0,
+        create_time=1.0,
+        match_time=None,
+    )
+    return replace(rule, **fields)

@@ -48,6 +48,7 @@ from tests.support.rows import (
     a_ledger_entry,
     a_repo,
     a_request,
+    a_rule,
     a_session,
     a_trash_entry,
     an_agent,
@@ -467,3 +468,26 @@ def test_a_row_that_is_read_again_is_the_same_record_until_anything_in_it_change
         fail()
     assert unit.sessions.get("one").turns == first.turns
     assert unit.sessions.update("one", turns=9).turns == 9
+
+
+@pytest.mark.parametrize(
+    ("repo", "session_id", "agent", "applies"),
+    [
+        ("repo", "", "", True),
+        ("repo", "one", "", True),
+        ("repo", "two", "", False),
+        ("other", "", "", False),
+        ("repo", "", "codex", True),
+        ("repo", "one", "codex", True),
+        ("repo", "", "claude", False),
+        ("repo", "one", "claude", False),
+    ],
+)
+def test_a_rule_applies_to_the_sessions_and_the_agent_that_it_names(
+    session: Unit, repo: str, session_id: str, agent: str, applies: bool
+) -> None:
+    session.repos.upsert(a_repo("other"))
+    found = session.sessions.update("one", agent="codex")
+    rule = session.rules.add(a_rule(repo_id=repo, session_id=session_id, agent=agent))
+    assert session.rules.applicable(found) == ([rule] if applies else [])
+    assert session.rules.add(a_rule("again", repo_id=repo, session_id=session_id, agent=agent)) == rule

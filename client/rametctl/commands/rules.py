@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, VerbGroup, complete_session, new_request_id, repo_option, repo_reference
+from rametctl.options import Verb, VerbGroup, agent_option, complete_session, new_request_id, repo_option, repo_reference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,9 +87,12 @@ def remove(app: App, ids: tuple[str, ...]) -> None:
 @click.option(
     "--session", metavar="SESSION", shell_complete=complete_session, help="Apply the rule to this session only."
 )
+@agent_option("Apply the rule to this kind of agent only.")
 @repo_option
 @click.pass_obj
-def add(app: App, rule: str, allow: bool, ask: bool, deny: bool, session: str | None, repo: str | None) -> None:
+def add(
+    app: App, rule: str, allow: bool, ask: bool, deny: bool, session: str | None, agent: str, repo: str | None
+) -> None:
     """Add RULE to the current directory's repository, or to one session: "Bash(git status:*)", "Edit(src/**)", "mcp__server__tool",
     "WebFetch(domain:example.com)".
 
@@ -97,6 +100,7 @@ def add(app: App, rule: str, allow: bool, ask: bool, deny: bool, session: str | 
     Examples:
       rametctl rules add "Bash(make test:*)"
       rametctl rules add "Bash(git push:*)" --ask --session release
+      rametctl rules add "Bash(npm test)" --agent codex
     """
     from ramet.jsonify import to_json
     from ramet.v1 import attention_pb2
@@ -114,6 +118,7 @@ def add(app: App, rule: str, allow: bool, ask: bool, deny: bool, session: str | 
     request = attention_pb2.CreateRuleRequest(
         rule=rule,
         effect=attention_pb2.RuleEffect.Value(f"RULE_EFFECT_{effect.upper()}"),
+        agent=agent,
         request_id=new_request_id(),
     )
     if session is not None:

@@ -23,8 +23,12 @@ def effect_name(rule: "PermissionRule") -> str:
 
 def rule_text(rule: "PermissionRule", session: str = "") -> str:
     """Describe a rule in one line; ``session`` is the name of the session that it applies to."""
-    where = f"in session {session or rule.session_id}" if rule.session_id else f"in {rule.repo}"
-    return f"{effect_name(rule)} {rule.rule} {where}"
+    return f"{effect_name(rule)} {rule.rule} in {_where(rule, session)}"
+
+
+def _where(rule: "PermissionRule", session: str) -> str:
+    where = f"session {session or rule.session_id}" if rule.session_id else rule.repo
+    return where + (f", {rule.agent} only" if rule.agent else "")
 
 
 def rule_table(output: Output, rules: Sequence["PermissionRule"], names: Mapping[str, str], now: float) -> list[Line]:
@@ -32,13 +36,12 @@ def rule_table(output: Output, rules: Sequence["PermissionRule"], names: Mapping
     rows: list[list[Span]] = []
     for rule in rules:
         effect = effect_name(rule)
-        session = names.get(rule.session_id, rule.session_id)
         rows.append(
             [
                 (rule.id, "cyan"),
                 (effect, _STYLES.get(effect, "")),
                 (" ".join(rule.rule.split()), "bold"),
-                (f"session {session}" if rule.session_id else rule.repo, ""),
+                (_where(rule, names.get(rule.session_id, "")), ""),
                 (rule.source + (f", request {rule.request_id}" if rule.request_id else ""), "dim"),
                 (str(rule.matches), ""),
                 (age(rule.match_time, now), "dim"),

@@ -115,11 +115,19 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
         effect = EFFECTS.get(request.effect)
         if effect is None:
             raise InvalidInputError("no effect was given", hint="say deny, ask or allow")
+        if request.agent:
+            self._core.kind(request.agent)
 
         def create(unit: Unit) -> attention_pb2.CreateRuleResponse:
             session_id = find_session(unit, request.session, repo_id=repo.id).id if request.session else ""
             rule = attention.create(
-                unit, repo_id=repo.id, session_id=session_id, effect=effect, text=request.rule, source=call.principal
+                unit,
+                repo_id=repo.id,
+                session_id=session_id,
+                agent=request.agent,
+                effect=effect,
+                text=request.rule,
+                source=call.principal,
             )
             response = attention_pb2.CreateRuleResponse(
                 rule=rule_message(rule, repo=repo.name), warnings=attention.cautions(effect, request.rule)

@@ -451,6 +451,7 @@ class StoredRule:
     id: str
     repo_id: str
     session_id: str  # "" for all sessions of the repository
+    agent: str  # "" for all kinds of agents
     effect: str  # "allow", "ask" or "deny"
     text: str
     source: str  # principal that created it

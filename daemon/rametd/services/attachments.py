@@ -177,7 +177,7 @@ class Attachments:
                 reader.repos.get(session.repo_id),
                 briefing(reader, session),
                 reader.conversation_cuts.get(session.id),
-                reader.rules.applicable(session.repo_id, session.id),
+                reader.rules.applicable(session),
             )
         )
         around = await environments.of_session(core, session, repo)

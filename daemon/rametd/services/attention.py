@@ -50,7 +50,15 @@ EFFECTS = {
 
 
 def create(
-    unit: Unit, *, repo_id: str, session_id: str, effect: Effect, text: str, source: str, request_id: str = ""
+    unit: Unit,
+    *,
+    repo_id: str,
+    session_id: str,
+    effect: Effect,
+    text: str,
+    source: str,
+    agent: str = "",
+    request_id: str = "",
 ) -> StoredRule:
     """Store a rule; one that is there already stays. Raises `BadRuleError`."""
     parse(text, effect)
@@ -59,6 +67,7 @@ def create(
             id=new_id(),
             repo_id=repo_id,
             session_id=session_id,
+            agent=agent,
             effect=effect.value,
             text=text,
             source=source,

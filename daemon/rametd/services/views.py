@@ -317,6 +317,7 @@ def rule_message(rule: StoredRule, *, repo: str) -> attention_pb2.PermissionRule
         id=rule.id,
         repo=repo,
         session_id=rule.session_id,
+        agent=rule.agent,
         effect=RULE_EFFECTS[rule.effect],
         rule=rule.text,
         source=rule.source,

@@ -1,6 +1,6 @@
 """Permission rules of repositories and sessions."""
 
-from rametd.domain.models import StoredRule
+from rametd.domain.models import Session, StoredRule
 from rametd.store.rows import RowType, Table
 
 RULES = RowType(StoredRule, "rules")
@@ -10,10 +10,14 @@ class RuleReads(Table):
     def get(self, rule_id: str) -> StoredRule | None:
         return RULES.find_one(self._db, "WHERE id = ?", rule_id)
 
-    def applicable(self, repo_id: str, session_id: str) -> list[StoredRule]:
-        """Rules of the repository and of the session."""
+    def applicable(self, session: Session) -> list[StoredRule]:
+        """Rules of the session, and those of its repository for all agents or its own kind."""
         return RULES.find_all(
-            self._db, "WHERE repo_id = ? AND session_id IN ('', ?) ORDER BY create_time, id", repo_id, session_id
+            self._db,
+            "WHERE repo_id = ? AND session_id IN ('', ?) AND agent IN ('', ?) ORDER BY create_time, id",
+            session.repo_id,
+            session.id,
+            session.agent,
         )
 
     def list(self, repo_id: str | None = None) -> list[StoredRule]:
@@ -23,13 +27,14 @@ class RuleReads(Table):
 
 class Rules(RuleReads):
     def add(self, rule: StoredRule) -> StoredRule:
-        """Store a rule unless an equal one exists for the repository and session; return the stored one."""
+        """Store a rule unless an equal one exists for the repository, session and kind of agent; return the stored one."""
         self._db.execute(f"{RULES.insert} ON CONFLICT DO NOTHING", RULES.values(rule))
         found = RULES.find_one(
             self._db,
-            "WHERE repo_id = ? AND session_id = ? AND effect = ? AND text = ?",
+            "WHERE repo_id = ? AND session_id = ? AND agent = ? AND effect = ? AND text = ?",
             rule.repo_id,
             rule.session_id,
+            rule.agent,
             rule.effect,
             rule.text,
         )

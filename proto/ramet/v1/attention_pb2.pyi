@@ -187,6 +187,7 @@ class PermissionRule(_message.Message):
     MATCHES_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     MATCH_TIME_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Made by the daemon."""
     repo: _builtins.str
@@ -203,6 +204,8 @@ class PermissionRule(_message.Message):
     """The request whose answer created it, or empty."""
     matches: _builtins.int
     """Calls that it has decided."""
+    agent: _builtins.str
+    """The only kind of agent that it applies to, or empty."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was created."""
@@ -224,10 +227,11 @@ class PermissionRule(_message.Message):
         matches: _builtins.int = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         match_time: _timestamp_pb2.Timestamp | None = ...,
+        agent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "match_time", b"match_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "effect", b"effect", "id", b"id", "match_time", b"match_time", "matches", b"matches", "repo", b"repo", "request_id", b"request_id", "rule", b"rule", "session_id", b"session_id", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "create_time", b"create_time", "effect", b"effect", "id", b"id", "match_time", b"match_time", "matches", b"matches", "repo", b"repo", "request_id", b"request_id", "rule", b"rule", "session_id", b"session_id", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -302,6 +306,7 @@ class CreateRuleRequest(_message.Message):
     EFFECT_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
     repo: _builtins.str
     """The repository that it applies to: id, name, or an absolute path inside it."""
     session: _builtins.str
@@ -312,6 +317,8 @@ class CreateRuleRequest(_message.Message):
     """The rule itself; one that allows everything or climbs out of the worktree is refused with BAD_RULE."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
+    agent: _builtins.str
+    """The only kind of agent that it applies to, such as "codex", or empty."""
     def __init__(
         self,
         *,
@@ -320,10 +327,11 @@ class CreateRuleRequest(_message.Message):
         effect: Global___RuleEffect.ValueType = ...,
         rule: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        agent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect", b"effect", "repo", b"repo", "request_id", b"request_id", "rule", b"rule", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "effect", b"effect", "repo", b"repo", "request_id", b"request_id", "rule", b"rule", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

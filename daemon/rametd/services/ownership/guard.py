@@ -28,7 +28,7 @@ async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
     if refused is not None:
         return refused
     asked = await ask_for_protected(session, use)
-    stored = await core.store.read(lambda reader: reader.rules.applicable(session.repo_id, session.id))
+    stored = await core.store.read(lambda reader: reader.rules.applicable(session))
     if not stored:
         return asked
 

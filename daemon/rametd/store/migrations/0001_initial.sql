@@ -296,6 +296,7 @@ CREATE TABLE rules (
     id TEXT PRIMARY KEY,
     repo_id TEXT NOT NULL REFERENCES repos (id) ON DELETE CASCADE,
     session_id TEXT NOT NULL DEFAULT '',
+    agent TEXT NOT NULL DEFAULT '',
     effect TEXT NOT NULL,
     text TEXT NOT NULL,
     source TEXT NOT NULL,
@@ -303,7 +304,7 @@ CREATE TABLE rules (
     matches INTEGER NOT NULL DEFAULT 0,
     create_time REAL NOT NULL,
     match_time REAL,
-    UNIQUE (repo_id, session_id, effect, text)
+    UNIQUE (repo_id, session_id, agent, effect, text)
 ) STRICT, WITHOUT ROWID;
 
 -- Notifications that a way has yet to deliver: one row per item and way. The events up to meta.notifications have theirs.
