@@ -487,7 +487,7 @@ def test_a_rule_applies_to_the_sessions_and_the_agent_that_it_names(
     session: Unit, repo: str, session_id: str, agent: str, applies: bool
 ) -> None:
     session.repos.upsert(a_repo("other"))
-    found = session.sessions.update("one", agent="codex")
+    found = replace(session.sessions.get("one"), agent="codex")
     rule = session.rules.add(a_rule(repo_id=repo, session_id=session_id, agent=agent))
     assert session.rules.applicable(found) == ([rule] if applies else [])
     assert session.rules.add(a_rule("again", repo_id=repo, session_id=session_id, agent=agent)) == rule

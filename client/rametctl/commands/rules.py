@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, VerbGroup, agent_option, complete_session, new_request_id, repo_option, repo_reference
+from rametctl.options import (
+    Verb,
+    VerbGroup,
+    agent_option,
+    complete_session,
+    new_request_id,
+    repo_option,
+    repo_reference,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
