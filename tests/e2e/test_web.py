@@ -226,7 +226,7 @@ def test_enter_sends_no_half_written_prompt(web: Served) -> None:
     id_ = web.new("half-written")
     composing = "new KeyboardEvent('keydown', {key: 'Enter', isComposing: true, bubbles: true, cancelable: true})"
     with web.page(f"/sessions/{id_}") as page:
-        box = page.locator("[name=prompt]")
+        box = page.locator("[data-sends]")
         box.fill("にほんご")
         assert box.evaluate(f"(box) => box.dispatchEvent({composing})")  # the input method's key, which chooses a word
         page.reload()
@@ -238,9 +238,9 @@ def test_enter_sends_no_half_written_prompt(web: Served) -> None:
         expect(page.locator(".entry.said p")).to_have_text("にほんご\nsecond line", timeout=MS)
         expect(box).to_have_value("")
     with web.page(f"/sessions/{id_}", viewport=PHONE, has_touch=True, is_mobile=True) as page:
-        page.locator("[name=prompt]").fill("one")
+        page.locator("[data-sends]").fill("one")
         key(page, "Enter")
-        expect(page.locator("[name=prompt]")).to_have_value("one\n")
+        expect(page.locator("[data-sends]")).to_have_value("one\n")
 
 
 def test_what_is_done_while_an_answer_is_on_its_way_counts_too(web: Served) -> None:
@@ -253,7 +253,7 @@ def test_what_is_done_while_an_answer_is_on_its_way_counts_too(web: Served) -> N
             held.append(route)
 
         page.route("**/prompt", hold)
-        box = page.locator("[name=prompt]")
+        box = page.locator("[data-sends]")
         box.fill("first")
         key(page, "Enter", "Enter")
         eventually_here(page, lambda: len(held) == 1)
@@ -323,7 +323,7 @@ def test_pages_outlive_the_daemon_and_their_server_without_a_gap(web: Served, da
         shows(page, "The daemon is away")
         assert page.locator("#about").bounding_box() == before  # nothing jumps
         expect(send).to_be_disabled()
-        page.locator("[name=prompt]").fill("kept words")
+        page.locator("[data-sends]").fill("kept words")
         daemon.start()
         expect(page.locator("#banner")).to_be_hidden(timeout=MS)
         web.ctl("send", "lives", script({"text": "after the daemon"}))
@@ -332,9 +332,9 @@ def test_pages_outlive_the_daemon_and_their_server_without_a_gap(web: Served, da
         shows(page, "The web server does not answer")
         web.ctl("send", "lives", script({"text": "while the server was away"}))
         web.start()
-        expect(page.locator(".words").get_by_text("while the server was away")).to_be_visible(timeout=MS)
+        expect(page.locator("[role=log] .words").get_by_text("while the server was away")).to_be_visible(timeout=MS)
         expect(page.locator("#banner")).to_be_hidden(timeout=MS)
-        expect(page.locator("[name=prompt]")).to_have_value("kept words")
+        expect(page.locator("[data-sends]")).to_have_value("kept words")
         expect(page.locator(".entry.ended")).to_have_count(2)
         assert page.evaluate("window.same")
 
@@ -346,7 +346,7 @@ def test_files_reach_the_worktree_and_the_prompt(web: Served, tmp_path: Path) ->
     with web.page(f"/sessions/{id_}") as page:
         page.set_input_files("input[type=file]", str(shot))
         expect(page.locator("#files")).to_have_text("shot.png")
-        page.locator("[name=prompt]").fill("what is on it?")
+        page.locator("[data-sends]").fill("what is on it?")
         page.get_by_role("button", name="Send").click()
         shows(page, f"{FILES}/shot.png")
         expect(page.locator("#files")).to_be_empty()
@@ -465,11 +465,13 @@ def test_what_a_pointer_is_over_stays_where_it_is(web: Served) -> None:
         before = row.bounding_box()
         assert before is not None
         page.mouse.move(before["x"] + 40, before["y"] + 10)
+        moves = "setInterval(() => document.dispatchEvent(new PointerEvent('pointermove')), 50)"
+        moving = page.evaluate(moves)  # all the while that another session is made
         web.new("pushes-down", ASKS)
         asked = page.locator("#needs")
-        page.mouse.move(before["x"] + 60, before["y"] + 12)
         expect(asked).to_be_visible(timeout=MS)
         assert row.bounding_box() == before
+        page.evaluate(f"clearInterval({moving})")
         page.mouse.move(0, 0)
         expect(page.locator(".row", has_text="pushes-down")).to_be_visible(timeout=MS)
         assert page.title().startswith("(")

@@ -2,13 +2,14 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import grpc
 import pytest
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2
 
-from tests.support.acp import use_acp
+from tests.support.acp import AGENT, use_acp
 from tests.support.agents import script
 from tests.support.daemon import FAILED, IDLE, PAUSED, WORKING, Client, DaemonProcess, Sandbox, connected, reason_of
 from tests.support.eventually import eventually
@@ -132,6 +133,26 @@ async def test_prompts_wait_for_the_end_of_a_turn_and_follow_in_order(
             (True, False),
             (False, True),
         ]
+
+
+async def test_an_agent_that_only_the_caller_has_on_the_path_is_found_and_one_that_nobody_has_is_refused(
+    acp: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    text = sandbox.directories.config_file.read_text()
+    sandbox.configure(text.replace(f'command = ["{sys.executable}", "-I", "-S"', 'command = ["my-agent"', 1))
+    programs = sandbox.root / "programs"
+    programs.mkdir()
+    program = programs / "my-agent"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {AGENT} "$@"\n')
+    program.chmod(0o755)
+    acp.start()
+    async with connected(sandbox) as client:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await client.create(repository, "hello", agent="xplain", mode=DEFAULT)
+        assert reason_of(caught.value) == "AGENT_UNAVAILABLE"
+        environment = {"PATH": f"{programs}:{sandbox.environ['PATH']}"}
+        session = await client.create(repository, "hello", agent="xplain", mode=DEFAULT, environment=environment)
+        await settled(client, session.id, 1)
 
 
 async def test_rules_and_modes_decide_before_a_person_and_paths_outside_are_refused(

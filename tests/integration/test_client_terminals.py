@@ -108,7 +108,7 @@ async def test_setup_runs_or_shows_what_would_fit(client: Client, sandbox: Sandb
     git(trusted, "add", "-A")
     git(trusted, "commit", "-qm", "go")
     made = sandbox.ctl("new", "--name", "two", cwd=trusted)
-    assert "`rametctl setup two` shows a setup" in made.stderr
+    assert "for a setup that prepares each worktree: rametctl setup two" in made.stderr
     shown = sandbox.ctl("setup", "two", cwd=trusted)
     assert (shown.code, shown.stdout) == (0, 'setup = ["go mod download"]\n')
 

@@ -35,8 +35,8 @@ async def test_landing_shows_how_it_goes_and_ends_with_what_came_of_it(
 
     held = await typed(sandbox, "land", "three", "--check", "exit 3")
     assert held.code == 4
-    assert "; since then: its agent made no new commit" in held.stderr
-    assert "the check fails (and on main without this work): code 3" in held.stderr
+    assert "three needs you; fix it (rametctl shell three), then: rametctl queue retry three" in held.stderr
+    assert "the check fails (and on main without this work): code 3" in held.stdout
     listed = await typed(sandbox, "queue")
     assert [line.split()[:4] for line in listed.stdout.splitlines()][1] == ["1", "three", "main", "held"]
     again = await typed(sandbox, "land", "three", "--check", "true", "--json")

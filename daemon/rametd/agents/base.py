@@ -454,8 +454,11 @@ class AgentKind(Protocol):
     def own_places(self, environment: Mapping[str, str], home: Path) -> list[Path]:
         """Return directories outside of worktrees in which the program's tools write its own files. Blocks."""
 
-    async def check(self) -> str:
-        """Return the program's version. Raise `AgentUnavailableError` if it is missing or broken."""
+    async def check(self, environment: Mapping[str, str] | None = None) -> str:
+        """Return the version of the program that a process with this environment starts; by default the daemon's environment.
+
+        Raise `AgentUnavailableError` if it is missing or broken.
+        """
 
     async def prepare(self) -> None:
         """Load the modules that `launch` and `channel` need, without blocking; cheap the second time."""

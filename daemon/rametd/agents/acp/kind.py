@@ -56,11 +56,12 @@ class Acp:
             )
         return found
 
-    async def check(self) -> str:
-        path = await asyncio.to_thread(self._program, self._environment)
+    async def check(self, environment: Mapping[str, str] | None = None) -> str:
+        known = {**self._environment, **(environment or {})}
+        path = await asyncio.to_thread(self._program, known)
         key = (path, (await asyncio.to_thread(Path(path).stat)).st_ctime_ns)
         if key not in self._versions:
-            code, told = await run(path, "--version", env=self._environment)
+            code, told = await run(path, "--version", env=known)
             self._versions[key] = told.strip().splitlines()[-1] if code == 0 and told.strip() else "unknown"
         return self._versions[key]
 

@@ -93,7 +93,7 @@ class Claude:
         config = self._settings.config_dir or Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
         return [each.resolve() for each in (temporary, config / "plans", config / "projects")]
 
-    async def check(self) -> str:
+    async def check(self, environment: Mapping[str, str] | None = None) -> str:
         """See `AgentKind.check`; runs the program only if its file has changed."""
         try:
             status = await asyncio.to_thread(self.path.stat)

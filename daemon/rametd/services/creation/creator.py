@@ -143,7 +143,8 @@ class Creator:
         if new.effort:
             require(kind, "effort")
         budgets.check_kind(kind, in_dollars=new.budget_usd is not None, in_tokens=new.budget_tokens is not None)
-        await kind.check()
+        caller = build(core.daemon_environment, new.environment)
+        await kind.check(caller)
         info = await core.git.discover(new.adopt or new.path)
         repo = await core.store.read(lambda reader: repos.known_or_new(core, reader, info))
         config = await for_repository(core, repo, info)
@@ -171,7 +172,6 @@ class Creator:
         fetched: Base | None = None
         if new.fetch:  # before anything is created: the fetch may fail, or bring a base to a repository without commits
             ref = new.existing_branch or new.base_ref or None
-            caller = build(core.daemon_environment, new.environment)
             fetched = await core.git.remotes.fetch_base(info, ref, new.path, caller)
         if new.initial_commit and info.head.commit is None and fetched is None:
             # Refuse a bad name or branch before creating the commit. Both are chosen later, one creation after another.
