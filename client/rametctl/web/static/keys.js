@@ -26,8 +26,9 @@ function target(key) {
   const name = CSS.escape(key);
   const focused = document.activeElement;
   const inside = focused?.closest("[data-scope], .request") ?? focused?.closest("[data-row]")?.parentElement;
-  const found = [...(inside?.querySelectorAll(`[data-key="${name}"]`) ?? []), ...document.querySelectorAll(`[data-key="${name}"]`)];
-  return found.find(shown);
+  const own = [...(inside?.querySelectorAll(`[data-key="${name}"]`) ?? [])];
+  if (own.length && inside.closest(".answered")) return undefined; // pressed twice: the second press is for no other request
+  return [...own, ...document.querySelectorAll(`[data-key="${name}"]`)].find(shown);
 }
 
 /** Whether an element is in a request that has just appeared; if so, the note says it. */
