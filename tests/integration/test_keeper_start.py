@@ -9,6 +9,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -266,3 +267,24 @@ async def test_a_full_disk_holds_the_agent_and_loses_nothing(executor: LocalExec
     assert b"".join(line.data for line in lines) == expected * 2
     assert (await attachment.status())["blocked"] is None
     await attachment.close()
+
+
+def group_is(group: Path, nice: int) -> bool:
+    return group.read_text().endswith(f" nice {nice}\n")
+
+
+async def test_an_agent_and_its_session_are_at_least_as_nice_as_asked(executor: LocalExecutor, tmp_path: Path) -> None:
+    script = "import os; print(os.nice(0), flush=True); input()"
+    groups = Path("/proc/self/autogroup")
+    own = (os.nice(0), groups.read_text() if groups.exists() else "")
+    for number, nice in enumerate((0, 7), 1):
+        handle = await executor.start(agent(script, tmp_path, generation=number, nice=nice))
+        attachment = await executor.attach(handle, epoch=1, offset=0)
+        assert int((await next_line(attachment)).data) == max(nice, own[0])
+        if groups.exists():
+            group = Path(f"/proc/{run_record(handle)['agent_pid']}/autogroup")
+            await eventually(partial(group_is, group, nice))
+        keeper = run_record(handle)["keeper_pid"]
+        assert os.getpriority(os.PRIO_PROCESS, keeper) == own[0]
+        await attachment.close()
+    assert own == (os.nice(0), groups.read_text() if groups.exists() else "")

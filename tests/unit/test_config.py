@@ -35,6 +35,7 @@ allow_bypass = true
 sleep_after = "2h"
 sleep_after_background = "1d"
 max_resumes = 0
+nice = 19
 
 [agents.claude]
 path = "~/bin/claude"

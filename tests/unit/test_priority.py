@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import psutil
@@ -65,3 +66,29 @@ async def test_git_in_the_background_writes_with_one_worker_and_gives_way(tmp_pa
     alias = ("-c", "alias.manners=!nice; git config checkout.workers", "manners")
     assert (await git.in_background().read(sample.path, *alias)).split() == [b"19", b"1"]
     assert (await git.read(sample.path, *alias)).split() == [str(os.nice(0)).encode(), b"8"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this system has no scheduler groups of sessions")
+def test_a_group_that_linux_refuses_to_change_so_soon_is_changed_later() -> None:
+    script = """
+        import os, pathlib, time
+        from rametd.keeper.child import GROUP_PAUSE, lower_group
+        refused = 0
+        for nice in range(1, 5):
+            while lower_group(os.getpid(), nice):
+                refused += 1
+                time.sleep(GROUP_PAUSE / 4)
+        lower_group(os.getpid(), 2)
+        print(refused > 0, pathlib.Path("/proc/self/autogroup").read_text())
+    """
+    plain = ["setpriv", "--inh-caps", "-sys_admin", "--bounding-set", "-sys_admin"] if os.getuid() == 0 else []
+    done = subprocess.run(
+        [*plain, sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=True,
+        start_new_session=True,
+    )
+    refused, group = done.stdout.split(" ", 1)
+    assert refused == "True"
+    assert group.strip().endswith("nice 4")

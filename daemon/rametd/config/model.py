@@ -114,6 +114,11 @@ class Agents:
         DURATION_OR_NEVER, 21_600.0, "The same for an agent with a running background command, which Ramet ends too."
     )
     max_resumes: int = setting(whole(0, 100), 3, "How often Ramet resumes a lost agent before it asks you.")
+    nice: int = setting(
+        whole(0, 19),
+        5,
+        "Niceness of agents: at 0 they compete with the daemon and your own programs for a busy processor.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SOCKET, CGROUP, CWD, EXEC = "socket", "cgroup", "cwd", "exec"
 """The stages that can fail."""
+GROUP_PAUSE = 0.1
+"""Seconds between two changes of a scheduler group that Linux accepts on the whole machine, unless root asks."""
 
 
 class StartError(Exception):
@@ -61,13 +63,31 @@ def _join(cgroup: str) -> None:
         file.write("0")
 
 
-def start(argv: Sequence[str], cwd: str, environment: Mapping[bytes, bytes], cgroup: str | None) -> Child:
+def lower_group(pid: int, nice: int) -> bool:
+    """Lower the priority of an agent's scheduler group to ``nice``; return whether to try again later.
+
+    With `sched_autogroup_enabled` Linux divides the processor between sessions, and niceness counts only within one: a hundred
+    agents would get a hundred times the time of their daemon. `start` gives each agent a session, so no other program is in
+    this group. Try again after `GROUP_PAUSE`.
+    """
+    try:
+        with open(f"/proc/{pid}/autogroup", "r+b", buffering=0) as file:
+            if int(file.read().rpartition(b" ")[2]) < nice:
+                return file.write(b"%d" % nice) is None  # None for EAGAIN
+    except (OSError, ValueError):
+        pass  # no such groups here, or the agent has ended
+    return False
+
+
+def start(
+    argv: Sequence[str], cwd: str, environment: Mapping[bytes, bytes], cgroup: str | None, nice: int = 0
+) -> Child:
     """Start ``argv`` in a session of its own, looked up in the PATH of ``environment``. Raises `StartError`."""
     pipes = [os.pipe() for _ in range(4)]
     (stdin, our_stdin), (our_stdout, stdout), (our_stderr, stderr), (failure, our_failure) = pipes
     pid = os.fork()
     if pid == 0:
-        _become(argv, cwd, environment, cgroup, (stdin, stdout, stderr), our_failure)
+        _become(argv, cwd, environment, cgroup, nice, (stdin, stdout, stderr), our_failure)
     for descriptor in (stdin, stdout, stderr, our_failure):
         os.close(descriptor)
     report = os.read(failure, 64)  # EOF when exec closes the other end; otherwise the failure
@@ -86,6 +106,7 @@ def _become(
     cwd: str,
     environment: Mapping[bytes, bytes],
     cgroup: str | None,
+    nice: int,
     stdio: tuple[int, int, int],
     failure: int,
 ) -> None:
@@ -98,6 +119,7 @@ def _become(
         os.chdir(cwd)
         stage = EXEC
         os.setsid()
+        os.setpriority(os.PRIO_PROCESS, 0, max(nice, os.getpriority(os.PRIO_PROCESS, 0)))
         for target, descriptor in enumerate(stdio):
             # A keeper always has 0, 1 and 2 open, so no pipe end has one of these numbers.
             os.dup2(descriptor, target)

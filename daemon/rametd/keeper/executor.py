@@ -25,7 +25,7 @@ class LaunchSpec:
 
     ``environment`` is complete: the process inherits nothing. The executor adds RAMET_SESSION and RAMET_KEEPER (unique to this
     process), by which it finds the agent's descendants. ``cgroup`` is a directory of the cgroup file system that this user may
-    write to. ``keep_bytes`` limits the journal to that size and a segment; 0 retains all that is not released. For a command,
+    write to. ``nice`` is the least niceness of the process. ``keep_bytes`` limits the journal to that size and a segment; 0 retains all that is not released. For a command,
     which has a keeper too, ``session_id`` is the command's id, and RAMET_COMMAND replaces RAMET_SESSION.
     """
 
@@ -38,6 +38,7 @@ class LaunchSpec:
     keep_descendants: bool = False
     segment_bytes: int = SEGMENT_BYTES
     keep_bytes: int = 0
+    nice: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ def prepare(place: Place, spec: LaunchSpec, socket: Path) -> None:
                 "segment_bytes": spec.segment_bytes,
                 "keep_bytes": spec.keep_bytes,
                 "keep_descendants": spec.keep_descendants,
+                "nice": spec.nice,
                 "cgroup": None if spec.cgroup is None else os.fspath(spec.cgroup),
             },
         )

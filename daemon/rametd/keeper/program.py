@@ -81,7 +81,7 @@ def serve(path: str, lock: int, tell: int) -> int:
     try:
         listener = _listen(spec["socket"])
         spec["cgroup"] = child.enter_cgroup(group)
-        agent = child.start(spec["argv"], spec["cwd"], environment, spec["cgroup"])
+        agent = child.start(spec["argv"], spec["cwd"], environment, spec["cgroup"], spec["nice"])
         _keep(path, spec, agent, listener, tell)
     except child.StartError as error:
         failure = {"stage": error.stage, "errno": error.number, "message": os.strerror(error.number)}

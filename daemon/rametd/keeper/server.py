@@ -12,7 +12,7 @@ import selectors
 import signal
 import time
 
-from rametd.keeper import directory, framing
+from rametd.keeper import child, directory, framing
 from rametd.keeper.control import Control
 from rametd.keeper.pipes import PIPE_CHUNKS, RETRY, Pipes
 from rametd.keeper.tree import SWEEP_GRACE, Tree
@@ -78,8 +78,10 @@ class Keeper:
 
     def _life(self) -> Iterator[float | None]:
         """The stages of the agent's life. Each yield waits for the next event, or until the given time."""
+        lowering = self.spec["nice"] > 0
         while not self.reaped and self.end_asked is None:
-            yield None
+            lowering = lowering and child.lower_group(self.agent.pid, self.spec["nice"])
+            yield time.monotonic() + child.GROUP_PAUSE if lowering else None
         for signum in (signal.SIGTERM, signal.SIGKILL):
             began = time.monotonic()
             while not self.reaped and time.monotonic() < began + self._grace:

@@ -67,4 +67,5 @@ def spec_of(core: Core, session: Session, launch: Launch, generation: int) -> La
         environment=launch.environment,
         cgroup=core.cgroup_of(session.id),
         segment_bytes=core.config.journal.rotate_at,
+        nice=core.config.agents.nice,
     )
