@@ -17,6 +17,7 @@ WORK = """
 import asyncio, os, sys
 from pathlib import Path
 from rametd.git import Git
+from rametd.git.sharing import temporary
 person, group, umask = map(int, sys.argv[4:])
 os.setgroups([])
 os.setgid(group)
@@ -37,6 +38,7 @@ async def main(repository, name, home):
     await git.snapshots.take(tree, ref=f"refs/ramet/checkpoints/{name}/2", owner=name)
     await git.trackers.unwatch(tree)
     await git.aclose()
+    temporary(repo.common_dir / "ramet")  # as a daemon that is killed leaves it
 asyncio.run(main(*sys.argv[1:4]))
 """
 PEOPLE = (45671, 45672)
@@ -83,8 +85,7 @@ def run(place: Path, person: int, umask: int, *command: str, at: Path | None = N
     assert done.returncode == 0, done.stderr.decode()
 
 
-@pytest.mark.parametrize("umask", [0o022, 0o027])
-@pytest.mark.parametrize("shared", ["group", "all", "0660"])
+@pytest.mark.parametrize(("shared", "umask"), [("group", 0o022), ("group", 0o077), ("all", 0o027), ("0660", 0o022)])
 def test_two_people_work_in_one_repository(place: Path, shared: str, umask: int) -> None:
     first, second = PEOPLE
     repository = place / "repository"
@@ -99,11 +100,12 @@ def test_two_people_work_in_one_repository(place: Path, shared: str, umask: int)
 
     private = [
         file
-        for folder in ("objects", "refs", "logs/refs", "ramet")
+        for folder in ("objects", "refs", "logs", "ramet", "worktrees")
         for file in sorted((repository / ".git" / folder).rglob("*"))
-        if not stat.S_IMODE(file.lstat().st_mode) & 0o040 or (file.is_dir() and not file.stat().st_mode & stat.S_IWGRP)
+        if not file.stat().st_mode & stat.S_IRGRP or (file.is_dir() and not file.stat().st_mode & stat.S_IWGRP)
     ]
     assert private == []
+    run(place, second, umask, "rm", "-r", *map(str, (repository / ".git/ramet").glob("index-*")))
     run(place, second, umask, "git", "fsck", "--strict", at=repository)
     clone = place / str(second) / "clone"
     run(place, second, umask, "git", "clone", "-q", str(repository), str(clone))

@@ -3,14 +3,13 @@
 import asyncio
 import fcntl
 import os
-import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 from rametd.domain.errors import GitBusyError, GitFailedError
-from rametd.git.sharing import shared_as
+from rametd.git.sharing import share
 
 DIRECTORY: Final = "ramet"
 """Ramet's directory inside a common git directory: the lock, private indexes, and directories about to be deleted."""
@@ -66,12 +65,7 @@ def _make(file: Path) -> None:
         if not file.exists():
             file.parent.mkdir(exist_ok=True)
             file.touch(mode=0o600)
-            if shared_as(
-                common_dir
-            ):  # with the permissions of git's files around it, as another person's daemon takes the same lock
-                mode = stat.S_IMODE(common_dir.stat().st_mode)
-                file.parent.chmod(mode)
-                file.chmod(mode & 0o666)
+            share(common_dir, file.parent)  # another person's daemon takes the same lock
     except OSError as error:
         raise GitFailedError(
             f"cannot write in {common_dir}: {error.strerror}", hint="the repository must be writable"

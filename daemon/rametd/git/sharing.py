@@ -6,7 +6,9 @@ repository's setting. Only Linux has umasks per thread; elsewhere, and if the sy
 
 import ctypes
 import os
+import stat
 import sys
+import tempfile
 import threading
 from functools import lru_cache
 from pathlib import Path
@@ -34,6 +36,26 @@ def share_as_asked(common_dir: Path) -> None:
     own = getattr(_thread, "umask", None)
     if own is not None:
         os.umask(_umask(shared_as(common_dir), own))
+
+
+def share(common_dir: Path, top: Path) -> None:
+    """Open a directory that git or the system created by the umask only, with what is in it, as far as the repository's setting asks. Blocks."""
+    shared = shared_as(common_dir)
+    granted = 0o777 & ~_umask(shared, 0o777) if shared else 0
+    for path in (top, *top.rglob("*")) if granted else ():
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            path.chmod(stat.S_IMODE(mode) | granted | stat.S_ISGID)
+        elif stat.S_ISREG(mode):
+            path.chmod(stat.S_IMODE(mode) | (granted & 0o666))
+
+
+def temporary(folder: Path) -> Path:
+    """Create a directory for a private index in ``folder``, Ramet's directory in a git directory. Blocks."""
+    folder.mkdir(exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="index-", dir=folder))
+    share(folder.parent, made)
+    return made
 
 
 def shared_as(common_dir: Path) -> str:

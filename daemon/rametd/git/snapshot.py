@@ -5,7 +5,6 @@ Git itself looks at the files (`git add -A` on a private copy of the index) beca
 """
 
 import shutil
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -18,6 +17,7 @@ from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext, WorktreeTree
 from rametd.git.locks import DIRECTORY
 from rametd.git.repository import common_dir, head_of, open_repository
+from rametd.git.sharing import temporary
 from rametd.git.unread import add_all, is_unborn
 
 _LINK: Final = (0o160000).to_bytes(4, "big")
@@ -84,13 +84,9 @@ async def private_index(git: GitContext, git_dir: Path) -> AsyncIterator[Path]:
 async def scratch_index(git: GitContext, common: Path) -> AsyncIterator[Path]:
     """The place of an index of our own that has nothing yet, for a while."""
 
-    def make() -> str:
-        (common / DIRECTORY).mkdir(exist_ok=True)
-        return tempfile.mkdtemp(prefix="index-", dir=common / DIRECTORY)
-
-    folder = await git.compute(make)
+    folder = await git.compute(temporary, common / DIRECTORY)
     try:
-        yield Path(folder) / "index"
+        yield folder / "index"
     finally:
         await git.compute(shutil.rmtree, folder)
 
@@ -98,12 +94,11 @@ async def scratch_index(git: GitContext, common: Path) -> AsyncIterator[Path]:
 def _copy_index(git_dir: Path) -> Path:
     corner = common_dir(git_dir) / DIRECTORY
     try:
-        corner.mkdir(exist_ok=True)
         for old in corner.glob("index-*"):
             with suppress(FileNotFoundError, PermissionError):  # its maker is removing it, or is another person
                 if time.time() - old.stat().st_mtime > _STALE:
                     shutil.rmtree(old)
-        folder = Path(tempfile.mkdtemp(prefix="index-", dir=corner))
+        folder = temporary(corner)
         if (git_dir / "index").exists():
             # With its time stamp: git re-reads a file whose time is not older than the index's ("racily clean"). A copy stamped
             # later would call a file unchanged that was written, at the same size, right after the user's index was.

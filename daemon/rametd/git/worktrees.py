@@ -34,7 +34,7 @@ from rametd.git.registrations import (
     WORKTREE_CONFIG,
     Registration,
     diverted,
-    git_dir_of,
+    existing_git_dir,
     registered_at,
     registrations,
     verify_worktree,
@@ -42,6 +42,7 @@ from rametd.git.registrations import (
 from rametd.git.removal import Removal, delete_tree, remove_worktree, undo_create
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, head_of, open_repository
 from rametd.git.risk import Risk, unstored, work_at_risk
+from rametd.git.sharing import share
 from rametd.git.submodules import populate_submodules
 from rametd.git.tracking import Trackers
 
@@ -148,16 +149,22 @@ async def register(
         lock=lock,
     )
     try:
-        await git.compute(_settle_top, path)
+        await git.compute(_settle_entry, repo, path)
         await git.verified(path, branch)
     except WorktreeChangedError:
         raise _refused(done, target) from None
 
 
-def _settle_top(path: Path) -> None:
-    """Make ``path`` the top of a new worktree if the repository's configuration names another one for all (see `diverted`)."""
-    git_dir = git_dir_of(path)
-    if git_dir is not None and diverted(git_dir, path) is not None:
+def _settle_entry(repo: RepositoryInfo, path: Path) -> None:
+    """Make ``path`` the top of a new worktree if the repository's configuration names another one for all (see `diverted`).
+
+    Git creates the entry by the umask, even in a shared repository.
+    """
+    git_dir = existing_git_dir(path)
+    if git_dir is None:
+        return
+    share(repo.common_dir, git_dir)
+    if diverted(git_dir, path) is not None:
         pygit2.Config(str(git_dir / WORKTREE_CONFIG))["core.worktree"] = str(path)
 
 
