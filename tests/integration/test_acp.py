@@ -23,9 +23,11 @@ QUIRKS = {
     "gemini": "no-tool-call no-raw-input load-only waits-for-permission noise",
     "droid": "no-content string-ids end-turn-at-cancel",
     "codex": "late-input forgets-mode",
+    "qwen": "no-resume",
+    "modeless": "no-set-mode",
     "stranger": "login",
 }
-ABLE = [name for name in QUIRKS if name != "stranger"]
+ABLE = [name for name in QUIRKS if name not in {"modeless", "stranger"}]
 WRITE = {"tool": "Write", "input": {"file_path": "made.txt", "content": "hello\n"}}
 
 
@@ -169,6 +171,35 @@ async def test_rules_and_modes_decide_before_a_person_and_paths_outside_are_refu
         assert "path_refused" in kinds(await client.log(session.id))
 
 
+async def test_what_a_call_changes_of_others_follows_as_a_prompt(
+    acp: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    acp.start()
+    async with connected(sandbox) as client:
+        await client.create(repository, "hello", name="api", agent="xplain", mode=DEFAULT, owns=["api/"])
+        steps = [
+            {"tool": "Bash", "input": {"command": f"mkdir -p {path}; echo new > {path}/a"}} for path in ("api", "web")
+        ]
+        session = await client.create(repository, script(*steps), agent="xplain", mode=DEFAULT, owns=["web/"])
+        first = await asked(client, session.id)
+        await approve(client, first.id)
+        await approve(client, (await asked(client, session.id, after=first.id)).id)
+        await settled(client, session.id, 2)
+        (said,) = [line for line in prompts_of(sandbox) if "Undo these changes" in line]
+        assert "api/a belongs to the session 'api'" in said
+        assert "web/a" not in said
+
+
+async def test_an_agent_that_refuses_its_mode_says_so(acp: DaemonProcess, sandbox: Sandbox, repository: Path) -> None:
+    sandbox.configure(sandbox.directories.config_file.read_text() + "[agents]\nmax_resumes = 0\n")
+    acp.start()
+    async with connected(sandbox) as client:
+        session = await client.create(repository, "hello", agent="xmodeless", mode=DEFAULT)
+        failed = await client.reach(session.id, FAILED)
+        assert "Method not found: session/set_mode" in failed.state_reason
+        assert prompts_of(sandbox) == []
+
+
 async def test_an_agent_that_wants_a_login_holds_its_session(
     acp: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:
@@ -263,7 +294,7 @@ async def test_a_persons_reason_follows_a_refusal_and_a_changed_input_is_refused
         assert "I refused your call of Write: use another file" in prompts_of(sandbox)[1]
 
 
-@pytest.mark.parametrize("name", ["xplain", "xgemini", "xcodex"])
+@pytest.mark.parametrize("name", ["xplain", "xgemini", "xcodex", "xqwen"])
 async def test_a_question_outlives_the_daemon_and_an_agent_that_dies_goes_on_with_its_conversation(
     acp: DaemonProcess, sandbox: Sandbox, repository: Path, name: str
 ) -> None:

@@ -1,12 +1,14 @@
 """Looking at agents' programs: small scripts stand for them."""
 
 import json
+import math
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rametd.agents import inspection
 from rametd.agents.inspection import Inspection, inspect, older
 from rametd.agents.presets import Preset
 
@@ -67,6 +69,41 @@ async def test_a_release_is_told_without_a_start(tmp_path: Path) -> None:
     found = await inspect(preset(), program(tmp_path), start=False)
     assert (found.installed, found.version, found.logged_in, found.problem) == (True, "2.1.0", None, "")
     assert not (tmp_path / "pids").exists()
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ("2.1.0", "2.1.0"),
+        ("v1.18.33-beta", "1.18.33"),
+        ("Some CLI 1.0.102.\nRun 'some update' to check for updates.", "1.0.102"),
+        ("no release", ""),
+    ],
+)
+async def test_a_release_is_the_first_number_that_is_printed(tmp_path: Path, printed: str, version: str) -> None:
+    assert (await inspect(preset(), program(tmp_path, version=printed), start=False)).version == version
+
+
+async def test_an_adapter_that_ignores_its_arguments_gets_the_end_of_its_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "VERSION_S", math.inf)
+    file = tmp_path / "agent"
+    file.write_text("#!/bin/sh\nexec cat\n")
+    file.chmod(0o755)
+    found = await inspect(preset("2.2"), {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}, start=False)
+    assert found == Inspection(installed=True, path=str(file))
+
+
+async def test_a_program_that_does_not_end_is_a_problem_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "VERSION_S", 0.0)
+    file = tmp_path / "agent"
+    file.write_text("#!/bin/sh\nexec sleep 100\n")
+    file.chmod(0o755)
+    found = await inspect(preset(), {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}, start=False)
+    assert found.problem == "it cannot be run: it did not end within 0 seconds"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
     python -I -S .../ramet_demo/scripted/acp.py [QUIRK …]
 
-A prompt's ``DO:[…]`` says what it does: ``{"text": …}``, ``{"thinking": …}``, ``{"tool": "Write"|"Bash", "input": {…}}``, ``{"die": code}``; other
-prompts are answered "ok". In its mode "ask" it asks before a tool call, in "free" it does not. Conversations are in ``$HOME/.scripted-acp``.
+A prompt's ``DO:[…]`` says what it does: ``{"text": …}``, ``{"thinking": …}``, ``{"tool": "Write"|"Bash", "input": {…}}``, ``{"die": code}``, ``{"hang": true}``
+(until the turn is cancelled); other prompts are answered "ok". In its mode "ask" it asks before a tool call, in "free" it does not. Conversations are in ``$HOME/.scripted-acp``.
 
 Quirks, each as a real agent has it: ``no-tool-call`` (a permission is the first that is heard of a call), ``no-raw-input``, ``no-content`` (of a completed
 call), ``late-input`` (the first update has no input), ``string-ids``, ``end-turn-at-cancel``, ``waits-for-permission`` (a cancelled turn ends once the
-permission is answered), ``forgets-mode`` (after a resume), ``load-only``, ``login`` (nobody is logged in), ``key`` (it takes a key from ``OPENAI_API_KEY``, once it is asked to),
+permission is answered), ``forgets-mode`` (after a resume), ``load-only``, ``no-resume`` (announced, but missing), ``no-set-mode`` (likewise), ``login`` (nobody is logged in), ``key`` (it takes a key from ``OPENAI_API_KEY``, once it is asked to),
 ``noise``.
 """
 
@@ -93,6 +93,8 @@ class Agent:
     def _serve(self, message: Message) -> None:
         method, parameters, identity = message["method"], message.get("params", {}), message.get("id")
         result: Message = {}
+        if f"no-{method.partition('/')[2].replace('_', '-')}" in self._quirks:
+            method = "missing"
         if method == "initialize":
             if "noise" in self._quirks:
                 sys.stdout.write("starting up\n[1]\n")
@@ -135,7 +137,7 @@ class Agent:
             self._mode = parameters["modeId"]
             self._note({"mode": self._mode})
         else:
-            self.send(id=identity, error={"code": -32601, "message": f"Method not found: {method}"})
+            self.send(id=identity, error={"code": -32601, "message": f"Method not found: {message['method']}"})
             return
         self.send(id=identity, result=result)
 
@@ -172,6 +174,11 @@ class Agent:
                     self.update(kind, content={"type": "text", "text": words})
         if "die" in step:
             os._exit(step["die"])
+        while "hang" in step:
+            if self._cancelled:
+                raise Cancelled
+            if not self.hear(None):
+                sys.exit(0)
         if "tool" in step:
             self._tool(step["tool"], step["input"])
 

@@ -402,6 +402,9 @@ class ChannelIO(Protocol):
     async def judge_result(self, use: ToolUse) -> str:
         """Check what a call has changed; return a message for the agent, or ""."""
 
+    async def prompt(self, words: str) -> None:
+        """Queue a prompt of the daemon, for an agent whose protocol has no other way to pass on a message."""
+
     async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """Answer a message to the daemon's MCP server; None for a notification. A repeated request takes effect once."""
 

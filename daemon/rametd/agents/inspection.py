@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)+")
 class Inspection:
     installed: bool
     path: str = ""
-    version: str = ""  # as the program prints it, or ""
+    version: str = ""  # its number, or ""
     logged_in: bool | None = None  # None: unknown
     problem: str = ""  # why it cannot be used
 
@@ -43,10 +43,9 @@ async def inspect(preset: Preset, environment: Mapping[str, str], *, start: bool
         return Inspection(installed=False, problem=f"there is no {preset.command[0]} on the PATH")
     env = {**environment, **preset.env, **preset.untrusted_env}
     code, out = await run(path, "--version", env=env)
-    words = last_line(out)
     if code in CANNOT_RUN:
-        return Inspection(installed=True, path=path, problem=f"it cannot be run: {words}")
-    found = Inspection(installed=True, path=path, version=words.split()[-1] if words and code == 0 else "")
+        return Inspection(installed=True, path=path, problem=f"it cannot be run: {last_line(out)}")
+    found = Inspection(installed=True, path=path, version=version_in(out) if code == 0 else "")
     if older(found.version, preset.minimum_version):
         found = replace(found, problem=f"{found.version} is older than {preset.minimum_version}, which Ramet needs")
     return await _started(preset, path, env, found) if start else found
@@ -64,12 +63,19 @@ async def run(*argv: str, env: Mapping[str, str]) -> tuple[int, str]:
     """Run a short command; return its exit code and output, or -1 and why it could not run."""
     try:
         async with _process(*argv, env=env, cwd=None) as process:
-            out, errors = await asyncio.wait_for(process.communicate(), VERSION_S)
+            # Empty input, and not none: an adapter that ignores its arguments waits for the end of its input.
+            out, errors = await asyncio.wait_for(process.communicate(b""), VERSION_S)
             return process.returncode or 0, (out or errors).decode("utf-8", "replace")
+    except TimeoutError:  # also an OSError
+        return -1, f"it did not end within {VERSION_S:.0f} seconds"
     except OSError as error:
         return -1, error.strerror or str(error)
-    except TimeoutError:
-        return -1, f"it did not end within {VERSION_S:.0f} seconds"
+
+
+def version_in(output: str) -> str:
+    """Return the release in what a program prints for `--version`; "" without one."""
+    found = _NUMBER.search(output)
+    return found[0] if found else ""
 
 
 def last_line(text: str) -> str:

@@ -129,7 +129,7 @@ QWEN = Preset(
     capabilities=Capabilities(tokens=True),
     places=(".qwen/",),
     login="qwen",
-    install="npm install -g @qwen-code/qwen-code",
+    install="npm install -g @qwen-code/qwen-code  # needs Node 22",
     minimum_version="0.24",
     faults=("It hides MCP tools behind a tool search, and needs Node 22.", READS_SETTINGS),
 )
@@ -141,7 +141,7 @@ PI = Preset(
     capabilities=Capabilities(ask=False, set_mode=False, mcp=False),
     places=(".pi/",),
     login="pi",
-    install="npm install -g pi-acp @earendil-works/pi-coding-agent",
+    install="npm install -g pi-acp @earendil-works/pi-coding-agent  # needs Node 22",
     minimum_version="0.0.34",
     faults=("It never asks, and takes no MCP tools; it needs Node 22.", READS_SETTINGS),
 )

@@ -191,7 +191,7 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
             before = ""
             events.log(unit, session, event_pb2.PromptSent(prompt_id=prompt.id))
         if waiting and session.state in {State.QUEUED, State.STARTING}:
-            unit.agents.update(session.id, session.generation, result="")
+            unit.agents.update(session.id, session.generation, result="", interrupting=False)
             return change_state(unit, session, State.WORKING)
         if session.state == State.STARTING and not unit.prompts.open(session.id):
             return change_state(unit, session, State.IDLE)

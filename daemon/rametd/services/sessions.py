@@ -155,7 +155,7 @@ class Sessions:
                 # The race: a session is WORKING once its prompt is written. An interrupt that overtakes the prompt has no effect.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(PROMPT_ARRIVES_S):
-                        while not await self._turn_begun(session.id):
+                        while not await self._turn_begun(session):
                             await watcher.next()
                 await agent.interrupt()
                 # A queued prompt starts the next turn at once: compare the number of turns, not only the state.
@@ -179,9 +179,12 @@ class Sessions:
         finally:
             watcher.close()
 
-    async def _turn_begun(self, session_id: str) -> bool:
-        """Whether the agent has reported that it works, or waits for a person."""
-        agent = await self._core.store.read(lambda reader: reader.agents.latest(session_id))
+    async def _turn_begun(self, session: Session) -> bool:
+        """Return whether an interrupt reaches the turn: an agent that takes one prompt at a time gets the interrupt after its prompt,
+        another agent must have reported that it works, or wait for a person."""
+        if not self._core.kind(session.agent).capabilities.steer:
+            return True
+        agent = await self._core.store.read(lambda reader: reader.agents.latest(session.id))
         return agent is None or agent.activity not in {"", "idle"}
 
     async def stop(self, session_id: str, principal: str) -> Session:

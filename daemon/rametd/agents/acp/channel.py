@@ -1,6 +1,7 @@
 """The protocol with one running agent: open its session, set mode and model, answer its requests."""
 
 import asyncio
+import uuid
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from rametd.agents.base import ChannelIO, Opening, ToolUse
 from rametd.agents.presets import Preset
 from rametd.agents.values import rows, table, text
 from rametd.domain.errors import AgentRefusedError
-from rametd.domain.models import Agent, Mode
+from rametd.domain.models import Agent, Mode, Session
 
 SETTING_S = 30.0
 EDITS = frozenset({"Edit", "Write"})
+ENDED = "ended:"
+"""Begins the key of a task that checks a call's changes; the key of another task is the control request that it answers."""
 
 
 class AcpChannel:
@@ -24,7 +27,7 @@ class AcpChannel:
         self._begun = bool(agent.initialize_reply)
         self._in_turn = agent.activity == "running"
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}  # to our requests
-        self._asking: dict[str, asyncio.Task[None]] = {}  # by control request
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by control request, or `ENDED` and a call
         self._settings = 0
         self._reader = v1.Reader(agent.session_id, agent.generation, agent.initialize_reply)
 
@@ -43,25 +46,31 @@ class AcpChannel:
                 await self.set_model(opening.session.model)
 
     async def _open_session(self, opening: Opening) -> None:
-        """Open it, with the key in the environment if the agent refuses without one: a person's own login is not replaced by it."""
-        how, parameters = self._opening(opening)
-        identity = f"{how}:{parameters.get('sessionId', '')}"
-        if self._preset.keys and not self._state.login:
-            answer = await self._request(f"{v1.PROBE}:{identity}", f"session/{how}", parameters)
-            if self._reader.state.login != "needed":
-                self._take(answer)
-                return
-            self._state = self._reader.state
+        """Open it, with the key in the environment only if the agent refuses without one: a key does not replace a person's own login."""
+        if self._preset.keys and not self._state.login and await self._opened(v1.PROBE, opening):
+            return
         known = opening.variables | self._preset.env.keys()
         method = next((method for name, method in self._preset.keys.items() if name in known), "")
         if self._state.login == "needed" and method:
             self._take(await self._request(v1.LOGIN, "authenticate", {"methodId": method}))
-        self._take(await self._request(f"{v1.SESSION}:{identity}", f"session/{how}", parameters))
+        if not await self._opened(v1.SESSION, opening):
+            await self._opened(v1.SESSION, opening)  # in the other way
+
+    async def _opened(self, request: str, opening: Opening) -> bool:
+        """Open the session; False if another request may succeed."""
+        before = self._state
+        how, parameters = self._opening(opening)
+        answer = await self._request(f"{request}:{how}:{parameters.get('sessionId', '')}", f"session/{how}", parameters)
+        if "error" in answer and self._reader.state != before:
+            self._state = self._reader.state
+            return False
+        self._take(answer)
+        return True
 
     async def _request(self, identity: str, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a request that is written once, also after a crash."""
         answer = self._expect(identity)
-        await self._io.enqueue(identity.partition(":")[0], v1.request(identity, method, **parameters))
+        await self._io.enqueue(identity, v1.request(identity, method, **parameters))
         return await answer
 
     def _opening(self, opening: Opening) -> tuple[str, dict[str, Any]]:
@@ -95,22 +104,27 @@ class AcpChannel:
             if isinstance(identity, str) and not (future := self._expect(identity)).done():
                 future.set_result(message)
             return
+        if message["method"] == v1.CALL_ENDED:
+            call = table(message["params"], "toolCall")
+            self._run(f"{ENDED}{text(call, 'toolCallId')}", self._audit(call))
+            return
         control_id = v1.key_of(message.get("id"))
         if message["method"] == "session/request_permission":
-            self._answer(control_id, self._permit(control_id, table(message, "params")))
+            self._run(control_id, self._permit(control_id, table(message, "params")))
         else:
             missing = {"code": v1.METHOD_MISSING, "message": f"Method not found: {message['method']}"}
-            self._answer(control_id, self._io.answer(control_id, v1.response(control_id, error=missing)))
+            self._run(control_id, self._io.answer(control_id, v1.response(control_id, error=missing)))
 
-    def _answer(self, control_id: str, work: Coroutine[Any, Any, None]) -> None:
-        if control_id in self._asking:
+    def _run(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run work in a task of its own, unless a task with this key runs."""
+        if key in self._tasks:
             work.close()
             return
-        task = self._asking[control_id] = asyncio.create_task(work, name=f"answer-{control_id}")
-        task.add_done_callback(lambda done: self._answered(control_id, done))
+        task = self._tasks[key] = asyncio.create_task(work, name=f"acp-{key}")
+        task.add_done_callback(lambda done: self._done(key, done))
 
-    def _answered(self, control_id: str, task: "asyncio.Task[None]") -> None:
-        self._asking.pop(control_id, None)
+    def _done(self, key: str, task: "asyncio.Task[None]") -> None:
+        self._tasks.pop(key, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._io.failed(error)
 
@@ -124,12 +138,21 @@ class AcpChannel:
         outcome = v1.choice(rows(parameters, "options"), allow=allow)
         await self._io.answer(control_id, v1.response(control_id, result={"outcome": outcome}))
 
+    async def _uses(self, call: dict[str, Any]) -> tuple[Session, list[ToolUse]]:
+        session = (await self._io.opening()).session
+        identity = text(call, "toolCallId")
+        return session, [ToolUse(tool, given, str(session.worktree), identity) for tool, given in v1.uses_of(call)]
+
+    async def _audit(self, call: dict[str, Any]) -> None:
+        """Check the changes of a call. The protocol has no place for a message in its result: the agent gets a prompt."""
+        _, uses = await self._uses(call)
+        for use in uses:
+            if words := await self._io.judge_result(use):
+                await self._io.prompt(words)
+
     async def _judge(self, call: dict[str, Any]) -> bool | None:
         """Whether a call is allowed; None where a person decides."""
-        session = (await self._io.opening()).session
-        uses = [
-            ToolUse(tool, given, str(session.worktree), text(call, "toolCallId")) for tool, given in v1.uses_of(call)
-        ]
+        session, uses = await self._uses(call)
         verdicts = {(await self._io.guard(use)).effect for use in uses}
         if "deny" in verdicts:
             return False
@@ -146,8 +169,12 @@ class AcpChannel:
 
     async def interrupt(self) -> None:
         await self._io.interrupting()
-        await self._io.write(v1.line(method="session/cancel", params={"sessionId": self._state.session}))
-        for control_id, task in list(self._asking.items()):
+        # Through the outbox, so that it follows a prompt that is committed and not yet written.
+        cancel = v1.line(method="session/cancel", params={"sessionId": self._state.session})
+        await self._io.enqueue(f"cancel:{uuid.uuid4()}", cancel)
+        for control_id, task in list(self._tasks.items()):
+            if control_id.startswith(ENDED):
+                continue
             task.cancel()
             await self._io.answer(control_id, v1.response(control_id, result={"outcome": v1.CANCELLED}))
 
@@ -200,7 +227,7 @@ class AcpChannel:
         return None
 
     async def close(self) -> None:
-        tasks = list(self._asking.values())
+        tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         if tasks:

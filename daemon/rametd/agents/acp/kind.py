@@ -10,7 +10,7 @@ from pathlib import Path
 from rametd.agents.acp import v1
 from rametd.agents.acp.channel import AcpChannel
 from rametd.agents.base import Channel, ChannelIO, Frame, Launch, NativeStart, Outside, require
-from rametd.agents.inspection import run
+from rametd.agents.inspection import run, version_in
 from rametd.agents.presets import READS_SETTINGS, Preset
 from rametd.config import Config
 from rametd.domain.checkpoints import ConversationCut
@@ -61,8 +61,8 @@ class Acp:
         path = await asyncio.to_thread(self._program, known)
         key = (path, (await asyncio.to_thread(Path(path).stat)).st_ctime_ns)
         if key not in self._versions:
-            code, told = await run(path, "--version", env=known)
-            self._versions[key] = told.strip().splitlines()[-1] if code == 0 and told.strip() else "unknown"
+            code, output = await run(path, "--version", env=known)
+            self._versions[key] = (version_in(output) if code == 0 else "") or "unknown"
         return self._versions[key]
 
     async def prepare(self) -> None:

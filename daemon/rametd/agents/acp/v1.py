@@ -47,6 +47,8 @@ INITIALIZE, PROBE, LOGIN, SESSION = "initialize", "probe", "login", "session"
 `PROBE` is a request for a session whose refusal for want of a login is followed by `LOGIN` and `SESSION`.
 """
 SETTING = "set:"
+CALL_ENDED = "call_ended"
+"""Method of a control message that the reader makes of a call's last update, with all fields of the call."""
 LOGIN_NEEDED, METHOD_MISSING, SESSION_MISSING = -32000, -32601, -32002
 NO_SESSION = b'"sessionId":"\\u0000"'
 """Stands in a stored prompt for the id of the session, which the agent chooses."""
@@ -179,6 +181,9 @@ class Reader:
             words = text(error, "message") or "it opened no session"
             if error.get("code") == LOGIN_NEEDED:
                 return self._login("needed") if request == PROBE else (StartRefused(words, login=True),)
+            if error.get("code") == METHOD_MISSING and how == "resume" and self.state.load:
+                self.state = replace(self.state, resume=False)  # qwen 0.15 announces a method that it does not have
+                return (Initialized(self.state.dump()),)
             return (StartRefused(words, login=False),) if how == "new" else (ConversationMissing(),)
         self.state = replace(self.state, session=text(result, "sessionId") or known)
         self._settings(result)
@@ -329,7 +334,8 @@ class Reader:
         )
         facts += [ControlSettled(each) for each, of in self._asked.items() if of == call.id]
         self._asked = {each: of for each, of in self._asked.items() if of != call.id}
-        return frame._replace(facts=tuple(facts), before=before)
+        ended = {"method": CALL_ENDED, "params": {"toolCall": call.fields}}
+        return frame._replace(facts=tuple(facts), before=before, control=ended)
 
     def _asks(self, message: Message, parameters: Message, frame: Frame) -> Frame:
         """A permission request, completed with what is known of its call: so stored, it means the same without this reader."""

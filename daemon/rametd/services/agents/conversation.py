@@ -11,13 +11,14 @@ from typing import Any, Unpack
 import structlog
 
 from rametd.agents.base import AgentKind, Channel, Decision, Judged, Opening, Question, ToolServer, ToolUse
-from rametd.domain.models import Agent, Mode, OutgoingKind, PromptState, Request, RequestState, Session
+from rametd.domain.models import DAEMON, Agent, Mode, OutgoingKind, PromptState, Request, RequestState, Session
 from rametd.keeper.executor import Attachment
 from rametd.services import budgets, environments
 from rametd.services.agents.projection import open_request
 from rametd.services.agents.questions import with_edit
 from rametd.services.attention import decision_of
 from rametd.services.core import Core
+from rametd.services.delivery import post
 from rametd.services.hooks import SessionHooks
 from rametd.services.ownership.audit import Watch
 from rametd.services.ownership.guard import judge
@@ -225,6 +226,18 @@ class Conversation:
     async def judge_result(self, use: ToolUse) -> str:
         session_id = self._session_id
         return await self._watch.end(await self._core.store.read(lambda reader: reader.sessions.get(session_id)), use)
+
+    async def prompt(self, words: str) -> None:
+        session_id, kind = self._session_id, self._kind
+        await write_for_sure(
+            self._core.store, lambda unit: post(unit, kind, unit.sessions.get(session_id), words, DAEMON)
+        )
+        self._wake()
+        self._core.live.schedule()
+
+    def turn_ended(self) -> None:
+        """Stop watching the turn's calls, of which some never report an end."""
+        self._watch.forget()
 
     async def _running_cost(self) -> float:
         """Return the cost of the running turn that the ledger does not have yet, in dollars."""

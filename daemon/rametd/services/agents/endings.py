@@ -26,10 +26,11 @@ def record_end(
     stderr_tail: str,
     unterminated: bytes,
     max_resumes: int,
+    refusal: str = "",
 ) -> Session:
     """Store how a process ended and decide how its session continues. A second call changes nothing.
 
-    ``record`` is None when no keeper saw the end. If the daemon asked for the end, that caller sets the session's state.
+    ``record`` is None when no keeper saw the end. ``refusal``: why the agent took no prompts, if the daemon ended it for that. If the daemon asked for the end, that caller sets the session's state.
     """
     session = unit.sessions.get(session_id)
     agent = unit.agents.get(session_id, generation)
@@ -77,7 +78,7 @@ def record_end(
     if agent.stop_intent or session.state not in BUSY_STATES:
         return session
 
-    words = kind.exit_reason(stderr_tail)
+    words = refusal or kind.exit_reason(stderr_tail)
     if kind.conversation_exists(stderr_tail):
         session = unit.sessions.update(session_id, conversation_begun=True)
     elif kind.conversation_missing(stderr_tail):

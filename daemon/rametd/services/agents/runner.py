@@ -33,7 +33,7 @@ from rametd.domain.models import Agent, ControlRequest, Request, Session
 from rametd.keeper.executor import Attachment, Handle, Liveness
 from rametd.services import events
 from rametd.services.agents.clocks import Clocks
-from rametd.services.agents.conversation import Conversation
+from rametd.services.agents.conversation import OPEN_PATIENCE_S, Conversation
 from rametd.services.agents.endings import record_end
 from rametd.services.agents.outgoing import RELEASE_BYTES, Sender
 from rametd.services.agents.projection import Projection
@@ -149,6 +149,7 @@ class Runner:
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._at_end = False
+        self._refusal = ""  # why the agent does not take prompts
         self._released = agent.journal_offset
         self._clocks = Clocks(core, agent, self._spawn, self._follow)
         self._log = log.bind(session=session.id, generation=agent.generation)
@@ -340,6 +341,7 @@ class Runner:
             self._core.live.wake(notified)
         if projected.turn_ended:
             self._core.live.running_costs.pop(session_id, None)
+            self._live.conversation.turn_ended()
             self._spawn(self._hooks.turn_ended(self._session), "after-turn")
             self._core.live.schedule()
         elif self._agent.background_commands != commands:
@@ -372,7 +374,8 @@ class Runner:
         except (AgentRefusedError, TimeoutError) as error:
             # It is silent, or its permissions differ from the session's by now. Another process may work; after `max_resumes` the
             # session fails and a person sees why.
-            self._log.error("agent did not become ready", error=str(error))
+            self._refusal = str(error) or f"it was not ready for prompts within {OPEN_PATIENCE_S:.0f} seconds"
+            self._log.error("agent did not become ready", error=self._refusal)
             await self._core.executor.end(self._handle, 1.0, epoch=self._core.fence)
             return
         except RametError as error:
@@ -428,6 +431,7 @@ class Runner:
                 record=recovered.exit,
                 stderr_tail=recovered.stderr_tail,
                 unterminated=tail,
+                refusal=self._refusal,
                 max_resumes=max_resumes,
             ),
         )

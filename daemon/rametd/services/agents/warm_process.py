@@ -173,6 +173,9 @@ class WarmProcess:
     async def judge_result(self, use: ToolUse) -> str:
         return ""
 
+    async def prompt(self, words: str) -> None:
+        """There is no session yet."""
+
     async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
         return await self._tools.use(self.session.id, f"{self.session.id}:{GENERATION}:{control_id}", message)
 

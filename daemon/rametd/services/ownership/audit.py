@@ -89,6 +89,10 @@ class Watch:
             said.append(warning(found))
         return "\n\n".join(said)
 
+    def forget(self) -> None:
+        """Stop watching all calls: those that a person refused or cancelled report no end."""
+        self._before.clear()
+
 
 def warning(found: list[Foreign]) -> str:
     """Message to an agent that changed paths of others."""
