@@ -11,9 +11,9 @@ from rametctl.errors import ClientError
 
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Cursor
-    from ramet.v1.event_pb2 import WatchEventsResponse
 
     from rametctl.connection import Connection
+    from rametctl.follow import Step
 
 AHEAD = 1000
 """Most steps to read ahead; beyond them the daemon waits."""
@@ -39,12 +39,12 @@ class Feed:
         self._sessions = sessions
         self._after = after
         self._snapshot = snapshot
-        self._steps: queue.Queue[WatchEventsResponse | ClientError] = queue.Queue(AHEAD)
+        self._steps: queue.Queue[Step | ClientError] = queue.Queue(AHEAD)
         threading.Thread(target=self._read, name="feed", daemon=True).start()
 
-    def take(self, timeout: float | None) -> "list[WatchEventsResponse]":
+    def take(self, timeout: float | None) -> "list[Step]":
         """Return the available steps; wait at most ``timeout`` seconds for the first one. Raise what `follow` raises."""
-        steps: list[WatchEventsResponse] = []
+        steps: list[Step] = []
         try:
             step = self._steps.get(timeout=timeout)
             while True:
@@ -82,5 +82,5 @@ class Feed:
             self._steps.put(error)
 
 
-def _changes_list(step: "WatchEventsResponse") -> bool:
-    return step.WhichOneof("item") != "event" or step.event.WhichOneof("payload") not in QUIET
+def _changes_list(step: "Step") -> bool:
+    return step.event is None or step.event.WhichOneof("payload") not in QUIET

@@ -5,13 +5,13 @@ The event log continues from the last cursor; a stream that begins with a snapsh
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rametctl.errors import ClientError, ConnectionLostError, UsageError, is_transient
 
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Cursor
-    from ramet.v1.event_pb2 import WatchEventsResponse
+    from ramet.v1.event_pb2 import Event, WatchEventsResponse
 
     from rametctl.connection import Cancellable, Connection, Method
 
@@ -22,6 +22,19 @@ GIVE_UP = 60.0
 """Seconds without a daemon after which following ends."""
 GRACE = 1.0
 """Seconds to wait for a stopped daemon to return before starting one, as an upgrade restarts it."""
+
+
+class Step(NamedTuple):
+    """One event of a watch, or another item: then ``event`` is None. The cursor is ``epoch`` and ``seq``."""
+
+    event: "Event | None"
+    item: "WatchEventsResponse"
+    epoch: str
+    seq: int
+
+    @property
+    def is_reset(self) -> bool:
+        return self.item.HasField("reset")
 
 
 def parse_cursor(text: str) -> "Cursor":
@@ -41,7 +54,7 @@ def follow(
     after: "Cursor | None" = None,
     include_frames: bool = False,
     snapshot: bool = False,
-) -> Iterator["WatchEventsResponse"]:
+) -> Iterator[Step]:
     """Steps of a watch, heartbeats left out, without a gap and without an end.
 
     ``after`` None: from now on. Yields a Reset too, followed by a Snapshot of the new log. Raise UnreachableError after ``GIVE_UP``
@@ -66,8 +79,10 @@ def follow(
                 if item.HasField("cursor"):
                     cursor = item.cursor
                 snapshot = kind == "reset" or (snapshot and kind != "snapshot")
-                if kind != "heartbeat":
-                    yield item
+                epoch = item.cursor.epoch
+                yield from (Step(event, item, epoch, event.seq) for event in item.events)
+                if kind is not None and kind != "heartbeat":
+                    yield Step(None, item, epoch, item.cursor.seq)
                 if kind == "reset":
                     break
             else:

@@ -58,11 +58,11 @@ def follow_landings(
     for each in landings:
         show(each)
     with _telling_how_far(latest), app.connection.within(timeout):
-        for item in follow(app.connection, after=after):
-            if item.HasField("reset"):
+        for step in follow(app.connection, after=after):
+            if step.is_reset:
                 return wait_landings(app, landings, app.connection.left())
-            if item.event.HasField("landing_changed") and item.event.landing_changed.landing.id in latest:
-                landing = item.event.landing_changed.landing
+            landing = step.event.landing_changed.landing if step.event is not None else None
+            if landing is not None and landing.id in latest:
                 latest[landing.id] = landing
                 show(landing)
                 if all(landing_state(each) in OVER for each in latest.values()):

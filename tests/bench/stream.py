@@ -38,11 +38,11 @@ class Heard:
         request = event_pb2.WatchEventsRequest(after=self.cursor)
         with suppress(grpc.aio.AioRpcError):
             async for response in client.events.WatchEvents(request, metadata=client.metadata):
-                event = response.event
-                if event.HasField("assistant_message"):
-                    self.texts.append((time.time(), event.session_id, event.assistant_message.blocks[0].text))
-                elif event.HasField("agent_attached"):
-                    self.attached.append(event)
+                for event in response.events:
+                    if event.HasField("assistant_message"):
+                        self.texts.append((time.time(), event.session_id, event.assistant_message.blocks[0].text))
+                    elif event.HasField("agent_attached"):
+                        self.attached.append(event)
                 self.cursor = response.cursor
 
     @asynccontextmanager

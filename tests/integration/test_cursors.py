@@ -34,13 +34,19 @@ class Watch:
     @property
     def kinds(self) -> list[str]:
         return [
-            item.event.WhichOneof("payload") or "" if item.HasField("event") else item.WhichOneof("item") or ""
+            kind
             for item in self.items
+            for kind in (*(event.WhichOneof("payload") for event in item.events), item.WhichOneof("item"))
+            if kind is not None
         ]
 
     @property
+    def events(self) -> list[event_pb2.Event]:
+        return [event for item in self.items for event in item.events]
+
+    @property
     def seqs(self) -> list[int]:
-        return [item.event.seq for item in self.items if item.HasField("event")]
+        return [event.seq for event in self.events]
 
     async def has(self, kind: str) -> None:
         await eventually(lambda: kind in self.kinds)
@@ -65,7 +71,7 @@ async def test_a_snapshot_comes_first_and_then_what_happens(running: DaemonProce
     names = [session.name for session in watch.items[0].snapshot.sessions]
     assert "before" in names
     assert "afterwards" not in names
-    created = next(item.event.session_created.session for item in watch.items if item.event.HasField("session_created"))
+    created = next(event.session_created.session for event in watch.events if event.HasField("session_created"))
     assert created.name == "afterwards"
     assert watch.seqs == list(range(watch.items[0].cursor.seq + 1, watch.items[-1].cursor.seq + 1))
 
@@ -130,7 +136,7 @@ async def test_a_quiet_watch_beats(sandbox: Sandbox, monkeypatch: pytest.MonkeyP
         await eventually(lambda: watch.items[-1].cursor.seq >= end)
         await watch.close()
         assert set(watch.kinds) == {"heartbeat"}
-        assert quiet.id not in {item.event.session_id for item in watch.items if item.HasField("event")}
+        assert quiet.id not in {event.session_id for event in watch.events}
 
 
 @pytest.mark.full
@@ -171,10 +177,10 @@ async def test_a_watcher_that_does_not_read_costs_no_memory_and_loses_nothing(
     await client.reach("loud", IDLE, within=60)
     grown = psutil.Process(daemon.pid).memory_info().rss - before
 
-    seqs = [(await slow.read()).event.seq]
+    seqs = [event.seq for event in (await slow.read()).events]
     end = (await client.log())[-1].seq
     while seqs[-1] < end:
-        seqs.append((await slow.read()).event.seq)
+        seqs += (event.seq for event in (await slow.read()).events)
     slow.cancel()
     assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
     assert len(seqs) > 20_000
@@ -195,7 +201,7 @@ async def test_rows_are_sent_instead_of_what_agents_say_and_from_any_cursor_none
     ended = (await shared.get("rows-loud")).last_seq
     await eventually(partial(has_row, watch.items, loud.id, ended))
     await watch.close()
-    said = {item.event.session_id for item in watch.items if item.event.HasField("assistant_message")}
+    said = {event.session_id for event in watch.events if event.HasField("assistant_message")}
     assert said == {quiet.id}
     later = [
         index

@@ -306,7 +306,7 @@ class Events(Servicer, event_pb2_grpc.EventServiceServicer):
             cursor = common_pb2.Cursor(epoch=epoch, seq=event.seq)
             hidden = request.rows and event.HasField("assistant_message") and event.session_id not in request.detailed
             if self._chosen(event, list(request.sessions)) and not hidden:
-                yield event_pb2.WatchEventsResponse(event=event, cursor=cursor)
+                yield event_pb2.WatchEventsResponse(events=[event], cursor=cursor)
             session = self.state.sessions.get(event.session_id)
             if request.rows and session is not None:
                 yield event_pb2.WatchEventsResponse(changed=event_pb2.Changed(sessions=[session]), cursor=cursor)

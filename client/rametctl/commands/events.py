@@ -55,9 +55,9 @@ def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines:
         return
     from rametctl.follow import follow as follow_events
 
-    for item in follow_events(app.connection, sessions=[found.id], after=cursor, include_frames=raw):
-        if item.HasField("event") and printer.shows(item.event):
-            printer.print(item.event)
+    for step in follow_events(app.connection, sessions=[found.id], after=cursor, include_frames=raw):
+        if step.event is not None and printer.shows(step.event):
+            printer.print(step.event)
 
 
 def _print_stored(

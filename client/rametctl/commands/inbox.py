@@ -126,15 +126,17 @@ def _watch(app: App) -> None:
             app.output.json(to_json(request), stream=True)
         else:
             app.output.show(*request_lines(request, time.time(), waiting))
-    for item in follow(app.connection, after=cursor):
-        if item.event.HasField("request_opened"):
-            request = item.event.request_opened.request
+    for event in (step.event for step in follow(app.connection, after=cursor)):
+        if event is None:
+            continue
+        if event.HasField("request_opened"):
+            request = event.request_opened.request
             if request.id in shown:
                 continue
             shown.add(request.id)
             lines = list(request_lines(request, time.time()))
-        elif item.event.HasField("request_closed"):
-            request = item.event.request_closed.request
+        elif event.HasField("request_closed"):
+            request = event.request_closed.request
             name = request.session_name or request.session_id
             lines = [line((f"{short_id(request)}  {name}  {title(request)}  {shown_decision(request)}", "dim"))]
         else:

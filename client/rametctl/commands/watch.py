@@ -11,9 +11,10 @@ from rametctl.options import Verb, sessions_argument
 
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Cursor
-    from ramet.v1.event_pb2 import Event, WatchEventsResponse
+    from ramet.v1.event_pb2 import Event
     from ramet.v1.session_pb2 import Session
 
+    from rametctl.follow import Step
     from rametctl.render.transcript import Entry
 
 TICK_S = 1.0
@@ -91,12 +92,12 @@ class _Watch:
     def is_new(self, event: "Event") -> bool:
         return event.seq > self._shown.get(event.session_id, 0)
 
-    def learn(self, step: "WatchEventsResponse") -> None:
+    def learn(self, step: "Step") -> None:
         """Process names of sessions, and a new log."""
-        if step.HasField("snapshot"):
-            self.names.update((session.id, session.name) for session in step.snapshot.sessions)
-        elif step.HasField("reset"):
-            self._shown = {}
+        if step.event is None:
+            self.names.update((session.id, session.name) for session in step.item.snapshot.sessions)
+            if step.is_reset:
+                self._shown = {}
         elif step.event.HasField("session_created"):
             self.names[step.event.session_id] = step.event.session_created.session.name
         elif step.event.HasField("session_updated"):
@@ -135,12 +136,11 @@ class _Json(_Watch):
 
         for step in follow(self._app.connection, sessions=sessions, after=after):
             self.learn(step)
-            cursor = f"{step.cursor.epoch}:{step.cursor.seq}"
-            if step.HasField("reset"):
-                cursor = f"{step.cursor.epoch or step.reset.epoch}:{step.cursor.seq}"
-                reset = {"payload": "reset", "epoch": step.reset.epoch, "cursor": cursor}
+            cursor = f"{step.epoch}:{step.seq}"
+            if step.is_reset:
+                reset = {"payload": "reset", "epoch": step.item.reset.epoch, "cursor": cursor}
                 self._app.output.json(reset, stream=True)
-            elif step.HasField("event") and self.is_new(step.event):
+            elif step.event is not None and self.is_new(step.event):
                 self._print(step.event, cursor)
 
     def _print(self, event: "Event", cursor: str) -> None:
@@ -224,11 +224,11 @@ class _Screen(_Watch):
                 quick = self._printer.pending or self._foot is not None
                 for step in feed.take(TICK_S if quick else None):
                     self.learn(step)
-                    if step.HasField("reset"):
+                    if step.is_reset:
                         self._app.output.note(
                             "rametctl: the daemon has a new event log; continuing from its present state"
                         )
-                    elif step.HasField("event") and step.event.session_id and self.is_new(step.event):
+                    elif step.event is not None and step.event.session_id and self.is_new(step.event):
                         self._printer.add(step.event)
                         if step.event.HasField("request_opened"):
                             remember(self._app, [step.event.request_opened.request])

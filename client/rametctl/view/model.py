@@ -172,11 +172,11 @@ class View:
                 self._pause = min(self._pause * 2, 2.0)
 
     def _take(self, item: "WatchEventsResponse") -> None:
+        for event in item.events:
+            self._apply(event)
         match item.WhichOneof("item"):
             case "snapshot":
                 self._begin(item.snapshot.sessions)
-            case "event":
-                self._apply(item.event)
             case "changed":
                 for session in item.changed.sessions:
                     self._take_session(session)

@@ -1,7 +1,7 @@
 """EventService."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -10,6 +10,7 @@ from ramet.v1 import common_pb2, event_pb2, event_pb2_grpc, session_pb2
 from rametd.api.context import here, principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.errors import BadCursorError, InvalidInputError
+from rametd.domain.models import Event
 from rametd.services.core import Core
 from rametd.services.delivery import sender_of
 from rametd.services.events import AUDITED, DETAIL, UNSEEN, WHOLE
@@ -27,6 +28,8 @@ ROW_S = 0.01
 """The same for each session in the first message: a hundred busy sessions are sent once a second."""
 PAGE_BYTES = 8 << 20
 """Bytes of a page of events, which is in memory several times while it is sent, and must fit into a message."""
+MESSAGE_BYTES = 256 << 10
+"""Bytes of events in one message of a watch; a message of its own for each would take half of an event's processor time."""
 NEWEST_BYTES = 40 << 20
 """Bytes of a page of the newest events, which must include the end of the last turn, however long its text is."""
 
@@ -133,14 +136,16 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
                 yield event_pb2.WatchEventsResponse(snapshot=snapshot, cursor=self._cursor(seq))
             while True:
                 found = await watcher.next(max(due - loop.time(), 0.0) if changed else HEARTBEAT_S)
-                for event in found:
-                    if request.rows:
+                if request.rows:
+                    for event in found:
                         if event.session_id and event.kind not in UNSEEN:
                             changed.setdefault(event.session_id, event.seq)
-                        if event.kind in DETAIL and event.session_id not in detailed:
-                            continue
+                for part in parts(
+                    each for each in found if not request.rows or each.kind not in DETAIL or each.session_id in detailed
+                ):
                     yield event_pb2.WatchEventsResponse(
-                        event=event_message(event, frames=request.include_frames), cursor=cursor(event.seq)
+                        events=[event_message(event, frames=request.include_frames) for event in part],
+                        cursor=cursor(part[-1].seq),
                     )
                 if changed and loop.time() >= due:
                     due = loop.time() + max(ROWS_S, ROW_S * len(changed))
@@ -153,6 +158,20 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
                     yield event_pb2.WatchEventsResponse(heartbeat=event_pb2.Heartbeat(), cursor=cursor(watcher.seq))
         finally:
             watcher.close()
+
+
+def parts(events: Iterable[Event]) -> Iterator[list[Event]]:
+    """Divide events into messages of at most `MESSAGE_BYTES`, with at least one event each."""
+    part: list[Event] = []
+    size = 0
+    for event in events:
+        if part and size + event.size > MESSAGE_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(event)
+        size += event.size
+    if part:
+        yield part
 
 
 def present(reader: Reader, ids: Sequence[str]) -> list[session_pb2.Session]:

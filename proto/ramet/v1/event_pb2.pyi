@@ -2125,19 +2125,19 @@ Global___WatchEventsRequest: _TypeAlias = WatchEventsRequest  # noqa: Y015
 
 @_typing.final
 class WatchEventsResponse(_message.Message):
-    """WatchEventsResponse is one step of a watch."""
+    """WatchEventsResponse is one step of a watch: events, or another item."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    EVENT_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
     CHANGED_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def event(self) -> Global___Event:
-        """Something happened."""
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___Event]:
+        """Events in the order of their numbers: all that the daemon has, up to a limit of bytes."""
 
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat:
@@ -2157,23 +2157,25 @@ class WatchEventsResponse(_message.Message):
 
     @_builtins.property
     def cursor(self) -> _common_pb2.Cursor:
-        """Where to continue after an interruption. With `rows`, events after it may repeat."""
+        """Where to continue after an interruption: after the last of the events. With `rows`, events after it may repeat. A client that was
+        interrupted between two events continues from the epoch of this cursor and the number of the first.
+        """
 
     def __init__(
         self,
         *,
-        event: Global___Event | None = ...,
+        events: _abc.Iterable[Global___Event] | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
         snapshot: Global___Snapshot | None = ...,
         reset: Global___Reset | None = ...,
         changed: Global___Changed | None = ...,
         cursor: _common_pb2.Cursor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "item", b"item", "reset", b"reset", "snapshot", b"snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "cursor", b"cursor", "heartbeat", b"heartbeat", "item", b"item", "reset", b"reset", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "item", b"item", "reset", b"reset", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "cursor", b"cursor", "events", b"events", "heartbeat", b"heartbeat", "item", b"item", "reset", b"reset", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["event", "heartbeat", "snapshot", "reset", "changed"]  # noqa: Y015
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["heartbeat", "snapshot", "reset", "changed"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
