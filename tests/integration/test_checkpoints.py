@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
-from rametd.git.snapshots.snapshots import Snapshots
+from rametd.git.snapshots import capture
 
 from tests.crash.test_failpoints import die_in, start_to_die
 from tests.support.agents import script
@@ -91,13 +91,13 @@ async def test_a_checkpoint_that_cannot_be_made_keeps_nobody_waiting(
 async def test_a_fault_of_ours_in_making_a_checkpoint_keeps_nobody_waiting_either(
     sandbox: Sandbox, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("nobody thought of this")
 
     async with daemon_here(sandbox), connected(sandbox) as client:
         await client.create(repository, script({"text": "first"}), name="made", mode=EDITS)
         await count(client, "made", 2)
-        monkeypatch.setattr(Snapshots, "take", fail)
+        monkeypatch.setattr(capture, "write", fail)
         await turn(client, "made")
         await turn(client, "made")
 

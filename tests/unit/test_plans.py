@@ -13,7 +13,7 @@ import ramet
 from hypothesis import given
 from hypothesis import strategies as st
 from rametd.domain.errors import InvalidInputError, RefNotFoundError
-from rametd.git.tree import Tree
+from rametd.git import Tree
 from rametd.plans import Known, Problem, World, check, read, resolve
 from rametd.plans.keys import KEYS, PLAN, THREAD, keys_of
 from rametd.plans.positions import lines_of

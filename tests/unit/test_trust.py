@@ -10,7 +10,8 @@ from rametd.agents.base import ToolUse
 from rametd.config import Source, combine, from_items, items
 from rametd.domain.models import Mode
 from rametd.domain.trust import UNBOUNDED, Trusted, digest_of, item_digest
-from rametd.git.repository import discover, files_at
+from rametd.git.commits import files_at
+from rametd.git.repository import discover
 from rametd.services.contents import MOST_BYTES, MOST_FILES, MOST_LEVELS, claude_files, loads, runs, shown
 from rametd.services.ownership.guard import ask_for_protected
 
@@ -219,4 +220,4 @@ def test_folders_of_claude_below_the_top_are_found_in_a_commit(tmp_path: Path) -
         (tmp_path / name).write_text("x")
     for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x")):
         git(tmp_path, *command)
-    assert sorted(files_at(discover(tmp_path), "HEAD", (), ".claude")) == names
+    assert sorted(files_at(discover(tmp_path), "HEAD", (), anywhere=".claude")) == names

@@ -4,6 +4,7 @@ The git binary reads and fills working trees, as it knows filters, sparse checko
 database.
 """
 
+from rametd.git.commits import Tree
 from rametd.git.diff import EVERYTHING, MAX_PATCH, Diff, DiffOptions, File, FileChange, Whitespace
 from rametd.git.git import Git
 from rametd.git.inventory import Inventory
@@ -23,7 +24,6 @@ from rametd.git.snapshots.shelf import Shelved
 from rametd.git.snapshots.snapshots import Numbered
 from rametd.git.syncing import CutOff, Synced
 from rametd.git.tracking import Changes, Tracker
-from rametd.git.tree import Tree
 from rametd.git.underway import busy_with, ending_commands, ending_words
 from rametd.git.unread import parse_unread
 from rametd.git.upstream import RemoteBranch

@@ -11,7 +11,6 @@ from rametd.git.context import GitContext
 from rametd.git.process import failed
 from rametd.git.registrations import registrations
 from rametd.git.repository import (
-    Base,
     Branch,
     RepositoryInfo,
     ahead_behind,
@@ -39,7 +38,7 @@ def checked_out(repo: RepositoryInfo) -> dict[str, Path]:
 
 
 def branch_names(repo: RepositoryInfo) -> frozenset[str]:
-    """All local branches."""
+    """All local branches, by name alone: the cheapest."""
     return frozenset(open_repository(repo.common_dir).branches.local)
 
 
@@ -52,7 +51,7 @@ def free_name(repo: RepositoryInfo, text: str, *, fallback: str, taken: Collecti
 
 
 def list_branches(repo: RepositoryInfo) -> tuple[Branch, ...]:
-    """All local branches, by name."""
+    """All local branches, and where each is checked out, by name."""
     places = checked_out(repo)
     repository = open_repository(repo.common_dir)
     tips = ((name, peel(repository, f"refs/heads/{name}")) for name in sorted(repository.branches.local))
@@ -191,37 +190,13 @@ class Branches:
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
-
-    async def resolve_base(self, repo: RepositoryInfo, ref: str | None = None, caller_cwd: Path | None = None) -> Base:
-        """The commit to start from: ``ref`` (branch, tag, remote branch, any revision), else what the caller has checked out.
-
-        Raises UnbornBranchError, RefNotFoundError (``data["near"]``), AmbiguousError.
-        """
-        return await self._git.compute(resolve_base, repo, ref, caller_cwd)
-
-    async def list(self, repo: RepositoryInfo) -> tuple[Branch, ...]:
-        """All local branches, and where each is checked out."""
-        return await self._git.compute(list_branches, repo)
-
-    async def tip(self, repo: RepositoryInfo, branch: str) -> str | None:
-        """The commit of a local branch, None when there is none."""
-        return await self._git.compute(branch_tip, repo, branch)
-
-    async def names(self, repo: RepositoryInfo) -> frozenset[str]:
-        """All local branches, by name alone: the cheapest."""
-        return await self._git.compute(branch_names, repo)
-
-    async def free_name(self, repo: RepositoryInfo, text: str, *, fallback: str, taken: Collection[str]) -> str:
-        """A name for a new branch, made from ``text``, or ``fallback`` if that is impossible; none of ``taken``."""
-        return await self._git.compute(free_name, repo, text, fallback=fallback, taken=taken)
-
-    async def require_free(self, repo: RepositoryInfo, branch: str, *, new: bool) -> None:
-        """Raise BranchTakenError unless the branch can be made (``new``) or checked out in another worktree."""
-        await self._git.compute(require_free, repo, branch, new=new)
-
-    async def ahead_behind(self, repo: RepositoryInfo, branch: str, base: str) -> tuple[int, int]:
-        """Commits only on ``branch``, commits only on ``base`` (a branch or commit). Raises RefNotFoundError."""
-        return await self._git.compute(ahead_behind, repo, branch, base)
+        self.resolve_base = git.threaded(resolve_base)
+        self.list = git.threaded(list_branches)
+        self.tip = git.threaded(branch_tip)
+        self.names = git.threaded(branch_names)
+        self.free_name = git.threaded(free_name)
+        self.require_free = git.threaded(require_free)
+        self.ahead_behind = git.threaded(ahead_behind)
 
     async def delete(self, repo: RepositoryInfo, branch: str, tip: str) -> str | None:
         """Delete the branch if it is still at ``tip`` and checked out nowhere. Return why it stays, None if it is gone."""

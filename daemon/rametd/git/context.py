@@ -4,12 +4,12 @@ import asyncio
 import copy
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import pygit2
@@ -81,8 +81,16 @@ class GitContext:
         return quiet
 
     async def verified(self, worktree: Path, branch: str | None) -> Path:
-        """Call `verify_worktree` for the registered repositories."""
+        """Return the git directory of a worktree of a registered repository. Raise WorktreeChangedError, see `verify_worktree`."""
         return await self.compute(verify_worktree, worktree, branch, self.trusted)
+
+    def bind(self, function: Callable[Concatenate["GitContext", P], T]) -> Callable[P, T]:
+        """Return the function with this context: a method of one of the nouns of `Git`."""
+        return functools.partial(function, self)
+
+    def threaded(self, function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+        """Return a blocking function as a method of a noun, which `compute` runs."""
+        return functools.partial(self.compute, function)
 
     async def compute(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
         """Call a blocking function in a thread. Errors of libgit2 and the system become GitFailedError."""

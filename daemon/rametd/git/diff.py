@@ -117,14 +117,6 @@ class _Trees:
     skipped: tuple[str, ...] = ()
 
 
-async def diff(
-    git: GitContext, worktree: Path, against: str, *, patch: bool, max_patch: int, options: DiffOptions = EVERYTHING
-) -> Diff:
-    """See `Git.diffs.of_worktree`."""
-    trees = await _with_worktree(git, worktree, against)
-    return await _diff(git, trees, patch=patch, max_patch=max_patch, options=options)
-
-
 async def _with_worktree(git: GitContext, worktree: Path, against: str) -> _Trees:
     git_dir = await git.verified(worktree, None)
     old = await git.compute(_tree, git_dir, against)
@@ -208,8 +200,9 @@ def _size(repository: pygit2.Repository, entry: _Raw) -> int:
     return max((repository.odb.read_header(oid)[1] for oid in sides if oid in repository.odb), default=0)
 
 
-def _file(place: Path, tree: str, path: str, most: int) -> File | None:
-    repository = open_repository(place)
+def file_of(repo: RepositoryInfo, tree: str, path: str, most: int) -> File | None:
+    """Return the file at a path of a commit or tree, a symbolic link as its target; None if missing. Content of at most ``most`` bytes."""
+    repository = open_repository(repo.common_dir)
     try:
         entry = repository[tree].peel(pygit2.Tree)[path]
     except KeyError:
@@ -232,6 +225,7 @@ class Diffs:
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
+        self.file = git.threaded(file_of)
 
     async def tree(self, worktree: Path) -> str:
         """Return the worktree's files as a tree object, with untracked and without ignored ones."""
@@ -247,7 +241,8 @@ class Diffs:
         options: DiffOptions = EVERYTHING,
     ) -> Diff:
         """Compare ``against``, a commit or tree, with the present files, untracked ones included. ``max_patch`` is in bytes."""
-        return await diff(self._git, worktree, against, patch=patch, max_patch=max_patch, options=options)
+        trees = await _with_worktree(self._git, worktree, against)
+        return await _diff(self._git, trees, patch=patch, max_patch=max_patch, options=options)
 
     async def between(
         self,
@@ -265,10 +260,6 @@ class Diffs:
         return await _diff(
             git, _Trees(repo.common_dir, (), trees[0], trees[1]), patch=patch, max_patch=max_patch, options=options
         )
-
-    async def file(self, repo: RepositoryInfo, tree: str, path: str, most: int) -> File | None:
-        """Return the file at a path of a commit or tree, a symbolic link as its target; None if missing. Content of at most ``most`` bytes."""
-        return await self._git.compute(_file, repo.common_dir, tree, path, most)
 
     async def changed_files(self, worktree: Path, against: str) -> tuple[str, ...]:
         """Return the differing paths, sorted, without renames and counts; the fastest comparison."""

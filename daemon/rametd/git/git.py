@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rametd.git.branches import Branches
-from rametd.git.commits import Commits
+from rametd.git.commits import Commits, ignores_case
 from rametd.git.context import GitContext
 from rametd.git.diff import Diffs
 from rametd.git.hooks import hooks_folder
@@ -18,7 +18,6 @@ from rametd.git.repository import RepositoryInfo, discover
 from rametd.git.snapshots.snapshots import Snapshots
 from rametd.git.syncing import Syncing
 from rametd.git.tracking import Tracker, Trackers
-from rametd.git.tree import ignores_case
 from rametd.git.worktrees import Worktrees
 
 
@@ -46,27 +45,18 @@ class Git:
         self.syncing = Syncing(context)
         self.upkeep = Upkeep(context)
         self.worktrees = Worktrees(context, self.trackers)
+        self.discover = context.threaded(discover)
+        self.ignores_case = context.threaded(ignores_case)
+        self.hooks_folder = context.bind(hooks_folder)
 
     async def aclose(self) -> None:
         """Wait for running threads."""
         await self.trackers.aclose()
         await self._context.aclose()
 
-    async def discover(self, path: Path) -> RepositoryInfo:
-        """Return the repository of ``path``: a worktree, subdirectory or git directory. Raise RepoNotFoundError."""
-        return await self._context.compute(discover, path)
-
-    async def ignores_case(self, common_dir: Path) -> bool:
-        """Return whether the file system ignores letter case, as git recorded at the repository's creation."""
-        return await self._context.compute(ignores_case, common_dir)
-
     def trust(self, common_dir: Path) -> None:
         """Allow programs named in a repository's own configuration: a person registered it."""
         self._context.trusted.add(common_dir)
-
-    async def hooks_folder(self, repo: RepositoryInfo, environment: Mapping[str, str]) -> Path:
-        """The directory from which the person's git runs hooks; it need not exist."""
-        return await hooks_folder(self._context, repo, environment)
 
     async def make_durable(self, repo: RepositoryInfo, worktree: Path) -> None:
         """Return once the repository and the files of a worktree would survive a power cut.

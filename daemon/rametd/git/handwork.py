@@ -22,7 +22,7 @@ _NOTE: Final = "ramet-spare"
 
 
 async def note(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -> None:
-    """See `Git.spares.note`."""
+    """Record the files of a ready spare at ``commit``, including those of its setup; later changes are a person's."""
     git_dir, why = await git.compute(locate, repo.common_dir, path)
     if git_dir is None:
         raise WorktreeChangedError(why or f"the spare {path} is gone", worktree=str(path))
@@ -45,7 +45,11 @@ def forget(git_dir: Path) -> None:
 async def find(
     git: GitContext, repo: RepositoryInfo, path: Path, *commits: str, branch: str = "", unfinished: bool = False
 ) -> str | None:
-    """See `Git.spares.work`."""
+    """Describe a person's changes in a spare at one of ``commits`` since `note`; None without any. Reads all files.
+
+    ``branch``: the spare may have been claimed for it. An ``unfinished`` spare without a record was being written by Ramet: changed
+    files then do not count as a person's, only commits do.
+    """
     git_dir = await git.compute(_git_dir, repo, path)
     if git_dir is None:
         return None
@@ -80,7 +84,7 @@ async def find(
 async def left_before(
     git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, until: float
 ) -> tuple[str, ...]:
-    """See `Git.spares.left`."""
+    """Return the files of a claimed spare that were changed after `note` and before ``until``, seconds since the epoch."""
     git_dir = await git.compute(_git_dir, repo, path)
     if git_dir is None:
         return ()

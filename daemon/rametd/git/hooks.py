@@ -39,7 +39,7 @@ class Hooks:
 
 
 async def hooks_folder(git: GitContext, repo: RepositoryInfo, environment: Mapping[str, str]) -> Path:
-    """The directory from which the person's git runs hooks."""
+    """Return the directory from which the person's git runs hooks; it need not exist."""
     listing = ("config", "--type=path", "--show-scope", "-z", "--get-all", "core.hooksPath")
     done = await git.process.run(repo.standpoint, *listing, environment=clean_environment(environment))
     fields = os.fsdecode(done.stdout).split("\0")

@@ -32,7 +32,7 @@ async def mend_files(
     broken = await _lost(git, repo, files, *known)
     if not broken:
         return []
-    await git.compute(sweep, repo.common_dir)
+    await git.compute(sweep, repo)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     listed = await git.process.run(worktree, *there, "ls-tree", "-r", "-z", files)
     records = [record.partition(b"\t") for record in listed.stdout.split(b"\0") if record]

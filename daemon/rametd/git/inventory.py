@@ -1,20 +1,16 @@
 """Inventory of what Ramet has in a repository, for comparison with the rows. Only reads."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-import pygit2
-
-from rametd.domain.errors import RefNotFoundError
 from rametd.git import branches
 from rametd.git.context import GitContext
 from rametd.git.locks import DIRECTORY
 from rametd.git.loose import sweep
 from rametd.git.registrations import REASON, Registration, registrations
-from rametd.git.repository import RepositoryInfo, commit_exists, last_head, open_repository
+from rametd.git.repository import RepositoryInfo, open_repository
 
 PREFIX: Final = "refs/ramet/"
 _MARK: Final = "ramet: made for "
@@ -98,64 +94,10 @@ def _made_for(repo: RepositoryInfo, branch: str) -> Path | None:
     return Path(message.removeprefix(_MARK)) if message.startswith(_MARK) else None
 
 
-async def reachable(git: GitContext, repo: RepositoryInfo, name: str) -> bool:
-    """See `Git.commits.reachable`; no branch reaches objects that are not commits, such as snapshots."""
-    if not await git.compute(commit_exists, repo, name):
-        return False
-    output = await git.process.read(
-        repo.common_dir,
-        *("rev-list", "--max-count=1", name, "--not", "--branches", "--remotes", "--tags", "--"),
-    )
-    return not output.strip()
-
-
-def last_checked_out(entry: Registration) -> str | None:
-    """Return the commit that a worktree had checked out last, from its reflog, or None. Blocks."""
-    return last_head(entry.admin_dir)
-
-
-def holder(repo: RepositoryInfo, name: str, paths: Sequence[str], without: str) -> str:
-    """See `Git.commits.holder`; ``name`` is a commit or a tree. Blocks."""
-    repository = open_repository(repo.common_dir)
-    try:
-        files = repository[name].peel(pygit2.Tree)
-        wanted = [(path, _entry(files, path)) for path in paths]
-    except (KeyError, pygit2.GitError) as error:
-        raise RefNotFoundError(f"{name} is not whole: {error}", hint="git fsck tells more") from error
-    for ref in repository.references:
-        if not ref.startswith(("refs/heads/", "refs/remotes/", "refs/tags/")) or ref == f"refs/heads/{without}":
-            continue
-        try:
-            tree = repository.references[ref].peel(pygit2.Tree)
-        except (KeyError, ValueError, pygit2.GitError):  # no commit, or not there any more
-            continue
-        if all(_entry(tree, path) == entry for path, entry in wanted):
-            return ref.split("/", 2)[2]
-    return ""
-
-
-def _entry(tree: pygit2.Tree, path: str) -> tuple[str, int] | None:
-    try:
-        found = tree[path]
-    except KeyError:
-        return None
-    return str(found.id), found.filemode
-
-
 class Upkeep:
     """Ramet's refs, entries and branches in a repository, and damage there. Every method may raise the errors of `Git`."""
 
     def __init__(self, git: GitContext) -> None:
-        self._git = git
-
-    async def inventory(self, repo: RepositoryInfo) -> Inventory:
-        """Return Ramet's refs, entries of worktrees and branches in a repository."""
-        return await self._git.compute(take, repo)
-
-    async def mirrored(self, repo: RepositoryInfo) -> tuple[str, ...]:
-        """Remotes for which ``git fetch --prune`` deletes other branches, and maybe Ramet's refs, as in a mirror clone."""
-        return await self._git.compute(mirrored, repo)
-
-    async def sweep(self, repo: RepositoryInfo) -> int:
-        """Delete objects and Ramet's refs that a power cut has damaged; return how many."""
-        return await self._git.compute(sweep, repo.common_dir)
+        self.inventory = git.threaded(take)
+        self.mirrored = git.threaded(mirrored)
+        self.sweep = git.threaded(sweep)

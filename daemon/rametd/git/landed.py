@@ -131,7 +131,7 @@ async def landed(
     *,
     pull_request_state: str | None = None,
 ) -> Landed:
-    """See `Git.landing.landed`."""
+    """See `Landing.landed`."""
     if tip == base_commit:
         return Landed(False, "it has no commits of its own")
     if pull_request_state == "merged":

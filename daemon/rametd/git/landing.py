@@ -26,7 +26,7 @@ from rametd.git.landed import Landed, LandedAnswers, Target
 from rametd.git.process import clean_environment, failed
 from rametd.git.registrations import REASON, registered_at, verify_worktree
 from rametd.git.repository import RepositoryInfo
-from rametd.git.submodules import Unpublished, links_that_go_back, populate_submodules, unpublished
+from rametd.git.submodules import links_that_go_back, populate_submodules, unpublished
 from rametd.git.targets import Targets
 from rametd.git.underway import busy_with, ending_words
 
@@ -83,6 +83,8 @@ class Landing:
         self._git = git
         self.targets = Targets(git)
         self._landed = LandedAnswers()
+        self.unpublished = git.bind(unpublished)
+        self.targets_of = git.threaded(landed.targets)
 
     @asynccontextmanager
     async def tree(self, repo: RepositoryInfo, path: Path, commit: str) -> AsyncIterator["LandingTree"]:
@@ -125,10 +127,6 @@ class Landing:
         )
         records = (record.split("\n", 3) for record in output.decode(errors="replace").split("\0") if record)
         return tuple(Commit(commit, subject, name, email) for commit, name, email, subject in records)
-
-    async def unpublished(self, repo: RepositoryInfo, worktree: Path, old: str, new: str) -> tuple[Unpublished, ...]:
-        """Unpublished submodule commits that ``new`` records and ``old`` does not; ``worktree`` is the session's."""
-        return await unpublished(self._git, repo, worktree, old, new)
 
     async def under_way(self, worktree: Path) -> str:
         """Name the git command under way in a worktree ("a rebase"), "" if there is none."""
@@ -220,10 +218,6 @@ class Landing:
             )
         commit = (await git.process.read(worktree, *there, "rev-parse", "HEAD")).decode().strip()
         return CommittedAll(commit, (f"commit hooks: {said}",) if said else (), () if trusted else hooks.names)
-
-    async def targets_of(self, repo: RepositoryInfo, base_ref: str, branch: str) -> tuple[Target, ...]:
-        """Return the targets of work of ``branch`` from ``base_ref``: that branch and the remote's; else the default branch."""
-        return await self._git.compute(landed.targets, repo, base_ref, branch)
 
     async def landed(
         self,

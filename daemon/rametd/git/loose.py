@@ -16,6 +16,7 @@ from typing import Final
 import pygit2
 
 from rametd.git.locks import DIRECTORY
+from rametd.git.repository import RepositoryInfo
 
 RECENT_S: Final = 3600.0
 """Seconds before the newest object of a repository: objects written in that time may not have been on the disk."""
@@ -87,12 +88,13 @@ def _ends_early(place: Path) -> bool:
         return True
 
 
-def sweep(common_dir: Path) -> int:
+def sweep(repo: RepositoryInfo) -> int:
     """Remove loose objects and Ramet's refs that a power cut has left empty or truncated; return how many. Blocks.
 
     Delete empty files, and move truncated ones to ``cut-short`` in Ramet's directory; git then writes the object again. Read only the latest
     objects with content, as a power cut affects nothing that is minutes old.
     """
+    common_dir = repo.common_dir
     objects, refs = common_dir / "objects", common_dir / "refs" / "ramet"
     entries = [entry for folder in objects.glob("[0-9a-f][0-9a-f]") for entry in os.scandir(folder)]
     known = {Path(entry): entry.stat(follow_symlinks=False) for entry in entries if len(entry.name) in {38, 62}}

@@ -12,10 +12,10 @@ import pygit2
 
 from rametd.domain.conflicts import FileConflict
 from rametd.git.changes import Changes, changes
+from rametd.git.commits import ignores_case
 from rametd.git.context import GitContext
 from rametd.git.prediction import predict
-from rametd.git.repository import head_of, open_repository
-from rametd.git.tree import ignores_case
+from rametd.git.repository import open_repository
 
 KEPT: Final = 512
 """Most cached sets of changed files."""
@@ -95,13 +95,3 @@ def _make_room(kept: dict[Key, Value]) -> None:
     if len(kept) >= KEPT:
         for key in list(kept)[: KEPT // 2]:
             del kept[key]
-
-
-def head_commit(worktree: Path) -> str | None:
-    """Return the commit that a worktree has checked out, None before the first one."""
-    return head_of(open_repository(worktree)).commit
-
-
-def tree_of(common_dir: Path, commit: str) -> str:
-    """Return the tree of an existing commit."""
-    return str(open_repository(common_dir)[commit].peel(pygit2.Tree).id)

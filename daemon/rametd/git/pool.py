@@ -14,12 +14,9 @@ import re
 from pathlib import Path
 from typing import Final
 
-import pygit2
-
 from rametd.domain.errors import GitFailedError, PathTakenError, RefNotFoundError, WorktreeChangedError
 from rametd.git import branches, handwork, names, removal, worktrees
 from rametd.git.context import GitContext
-from rametd.git.handwork import find, left_before, note
 from rametd.git.registrations import REASON, registered_at, verify_worktree
 from rametd.git.removal import Removal
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, open_repository
@@ -30,7 +27,7 @@ _SPARSE: Final = re.compile(rb"^\s*sparse\w*\s*=.*$", re.IGNORECASE | re.MULTILI
 
 
 async def require_untouched(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -> None:
-    """See `Git.spares.require_untouched`."""
+    """Raise WorktreeChangedError unless it is a valid spare at ``commit`` without a person's changes. The caller writes to it from then on."""
     git_dir = await git.compute(verify_spare, path, commit)
     if (found := await handwork.find(git, repo, path, commit)) is not None:
         raise WorktreeChangedError(f"the spare {path} has a person's changes: {found}", worktree=str(path))
@@ -42,23 +39,6 @@ def _take_up(repo: RepositoryInfo, git_dir: Path, path: Path, branch: str, commi
     if commit is not None:
         branches.create_branch_here(repo, path, branch, commit)
     open_repository(git_dir).set_head(f"refs/heads/{branch}")
-
-
-async def remove_spare(
-    git: GitContext,
-    repo: RepositoryInfo,
-    path: Path,
-    *commits: str,
-    branch: str = "",
-    created_branch_at: str | None = None,
-    unfinished: bool = False,
-) -> Removal:
-    """See `Git.spares.remove`."""
-    quiet = git.in_background()
-    if (found := await handwork.find(quiet, repo, path, *commits, branch=branch, unfinished=unfinished)) is not None:
-        await handwork.let_go(git, repo, path)
-        return Removal(None, (f"{path}: {found}",))
-    return await removal.undo_create(git, repo, path, branch, created_branch_at)
 
 
 def inheritance(repo: RepositoryInfo) -> str:
@@ -76,17 +56,6 @@ def inheritance(repo: RepositoryInfo) -> str:
         populated = sorted(str(head.parent.relative_to(modules)) for head in modules.rglob("HEAD"))
         digest.update("\0".join(populated).encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]
-
-
-def files_between(repo: RepositoryInfo, old: str, new: str) -> int:
-    """Number of files that differ between two commits. Blocks."""
-    if old == new:
-        return 0
-    repository = open_repository(repo.common_dir)
-    try:
-        return len(repository.diff(pygit2.Oid(hex=old), pygit2.Oid(hex=new)))
-    except KeyError as error:
-        raise RefNotFoundError(f"{error.args[0]} is not there") from error
 
 
 def _bytes(file: Path) -> bytes:
@@ -126,6 +95,13 @@ class Spares:
     def __init__(self, git: GitContext, trackers: Trackers) -> None:
         self._git = git
         self._trackers = trackers
+        quiet = git.in_background()
+        self.note = quiet.bind(handwork.note)
+        self.work = git.bind(handwork.find)
+        self.left = quiet.bind(handwork.left_before)
+        self.require_untouched = git.bind(require_untouched)
+        self.verify = git.threaded(verify_spare)
+        self.inheritance = git.threaded(inheritance)
 
     async def make(self, repo: RepositoryInfo, path: Path, commit: str) -> tuple[str, ...]:
         """Create a locked worktree at ``path`` with ``commit`` detached, filled at low priority; all or nothing."""
@@ -144,22 +120,6 @@ class Spares:
             if not done:
                 await asyncio.shield(removal.undo_create(git, repo, path, "", None))
         return warnings
-
-    async def note(self, repo: RepositoryInfo, path: Path, commit: str) -> None:
-        """Record the files of a ready spare at ``commit``, including those of its setup; later changes are a person's."""
-        await note(self._git.in_background(), repo, path, commit)
-
-    async def work(self, repo: RepositoryInfo, path: Path, commit: str) -> str | None:
-        """A person's changes in a spare at ``commit`` since `note`, in words; None without any. Reads all files."""
-        return await find(self._git, repo, path, commit)
-
-    async def left(self, repo: RepositoryInfo, path: Path, branch: str, commit: str, until: float) -> tuple[str, ...]:
-        """Files of a claimed spare that were changed after `note` and before ``until``, seconds since the epoch."""
-        return await left_before(self._git.in_background(), repo, path, branch, commit, until)
-
-    async def require_untouched(self, repo: RepositoryInfo, path: Path, commit: str) -> None:
-        """Raise WorktreeChangedError unless it is a valid spare at ``commit`` without a person's changes. The caller writes to it from then on."""
-        await require_untouched(self._git, repo, path, commit)
 
     async def update(
         self, repo: RepositoryInfo, path: Path, old: str, commit: str, *, background: bool
@@ -198,10 +158,6 @@ class Spares:
                 )
             await git.verified(path, branch)
 
-    async def verify(self, path: Path, commit: str) -> None:
-        """Raise WorktreeChangedError unless ``path`` is a valid spare at ``commit``. Does not read its files."""
-        await self._git.compute(verify_spare, path, commit)
-
     async def remove(
         self,
         repo: RepositoryInfo,
@@ -213,20 +169,13 @@ class Spares:
     ) -> Removal:
         """Remove a spare at one of ``commits``. A spare with a person's changes stays as an ordinary worktree; ``kept`` says why.
 
-        ``branch``: the spare may have been claimed for it; it is deleted too if it was created at ``created_branch_at``. An ``unfinished``
-        spare without a record was being written by Ramet: changed files then do not count as a person's, only commits do.
+        ``branch``, which the spare may have been claimed for, is deleted too if it was created at ``created_branch_at``; for
+        ``unfinished`` see `handwork.find`.
         """
+        git = self._git
         await self._trackers.unwatch(path)
-        return await remove_spare(
-            self._git,
-            repo,
-            path,
-            *commits,
-            branch=branch,
-            created_branch_at=created_branch_at,
-            unfinished=unfinished,
-        )
-
-    async def inheritance(self, repo: RepositoryInfo) -> str:
-        """Digest of settings that a new worktree inherits from where ``repo`` was discovered: sparse checkout, populated submodules."""
-        return await self._git.compute(inheritance, repo)
+        found = await handwork.find(git.in_background(), repo, path, *commits, branch=branch, unfinished=unfinished)
+        if found is not None:
+            await handwork.let_go(git, repo, path)
+            return Removal(None, (f"{path}: {found}",))
+        return await removal.undo_create(git, repo, path, branch, created_branch_at)

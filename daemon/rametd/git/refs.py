@@ -1,12 +1,10 @@
 """Ramet's refs: read, list and delete them, and measure the space that only they use."""
 
-from pathlib import Path
-
 from rametd.git.context import GitContext
 from rametd.git.repository import RepositoryInfo, last_of
 
 
-async def refs_below(git: GitContext, repo: RepositoryInfo, folders: tuple[str, ...]) -> dict[str, str]:
+async def refs_below(git: GitContext, repo: RepositoryInfo, *folders: str) -> dict[str, str]:
     """Return the refs below folders of ``refs/`` with their objects; faster than an inventory if there are many others."""
     output = await git.process.read(repo.common_dir, "for-each-ref", "--format=%(objectname) %(refname)", *folders)
     lines = (line.partition(" ") for line in output.decode(errors="surrogateescape").splitlines())
@@ -33,9 +31,9 @@ async def size_of(git: GitContext, repo: RepositoryInfo, name: str, branch: str 
     return int(done.stdout) if done.returncode == 0 else 0
 
 
-def last_target(common_dir: Path, ref: str) -> str:
+def last_target(repo: RepositoryInfo, ref: str) -> str:
     """Return the last object of a ref from its reflog, which git writes only if configured for every ref; "" without one. Blocks."""
-    return last_of(common_dir / "logs" / ref) or ""
+    return last_of(repo.common_dir / "logs" / ref) or ""
 
 
 class Refs:
@@ -43,14 +41,8 @@ class Refs:
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
-
-    async def below(self, repo: RepositoryInfo, *folders: str) -> dict[str, str]:
-        """Return the refs below folders of ``refs/``, with their commits; faster than an inventory if there are many others."""
-        return await refs_below(self._git, repo, folders)
-
-    async def last_target(self, repo: RepositoryInfo, ref: str) -> str:
-        """Return the last object of a ref from its reflog, which git writes only if configured for every ref; "" without one."""
-        return await self._git.compute(last_target, repo.common_dir, ref)
+        self.below = git.bind(refs_below)
+        self.last_target = git.threaded(last_target)
 
     async def drop(self, repo: RepositoryInfo, ref: str, commit: str | None = None) -> None:
         """Delete a ref below ``refs/ramet/``, if it exists. With ``commit`` only while it has that one, else raise GitFailedError."""

@@ -15,9 +15,9 @@ from rametd.git.context import GitContext
 from rametd.git.hooks import PUSH, find_hooks, words_of_hooks
 from rametd.git.process import Completed, clean_environment, failed, verb_of
 from rametd.git.registrations import verify_worktree
-from rametd.git.repository import Base, RepositoryInfo, open_repository
+from rametd.git.repository import RepositoryInfo, open_repository
 from rametd.git.submodules import push_mode, push_submodule, unpublished
-from rametd.git.upstream import RemoteBranch, fetch_base, find_remote_branch, track
+from rametd.git.upstream import fetch_base, find_remote_branch, track
 
 DEADLINE_S: Final = 180.0
 HOOK_DEADLINE_S: Final = 1800.0
@@ -57,18 +57,12 @@ class Remotes:
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
-
-    async def list(self, repo: RepositoryInfo) -> tuple[Remote, ...]:
-        """Return all remotes, in the order of the configuration."""
-        return await self._git.compute(_remotes, repo)
-
-    async def of_branch(self, repo: RepositoryInfo, branch: str) -> str:
-        """Return the remote that a local branch follows, or ""."""
-        return await self._git.compute(_remote_of_branch, repo, branch)
-
-    async def default_branch(self, repo: RepositoryInfo, remote: str) -> str:
-        """Return the branch of the remote's HEAD at the time of the clone, or "" if unknown."""
-        return await self._git.compute(_default_branch, repo, remote)
+        self.list = git.threaded(list_remotes)
+        self.of_branch = git.threaded(remote_of_branch)
+        self.default_branch = git.threaded(default_branch)
+        self.find_branch = git.threaded(find_remote_branch)
+        self.follow = git.bind(track)
+        self.fetch_base = git.bind(fetch_base)
 
     async def push_address(self, repo: RepositoryInfo, remote: str, environment: Mapping[str, str]) -> str:
         """Return the address of a push, after ``url.….insteadOf`` and the like."""
@@ -196,26 +190,9 @@ class Remotes:
                 f"git {verb_of(arguments)} did not end within {deadline:.0f} seconds", hint="try again later"
             ) from None
 
-    async def find_branch(self, repo: RepositoryInfo, name: str) -> RemoteBranch | None:
-        """Return the remote branch that ``name`` means, as `git checkout` resolves it. Raise AmbiguousError, BranchTakenError."""
-        return await self._git.compute(find_remote_branch, repo, name)
 
-    async def follow(self, repo: RepositoryInfo, branch: str, followed: RemoteBranch) -> None:
-        """Set a remote branch as a local branch's upstream."""
-        await track(self._git, repo, branch, followed)
-
-    async def fetch_base(
-        self, repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None, environment: Mapping[str, str]
-    ) -> Base | None:
-        """Fetch the remote branch that ``ref`` is or follows. Return its commit if a local branch ``ref`` is behind it, else None.
-
-        ``environment`` is the person's, for keys and credential helpers. Raise RefNotFoundError if there is no such branch,
-        RemoteFailedError if the remote fails or is silent for a minute.
-        """
-        return await fetch_base(self._git, repo, ref, caller_cwd, environment)
-
-
-def _remotes(repo: RepositoryInfo) -> tuple[Remote, ...]:
+def list_remotes(repo: RepositoryInfo) -> tuple[Remote, ...]:
+    """Return all remotes, in the order of the configuration. Blocks."""
     repository = open_repository(repo.common_dir)
     config = repository.config
     found = []
@@ -229,13 +206,15 @@ def _remotes(repo: RepositoryInfo) -> tuple[Remote, ...]:
     return tuple(found)
 
 
-def _remote_of_branch(repo: RepositoryInfo, branch: str) -> str:
+def remote_of_branch(repo: RepositoryInfo, branch: str) -> str:
+    """Return the remote that a local branch follows, or "". Blocks."""
     config = open_repository(repo.common_dir).config
     key = f"branch.{branch}.remote"
     return str(config[key]) if key in config and config[key] != "." else ""
 
 
-def _default_branch(repo: RepositoryInfo, remote: str) -> str:
+def default_branch(repo: RepositoryInfo, remote: str) -> str:
+    """Return the branch of the remote's HEAD at the time of the clone, or "" if unknown. Blocks."""
     prefix = f"refs/remotes/{remote}/"
     reference = open_repository(repo.common_dir).references.get(f"{prefix}HEAD")
     target = None if reference is None else reference.target

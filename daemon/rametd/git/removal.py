@@ -32,7 +32,11 @@ async def remove_worktree(
     *,
     delete_branch: bool,
 ) -> Removal:
-    """See `Git.worktrees.remove`."""
+    """Remove the worktree recorded at ``path``, with its content, and the branch. For a worktree with work, use the shelf.
+
+    Completes in any state: directory gone, locked, unregistered, moved. Leave another directory at ``path``, and name it in ``kept``.
+    Worktrees inside are removed too. Raise WorktreeChangedError if ``path`` contains the repository itself.
+    """
     await git.make_durable(repo.common_dir, path.parent)  # snapshots, in the repository and beside the worktree
     async with git.locks.hold(repo.common_dir) as lock:
         kept = await detach(git, repo, path, lock)
@@ -48,7 +52,10 @@ async def remove_worktree(
 async def undo_create(
     git: GitContext, repo: RepositoryInfo, path: Path, branch: str, created_branch_at: str | None
 ) -> Removal:
-    """See `Git.worktrees.undo_create`."""
+    """Undo an unfinished creation in any state. Pass ``created_branch_at`` if it had to create the branch.
+
+    Remove only what `Worktrees.create` created for ``path``, no worktree or branch that existed before.
+    """
     async with git.locks.hold(repo.common_dir) as lock:
         kept = await detach(git, repo, path, lock, unfinished=True)
         why = deleted = None

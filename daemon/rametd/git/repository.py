@@ -8,7 +8,6 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import cast
 
 import pygit2
 
@@ -97,7 +96,8 @@ def _open(path: Path, flags: pygit2.enums.RepositoryOpenFlag) -> pygit2.Reposito
 
 
 def discover(path: Path) -> RepositoryInfo:
-    """Return the repository around ``path``. Raise RepoNotFoundError, and the errors of `open_repository`."""
+    """Return the repository around ``path``: a worktree, subdirectory or git directory. Raise RepoNotFoundError, and the errors of
+    `open_repository`."""
     try:
         path = path.resolve(strict=True)
     except OSError as error:
@@ -178,14 +178,14 @@ def head_of(repository: pygit2.Repository) -> Head:
     return Head(branch, None if repository.head_is_unborn else str(repository.head.target))
 
 
-def resolve_base(repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None) -> Base:
+def resolve_base(repo: RepositoryInfo, ref: str | None = None, caller_cwd: Path | None = None) -> Base:
     """Return the commit to start from; without ``ref``, the one checked out in the caller's directory.
 
     Raise UnbornBranchError, RefNotFoundError (with near matches), AmbiguousError (a short hash that fits several objects).
     """
     here = caller_view(repo, caller_cwd)
     if ref is not None:
-        return _resolve_ref(here, ref)
+        return resolve_ref(here, ref)
     head = head_of(here)
     if head.commit is None:
         raise UnbornBranchError(
@@ -207,7 +207,7 @@ def caller_view(repo: RepositoryInfo, caller_cwd: Path | None) -> pygit2.Reposit
     return open_repository(repo.git_dir)
 
 
-def _resolve_ref(repository: pygit2.Repository, ref: str) -> Base:
+def resolve_ref(repository: pygit2.Repository, ref: str) -> Base:
     # A branch takes precedence over a tag of the same name, as people who start work from a name mean the branch.
     for prefix in ("refs/heads/", "refs/remotes/", "refs/tags/"):
         commit = peel(repository, prefix + ref)
@@ -260,69 +260,8 @@ def branch_tip(repo: RepositoryInfo, branch: str) -> str | None:
 def ahead_behind(repo: RepositoryInfo, branch: str, base: str) -> tuple[int, int]:
     """Count commits only on ``branch``, and only on ``base`` (a branch, tag or commit). Raise RefNotFoundError."""
     repository = open_repository(repo.common_dir)
-    ours, theirs = _resolve_ref(repository, branch).commit, _resolve_ref(repository, base).commit
+    ours, theirs = resolve_ref(repository, branch).commit, resolve_ref(repository, base).commit
     return repository.ahead_behind(ours, theirs)
-
-
-def merge_base(repo: RepositoryInfo, one: str, other: str) -> str | None:
-    """See `Git.commits.merge_base`; each is a branch, tag or commit."""
-    repository = open_repository(repo.common_dir)
-    commits = (_resolve_ref(repository, name).commit for name in (one, other))
-    base = cast("pygit2.Oid | None", repository.merge_base(*commits))
-    return str(base) if base is not None else None
-
-
-def file_at(repo: RepositoryInfo, commit: str, paths: tuple[str, ...]) -> bytes | None:
-    """Return the first of ``paths`` that is a file in a commit, in any letter case."""
-    tree = open_repository(repo.common_dir)[commit].peel(pygit2.Tree)
-    return next((data for path in paths if (data := _blob(tree, path.split("/"))) is not None), None)
-
-
-def files_at(repo: RepositoryInfo, revision: str, paths: tuple[str, ...], anywhere: str = "") -> dict[str, bytes]:
-    """Return the files at ``paths``, and below those that are directories, by path; do not follow symbolic links within the commit.
-
-    "HEAD" is that of the main worktree, or of the bare repository. Return None for an unknown revision. ``anywhere``: also the files
-    below all directories of this name."""
-    repository = open_repository(repo.common_dir)
-    commit = peel(repository, revision)
-    if commit is None:
-        return {}
-    top = repository[commit].peel(pygit2.Tree)
-    found: dict[str, bytes] = {}
-
-    def collect(entry: pygit2.Object, path: str) -> None:
-        if isinstance(entry, pygit2.Blob):
-            found[path] = entry.data
-        elif isinstance(entry, pygit2.Tree):
-            for each in entry:
-                collect(each, f"{path}/{each.name}")
-
-    def descend(tree: pygit2.Tree, above: str) -> None:
-        for each in tree:
-            if isinstance(each, pygit2.Tree):
-                if (each.name or "").casefold() == anywhere:
-                    collect(each, f"{above}{each.name}")
-                else:
-                    descend(each, f"{above}{each.name}/")
-
-    for path in paths:
-        if path in top:
-            collect(top[path], path)
-    if anywhere:
-        descend(top, "")
-    return found
-
-
-def _blob(tree: pygit2.Tree, parts: list[str]) -> bytes | None:
-    first, *rest = parts
-    for entry in tree:
-        if (entry.name or "").lower() != first.lower():
-            continue
-        if rest and isinstance(entry, pygit2.Tree) and (data := _blob(entry, rest)) is not None:
-            return data
-        if not rest and isinstance(entry, pygit2.Blob):
-            return entry.data
-    return None
 
 
 def last_head(git_dir: Path) -> str | None:

@@ -56,7 +56,11 @@ class _Found:
 async def work_at_risk(
     git: GitContext, repo: RepositoryInfo, worktree: Path, branch: str, base_commit: str | None
 ) -> Risk:
-    """See `Git.worktrees.work_at_risk`."""
+    """Return the work that removing the worktree and its branch would lose. Works with a missing or damaged directory; another
+    directory at its path would not be removed, so it is not at risk.
+
+    A commit is unique if no other local branch, remote branch or tag reaches it, nor ``base_commit``.
+    """
     found = await _status(git, repo, worktree)
     tip = await git.compute(branch_tip, repo, branch)
     starts = tuple(dict.fromkeys((*([tip] if tip is not None else []), *found.commits)))
@@ -142,7 +146,7 @@ def _has_files(directory: Path) -> bool:
 
 
 async def unstored(git: GitContext, repo: RepositoryInfo, worktree: Path) -> tuple[str, ...]:
-    """See `Git.worktrees.unstored`."""
+    """Try to store each file; return git's message for each that it cannot read. Nothing for a directory that is not the worktree."""
     git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
     if git_dir is None:
         return ()

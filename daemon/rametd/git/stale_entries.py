@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rametd.domain.errors import GitFailedError
+from rametd.git.commits import reachable
 from rametd.git.context import GitContext
-from rametd.git.inventory import reachable
 from rametd.git.registrations import Registration
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, last_head
 from rametd.git.underway import UnderWay, staged_paths, under_way

@@ -37,7 +37,11 @@ async def fetch_base(
     *,
     within: float = FETCH_TIMEOUT_S,
 ) -> Base | None:
-    """See `Git.remotes.fetch_base`."""
+    """Fetch the remote branch that ``ref`` is or follows. Return its commit if a local branch ``ref`` is behind it, else None.
+
+    ``environment`` is the person's, for keys and credential helpers. Raise RefNotFoundError if there is no such branch, RemoteFailedError
+    if the remote fails or is silent ``within`` these seconds.
+    """
     source = await git.compute(_source_of, repo, ref, caller_cwd)
     if source is None:
         shown = ref or repo.head.branch or "what is checked out"
@@ -70,10 +74,10 @@ async def fetch_base(
     return await git.compute(_newer, repo, local, remote)
 
 
-async def track(git: GitContext, repo: RepositoryInfo, branch: str, remote: RemoteBranch) -> None:
-    """See `Git.remotes.follow`."""
+async def track(git: GitContext, repo: RepositoryInfo, branch: str, followed: RemoteBranch) -> None:
+    """Set a remote branch as a local branch's upstream."""
     async with git.locks.hold(repo.common_dir) as lock:
-        for key, value in (("remote", remote.remote), ("merge", f"refs/heads/{remote.branch}")):
+        for key, value in (("remote", followed.remote), ("merge", f"refs/heads/{followed.branch}")):
             await git.process.write(repo.common_dir, "config", "--local", f"branch.{branch}.{key}", value, lock=lock)
 
 

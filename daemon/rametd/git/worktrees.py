@@ -26,8 +26,6 @@ from rametd.domain.errors import (
 )
 from rametd.git import branches, names, removal
 from rametd.git.context import GitContext
-from rametd.git.inventory import last_checked_out
-from rametd.git.matrix import head_commit
 from rametd.git.process import Completed, failed
 from rametd.git.registrations import (
     REASON,
@@ -40,8 +38,8 @@ from rametd.git.registrations import (
     verify_worktree,
 )
 from rametd.git.removal import Removal, delete_tree, remove_worktree, undo_create
-from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, head_of, open_repository
-from rametd.git.risk import Risk, unstored, work_at_risk
+from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, head_of, last_head, open_repository
+from rametd.git.risk import unstored, work_at_risk
 from rametd.git.sharing import share
 from rametd.git.submodules import populate_submodules
 from rametd.git.tracking import Trackers
@@ -193,16 +191,29 @@ async def fill(git: GitContext, path: Path, branch: str | None, commit: str = "H
         raise failed(done, ("checkout",))
 
 
+def head_commit(worktree: Path) -> str | None:
+    """Return the commit that a worktree has checked out, None before the first one. Blocks."""
+    return head_of(open_repository(worktree)).commit
+
+
+def last_checked_out(entry: Registration) -> str | None:
+    """Return the commit that a worktree had checked out last, also if its branch is gone; None without a record. Blocks."""
+    return last_head(entry.admin_dir)
+
+
 class Worktrees:
     """Worktrees of sessions and people. Every method may raise the errors of `Git`."""
 
     def __init__(self, git: GitContext, trackers: Trackers) -> None:
         self._git = git
         self._trackers = trackers
-
-    async def list(self, repo: RepositoryInfo) -> tuple[Worktree, ...]:
-        """Return all worktrees, the main one first."""
-        return await self._git.compute(list_worktrees, repo)
+        self.list = git.threaded(list_worktrees)
+        self.verify = git.verified
+        self.head_commit = git.threaded(head_commit)
+        self.last_checked_out = git.threaded(last_checked_out)
+        self.work_at_risk = git.bind(work_at_risk)
+        self.unstored = git.bind(unstored)
+        self.remove = git.bind(remove_worktree)
 
     async def create(
         self, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool
@@ -241,44 +252,9 @@ class Worktrees:
     async def undo_create(
         self, repo: RepositoryInfo, path: Path, branch: str, created_branch_at: str | None
     ) -> Removal:
-        """Undo an unfinished creation in any state. Pass ``created_branch_at`` if it had to create the branch.
-
-        Remove only what `create_worktree` created for ``path``, no worktree or branch that existed before.
-        """
+        """See `removal.undo_create`."""
         await self._trackers.unwatch(path)
         return await undo_create(self._git, repo, path, branch, created_branch_at)
-
-    async def verify(self, path: Path, branch: str | None) -> None:
-        """Raise WorktreeChangedError unless ``path`` is a registered worktree with ``branch`` (None: any) checked out."""
-        await self._git.verified(path, branch)
-
-    async def head_commit(self, worktree: Path) -> str | None:
-        """Return the commit that a worktree has checked out, None before the first one."""
-        return await self._git.compute(head_commit, worktree)
-
-    async def last_checked_out(self, entry: Registration) -> str | None:
-        """Return the commit that a worktree had checked out last, also if its branch is gone; None without a record."""
-        return await self._git.compute(last_checked_out, entry)
-
-    async def work_at_risk(self, repo: RepositoryInfo, worktree: Path, branch: str, base_commit: str | None) -> Risk:
-        """Return the work that removing the worktree and its branch would lose. Works with a missing or damaged directory;
-        another directory at its path would not be removed, so it is not at risk.
-
-        A commit is unique if no other local branch, remote branch or tag reaches it, nor ``base_commit``.
-        """
-        return await work_at_risk(self._git, repo, worktree, branch, base_commit)
-
-    async def unstored(self, repo: RepositoryInfo, worktree: Path) -> tuple[str, ...]:
-        """Try to store each file; return git's message for each that it cannot read. Nothing for a directory that is not the worktree."""
-        return await unstored(self._git, repo, worktree)
-
-    async def remove(self, repo: RepositoryInfo, path: Path, branch: str, *, delete_branch: bool) -> Removal:
-        """Remove the worktree recorded at ``path``, with its content, and the branch. For a worktree with work, use the shelf.
-
-        Completes in any state: directory gone, locked, unregistered, moved. Leave another directory at ``path``, and name it in
-        ``kept``. Worktrees inside are removed too. Raise WorktreeChangedError if ``path`` contains the repository itself.
-        """
-        return await remove_worktree(self._git, repo, path, branch, delete_branch=delete_branch)
 
     async def delete_tree(self, folder: Path) -> None:
         """Delete a directory with its content, also read-only parts; do nothing if it does not exist."""

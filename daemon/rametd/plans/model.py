@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from rametd.domain.errors import RametError
 from rametd.domain.models import Mode
-from rametd.git.tree import Tree
+from rametd.git import Tree
 
 ERROR = "error"
 WARNING = "warning"

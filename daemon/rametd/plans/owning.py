@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from rametd.domain.errors import InvalidInputError
-from rametd.git.tree import Tree
+from rametd.git import Tree
 from rametd.ownership import Patterns, aliases, overlap, overlap_files
 from rametd.plans.model import Problem, Thread, World
 from rametd.plans.reading import Reading

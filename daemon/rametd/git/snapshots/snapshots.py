@@ -1,9 +1,8 @@
 """`Git.snapshots`: all that services ask of snapshots."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pygit2
 
@@ -12,10 +11,7 @@ from rametd.git.context import GitContext
 from rametd.git.repository import RepositoryInfo, commit_exists, open_repository
 from rametd.git.snapshot import write_commit
 from rametd.git.snapshots import capture, model, nested, restore, shelf
-from rametd.git.snapshots.capture import Depth
 from rametd.git.snapshots.model import ARCHIVE, TRASH, Snapshot
-from rametd.git.snapshots.restore import Moved
-from rametd.git.snapshots.shelf import Shelved
 from rametd.platform.disk import tree_bytes
 
 
@@ -33,22 +29,16 @@ class Snapshots:
 
     def __init__(self, context: GitContext) -> None:
         self._git = context
-
-    async def take(
-        self,
-        worktree: Path,
-        *,
-        ref: str = "",
-        owner: str = "",
-        depth: Depth = Depth.FILES,
-        facts: Mapping[str, Any] | None = None,
-        tree: str | None = None,
-        apart: bool = False,
-    ) -> Snapshot:
-        """See `capture.capture`."""
-        return await capture.capture(
-            self._git, worktree, ref=ref, owner=owner, depth=depth, facts=facts, tree=tree, apart=apart
-        )
+        self.take = context.bind(capture.capture)
+        self.lost = context.bind(integrity.lost)
+        self.move_back = context.bind(restore.move_back)
+        self.record = context.bind(shelf.record)
+        self.shelve = context.bind(shelf.shelve)
+        self.unshelve = context.bind(shelf.unshelve)
+        self.undo_unshelve = context.bind(shelf.put_back_on_shelf)
+        self.drop_shelved = context.bind(shelf.drop)
+        self.mark_of = context.threaded(shelf.mark_of)
+        self.shelf_of = shelf.shelf_of
 
     async def read(self, repo: RepositoryInfo, name: str) -> Snapshot | None:
         """Read the snapshot of a ref or object id; None if there is none."""
@@ -64,16 +54,12 @@ class Snapshots:
         if not await self._git.compute(begins):
             return ()
         found = []
-        for ref, name in (await refs.refs_below(self._git, repo, (folder,))).items():
+        for ref, name in (await refs.refs_below(self._git, repo, folder)).items():
             number = ref.rpartition("/")[2]
             snapshot = await self.read(repo, name)
             if snapshot is not None and number.isascii() and number.isdigit():
                 found.append(Numbered(int(number), ref, snapshot))
         return tuple(sorted(found, key=lambda each: each.number))
-
-    async def lost(self, repo: RepositoryInfo, name: str) -> tuple[str, ...]:
-        """See `integrity.lost`."""
-        return await integrity.lost(self._git, repo, name)
 
     async def lay(self, repo: RepositoryInfo, worktree: Path, snapshot: Snapshot) -> tuple[str, ...]:
         """Write a snapshot's files to a worktree that was just made at its HEAD, as uncommitted changes; in words, what is not as it was.
@@ -89,12 +75,6 @@ class Snapshots:
         """See `restore.bring_back`."""
         return await restore.bring_back(self._git, worktree, snapshot.files, before_overwriting)
 
-    async def move_back(
-        self, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False, staged: str = ""
-    ) -> Moved:
-        """See `restore.move_back`."""
-        return await restore.move_back(self._git, worktree, commit, own=own, tip=tip, leave=leave, staged=staged)
-
     async def bring_back_nested(
         self, repo: RepositoryInfo, worktree: Path, snapshot: Snapshot, before: Snapshot
     ) -> tuple[str, ...]:
@@ -102,18 +82,6 @@ class Snapshots:
         return tuple(await nested.restore(self._git, repo.common_dir, worktree, snapshot, before))
 
     # ── archive and trash ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def record(
-        self,
-        repo: RepositoryInfo,
-        owner: str,
-        ref: str,
-        worktree: Path,
-        branch: str,
-        last: Snapshot | None = None,
-    ) -> Shelved:
-        """See `shelf.record`."""
-        return await shelf.record(self._git, repo, owner, ref, worktree, branch, last)
 
     async def of_commit(self, repo: RepositoryInfo, commit: str, branch: str) -> Snapshot:
         """A snapshot of a commit's files; no ref keeps it."""
@@ -132,28 +100,6 @@ class Snapshots:
             return write_commit(open_repository(repo.common_dir), snapshot.files, "files\n", parents)
 
         return await self._git.compute(write)
-
-    async def shelve(self, repo: RepositoryInfo, snapshot: Snapshot | None, worktree: Path) -> tuple[str, ...]:
-        """See `shelf.shelve`."""
-        return await shelf.shelve(self._git, repo, snapshot, worktree)
-
-    async def unshelve(
-        self,
-        repo: RepositoryInfo,
-        snapshot: Snapshot,
-        worktree: Path,
-        own: str,
-        branch: str,
-        commit: str,
-        *,
-        new_branch: bool,
-    ) -> tuple[str, ...]:
-        """See `shelf.unshelve`."""
-        return await shelf.unshelve(self._git, repo, snapshot, worktree, own, branch, commit, new_branch=new_branch)
-
-    async def undo_unshelve(self, repo: RepositoryInfo, worktree: Path, branch: str, created_at: str | None) -> None:
-        """See `shelf.put_back_on_shelf`."""
-        await shelf.put_back_on_shelf(self._git, repo, worktree, branch, created_at)
 
     async def changed(self, repo: RepositoryInfo, snapshot: Snapshot) -> tuple[str, ...]:
         """The paths that a snapshot has otherwise than its HEAD, untracked ones included; not the repositories inside that a person made."""
@@ -225,15 +171,3 @@ class Snapshots:
         await refs.drop(self._git, repo, ref, name)
         if taken is not None and ref.startswith((ARCHIVE, TRASH)) and "worktree" in taken.facts:
             await shelf.drop(self._git, repo, Path(taken.facts["worktree"]))
-
-    async def drop_shelved(self, repo: RepositoryInfo, worktree: Path) -> None:
-        """Delete a shelved worktree for good; nothing is done where there is none."""
-        await shelf.drop(self._git, repo, worktree)
-
-    async def mark_of(self, repo: RepositoryInfo, worktree: Path) -> str:
-        """The object's name of the snapshot that a shelved worktree was thinned by; "" where there is none."""
-        return await self._git.compute(shelf.mark_of, repo, worktree)
-
-    def shelf_of(self, worktree: Path) -> Path:
-        """Where the tree of a worktree is while it is shelved."""
-        return shelf.shelf_of(worktree)
