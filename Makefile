@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 IMAGE := proto/released.binpb
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all soak docs check bench bench-gate proto picture release-image format clean
+.PHONY: help demo test test-all durations soak docs check bench bench-gate proto picture release-image format clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,6 +29,9 @@ test: $(STAMP) ## the tests, with a smoke of every crash kind and of the real CL
 test-all: $(STAMP) ## all tests; CI runs them
 	@echo "running all tests: unit, integration, crash, and end to end with the real Claude Code CLI ..."
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=25 $(ARGS)
+
+durations: $(STAMP) ## all tests, on a quiet machine; records how long each takes (make test leaves out the slow ones)
+	@$(MAKE) --no-print-directory test-all ARGS=--record-durations
 
 soak: $(STAMP) ## long rounds of random kills, removals and shell texts (two hours)
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/crash --crash-rounds 40

@@ -1,5 +1,6 @@
 """Fixtures for all tests. A test gets a sandbox of its own, never a person's directories."""
 
+import json
 import os
 import re
 import shutil
@@ -42,24 +43,56 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--crash-rounds", type=int, default=0, help="rounds of each random crash test, instead of a few; `make soak`"
     )
+    parser.addoption(
+        "--record-durations",
+        action="store_true",
+        help=f"write {DURATIONS.name}; for a run of all tests on a quiet machine",
+    )
 
 
 TESTS = Path(__file__).parent
+DURATIONS = TESTS / "durations.json"
+"""Seconds of each test of at least `SHOWN_S`, of its slowest row; `make durations` writes it. A new test counts as quick."""
+SHOWN_S = 0.5
+QUICK_S = 1.0
+"""What a test outside unit tests may take in `make test`."""
+LONG_S = 5.0
+"""Tests that take longer begin first: a run must not end with one worker at a long test and the others idle."""
 ROWS = 2
 """Rows of a table that `make test` runs, outside unit tests."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as `full` what `make test` leaves out: crash and end-to-end tests that are not `smoke`, and the later rows of long tables."""
+    """Mark as `full` what `make test` leaves out, which runs unit tests, quick tests of integration, and what is a `smoke`."""
+    durations: dict[str, float] = json.loads(DURATIONS.read_text())
     rows: Counter[str] = Counter()
     for item in items:
-        tier, table = item.path.relative_to(TESTS).parts[0], item.nodeid.partition("[")[0]
+        tier, table = item.path.relative_to(TESTS).parts[0], _table(item.nodeid)
         rows[table] += 1
         if item.get_closest_marker("smoke") is not None or tier == "unit":
             continue
-        if tier in {"crash", "e2e"} or rows[table] > ROWS:
+        if tier in {"crash", "e2e"} or rows[table] > ROWS or durations.get(table, 0) > QUICK_S:
             item.add_marker(pytest.mark.full)
+    items.sort(key=lambda item: -max(LONG_S, durations.get(_table(item.nodeid), 0)))
+
+
+def _table(test: str) -> str:
+    """A test without its row."""
+    return test.removeprefix("tests/").partition("[")[0]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not config.getoption("--record-durations"):
+        return
+    seconds: Counter[str] = Counter()
+    for report in terminalreporter.getreports("") + terminalreporter.getreports("passed"):
+        seconds[report.nodeid] += report.duration
+    slowest: dict[str, float] = {}
+    for test, took in seconds.items():
+        slowest[_table(test)] = max(slowest.get(_table(test), 0), round(took, 1))
+    shown = {test: slowest[test] for test in sorted(slowest) if slowest[test] >= SHOWN_S}
+    DURATIONS.write_text(json.dumps(shown, indent=0) + "\n")
 
 
 GUARDED = re.compile(r"test_(plan|landing|radar|pull_request|ownership|pool|checkpoint|rewind)")

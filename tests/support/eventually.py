@@ -8,22 +8,24 @@ from typing import Any, TypeVar, overload
 T = TypeVar("T")
 PATIENCE_S = 40.0
 """Far more than anything takes on a machine of its own: others' load must fail no test."""
+EVERY_S = 0.02
+"""Between two looks; the first ones follow each other sooner, as most things take a few milliseconds."""
 
 
 @overload
-async def eventually(probe: Callable[[], Awaitable[T]], *, within: float = PATIENCE_S, every: float = 0.02) -> T: ...
+async def eventually(probe: Callable[[], Awaitable[T]], *, within: float = PATIENCE_S, every: float = EVERY_S) -> T: ...
 
 
 @overload
-async def eventually(probe: Callable[[], T], *, within: float = PATIENCE_S, every: float = 0.02) -> T: ...
+async def eventually(probe: Callable[[], T], *, within: float = PATIENCE_S, every: float = EVERY_S) -> T: ...
 
 
-async def eventually(probe: Callable[[], Any], *, within: float = PATIENCE_S, every: float = 0.02) -> Any:
+async def eventually(probe: Callable[[], Any], *, within: float = PATIENCE_S, every: float = EVERY_S) -> Any:
     """Return the first truthy answer of ``probe`` (plain or async); after ``within`` seconds fail and tell the last answer.
 
     An ``AssertionError`` raised by the probe counts as "not yet".
     """
-    deadline = time.monotonic() + within
+    deadline, pause = time.monotonic() + within, every / 10
     last: object = None
     while True:
         try:
@@ -37,12 +39,12 @@ async def eventually(probe: Callable[[], Any], *, within: float = PATIENCE_S, ev
             last = error
         if time.monotonic() > deadline:
             raise AssertionError(f"not so within {within} s; last seen: {last!r}")
-        await asyncio.sleep(every)
+        await asyncio.sleep(pause := min(1.5 * pause, every))
 
 
-def eventually_sync(probe: Callable[[], T], *, within: float = PATIENCE_S, every: float = 0.02) -> T:
+def eventually_sync(probe: Callable[[], T], *, within: float = PATIENCE_S, every: float = EVERY_S) -> T:
     """`eventually` for tests without an event loop."""
-    deadline = time.monotonic() + within
+    deadline, pause = time.monotonic() + within, every / 10
     last: object = None
     while True:
         try:
@@ -53,4 +55,4 @@ def eventually_sync(probe: Callable[[], T], *, within: float = PATIENCE_S, every
             last = error
         if time.monotonic() > deadline:
             raise AssertionError(f"not so within {within} s; last seen: {last!r}")
-        time.sleep(every)
+        time.sleep(pause := min(1.5 * pause, every))

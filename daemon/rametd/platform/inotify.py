@@ -9,6 +9,7 @@ import ctypes
 import os
 import struct
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from errno import EMFILE, ENFILE, ENOMEM, ENOSPC
@@ -94,7 +95,8 @@ class Inotify:
                 offset += length
 
     def close(self) -> None:
-        os.close(self.descriptor)
+        """Close in a thread: the kernel takes some 25 ms to make sure that no event is being added."""
+        threading.Thread(target=os.close, args=(self.descriptor,)).start()
 
     def _call(self, name: str, *arguments: int | bytes) -> int:
         result = int(getattr(self._libc, name)(*arguments))
