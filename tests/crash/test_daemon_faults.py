@@ -223,7 +223,7 @@ async def test_an_agent_that_dies_at_once_has_its_last_words_in_the_reason(sandb
             assert "the license server is on fire" in (await client.reach("breaks", FAILED)).state_reason
 
 
-async def test_a_worktree_that_somebody_removed_is_named_and_the_session_can_still_be_removed(
+async def test_a_session_whose_worktree_was_deleted_is_named_and_can_be_removed(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     await client.create(repository, script({"fail": "not yet"}), name="before")

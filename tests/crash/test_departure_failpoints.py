@@ -70,7 +70,7 @@ async def no_operations(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.smoke
-async def test_what_is_written_to_a_tree_that_is_being_brought_back_while_no_daemon_runs_stays(
+async def test_restore_keeps_what_was_written_to_the_tree_while_no_daemon_ran(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:
     killed.start(RAMET_FAILPOINT="restore.tree-made")
@@ -90,7 +90,7 @@ async def test_what_is_written_to_a_tree_that_is_being_brought_back_while_no_dae
     killed.kill()
 
 
-async def test_a_tree_that_cannot_be_brought_back_after_all_goes_aside_with_what_was_written_to_it(
+async def test_a_failed_restore_sets_the_tree_aside_with_what_was_written_to_it(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:
     killed.start(RAMET_FAILPOINT="restore.tree-made")

@@ -101,7 +101,7 @@ async def test_the_credentials_of_a_send_survive_a_kill_before_its_agent_starts(
     assert (Path(session.worktree) / "env.txt").read_text() == "new\n"
 
 
-async def test_a_start_and_its_prompt_that_are_killed_five_times_are_one_process_and_one_turn(
+async def test_a_start_that_is_killed_five_times_is_one_process_and_one_turn(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:
     text = script({"text": "told"})

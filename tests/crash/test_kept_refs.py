@@ -54,7 +54,7 @@ CHANGES = 2
 """The trash takes over the archive's snapshot, and the archive's ref goes."""
 
 
-async def test_the_removal_of_an_archived_session_that_others_went_on_with_is_killed_around_each_change_of_a_ref(
+async def test_removal_of_an_archived_session_survives_a_kill_around_each_ref_change(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path, tmp_path: Path
 ) -> None:
     blows = Blows(tmp_path / "blows")

@@ -33,7 +33,7 @@ def on_a_branch_of_their_own(repository: Path) -> None:
 
 
 @pytest.mark.own_changes("one.txt", "two.txt", "index", "what the index says", "HEAD at", "reflog")
-async def test_a_batch_onto_a_target_that_its_owner_has_checked_out_is_killed_at_each_step_and_moves_it_once(
+async def test_a_batch_onto_a_checked_out_target_moves_it_once_over_kills_at_each_step(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:
     killed.start(RAMET_FAILPOINT="land.queued")

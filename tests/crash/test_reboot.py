@@ -138,7 +138,7 @@ async def test_what_waits_for_a_slot_keeps_its_place_and_its_living_agent(sandbo
                 await check_prompts(client, sandbox, await settle_down(client, name), texts)
 
 
-async def test_an_agent_that_is_killed_in_a_turn_that_was_asked_for_during_the_one_before_goes_on_with_it(
+async def test_an_agent_killed_in_a_turn_queued_during_the_last_one_resumes_that_turn(
     sandbox: Sandbox, repository: Path
 ) -> None:
     gates = Gates(sandbox)

@@ -152,7 +152,7 @@ def slow_git(sandbox: Sandbox, repository: Path) -> Iterator[Path]:
         git(repository, "config", "--remove-section", "filter.slow")
 
 
-async def test_a_rewind_whose_git_outlives_the_daemon_is_finished_beside_what_the_next_one_serves(
+async def test_a_rewind_whose_git_outlives_the_daemon_ends_while_the_next_one_serves(
     sandbox: Sandbox, repository: Path
 ) -> None:
     daemon = DaemonProcess(sandbox)

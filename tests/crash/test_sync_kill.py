@@ -140,7 +140,7 @@ async def test_a_git_that_outlives_the_daemon_is_waited_for_and_what_it_did_coun
     daemon.kill()
 
 
-async def test_what_a_git_that_is_killed_too_has_half_written_is_told_and_can_be_gone_back_from(
+async def test_files_that_a_killed_git_half_wrote_are_reported_and_can_be_rewound(
     sandbox: Sandbox, repository: Path
 ) -> None:
     daemon = DaemonProcess(sandbox)

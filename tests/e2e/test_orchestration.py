@@ -74,7 +74,7 @@ async def die_at(daemon: DaemonProcess, point: str) -> None:
     assert await asyncio.to_thread(daemon.process.wait, 30) == -9, point
 
 
-async def test_a_lead_and_three_children_finish_though_the_daemon_is_killed_in_a_spawn_a_wait_and_a_message(
+async def test_a_lead_and_three_children_finish_over_kills_in_spawn_wait_and_message(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:
     go, ready = daemon.sandbox.root / "go", daemon.sandbox.root / "ready"

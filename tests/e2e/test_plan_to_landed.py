@@ -153,7 +153,7 @@ def reds(answer: Ran) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-async def test_three_threads_of_a_plan_keep_to_their_paths_are_told_of_their_conflict_and_land_in_order(
+async def test_three_threads_of_a_plan_keep_their_paths_hear_of_conflicts_and_land(
     client: Client, sandbox: Sandbox, repository: Path, model: int
 ) -> None:
     log = sandbox.root / "checks"

@@ -428,7 +428,7 @@ async def test_a_plan_that_was_written_into_its_file_is_in_the_inbox_word_for_wo
     await client.reach("written", IDLE)
 
 
-async def test_a_write_into_anothers_path_is_refused_and_a_command_that_does_it_is_caught_in_the_turn(
+async def test_a_write_to_anothers_path_is_refused_and_by_a_command_caught_in_the_turn(
     client: Client, sandbox: Sandbox, repository: Path, model: int
 ) -> None:
     await client.create(repository, name="api-owner", owns=["api/"])

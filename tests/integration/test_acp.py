@@ -137,7 +137,7 @@ async def test_prompts_wait_for_the_end_of_a_turn_and_follow_in_order(
         ]
 
 
-async def test_an_agent_that_only_the_caller_has_on_the_path_is_found_and_one_that_nobody_has_is_refused(
+async def test_an_agent_is_looked_for_on_the_callers_path_and_refused_if_missing(
     acp: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:
     text = sandbox.directories.config_file.read_text()
@@ -212,7 +212,7 @@ async def test_an_agent_that_wants_a_login_holds_its_session(
 
 
 @pytest.mark.parametrize("key", ["OPENAI_API_KEY", "CODEX_API_KEY", ""])
-async def test_a_key_in_the_environment_logs_an_agent_in_that_takes_it_only_when_it_is_asked_to(
+async def test_an_agent_that_needs_authenticate_logs_in_by_a_key_in_the_environment(
     sandbox: Sandbox, repository: Path, key: str
 ) -> None:
     use_acp(sandbox, env=f'{key} = "k"' if key else "", codex="key")
@@ -295,7 +295,7 @@ async def test_a_persons_reason_follows_a_refusal_and_a_changed_input_is_refused
 
 
 @pytest.mark.parametrize("name", ["xplain", "xgemini", "xcodex", "xqwen"])
-async def test_a_question_outlives_the_daemon_and_an_agent_that_dies_goes_on_with_its_conversation(
+async def test_a_question_outlives_the_daemon_and_a_dead_agent_resumes_its_conversation(
     acp: DaemonProcess, sandbox: Sandbox, repository: Path, name: str
 ) -> None:
     acp.start()

@@ -59,7 +59,7 @@ async def test_what_is_cut_short_is_lost(plain: tuple[Git, repositories.Sample],
 
 @pytest.mark.parametrize("left", [0, 5])
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
-async def test_a_start_after_a_power_cut_tells_of_a_checkpoint_that_is_not_whole_and_keeps_the_files_again(
+async def test_a_start_after_a_power_cut_replaces_a_damaged_checkpoint_and_says_so(
     sandbox: Sandbox, repository: Path, part: str, left: int
 ) -> None:
     async with daemon_here(sandbox), connected(sandbox) as client:
@@ -107,7 +107,7 @@ async def test_a_start_after_a_power_cut_tells_of_a_checkpoint_that_is_not_whole
 
 
 @pytest.mark.parametrize("how", ["removed", "archived"])
-async def test_a_committed_file_whose_object_was_cut_short_is_written_again_before_its_worktree_goes(
+async def test_a_truncated_object_is_written_again_before_its_worktree_is_removed(
     client: Client, repository: Path, how: str
 ) -> None:
     session = await client.create(repository, name="one")

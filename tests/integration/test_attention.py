@@ -56,7 +56,7 @@ def data_of(error: grpc.aio.AioRpcError) -> dict[str, str]:
     return dict(info.metadata)
 
 
-async def test_requests_of_every_kind_survive_a_kill_and_are_answered_once_by_the_first_of_two_terminals(
+async def test_each_kind_of_request_survives_a_kill_and_the_first_answer_counts(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:
     steps = [bash("touch permitted"), {"ask": "Really?"}, {"elicit": FORM}, {"plan": "1. rest"}, {"text": "done"}]
@@ -126,7 +126,7 @@ async def test_a_question_that_was_open_at_a_power_cut_is_asked_again_under_its_
     assert any('"Really?"="no"' in words for words in await told(client, "asks"))
 
 
-async def test_an_answer_that_is_given_while_no_agent_lives_counts_when_it_asks_again_and_only_then(
+async def test_an_answer_given_while_no_agent_lives_counts_when_the_agent_asks_again(
     sandbox: Sandbox,
 ) -> None:
     gates, path = Gates(sandbox), sandbox.repository()

@@ -31,7 +31,7 @@ async def one_reply(client: Client, path: Path) -> float:
     return (await client.reach("one-reply", IDLE)).cost_usd
 
 
-async def test_a_session_stops_within_one_call_of_its_budget_and_goes_on_by_itself_once_it_is_raised(
+async def test_a_session_stops_within_a_call_of_its_budget_and_resumes_once_raised(
     client: Client, repository: Path
 ) -> None:
     cost = await one_reply(client, repository)

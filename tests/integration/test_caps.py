@@ -135,7 +135,7 @@ async def test_a_child_has_its_parents_mode_and_model_unless_it_is_given_a_stric
     assert (stricter.mode, stricter.model) == (common_pb2.PERMISSION_MODE_DEFAULT, "opus")
 
 
-async def test_a_child_gets_no_more_money_than_is_left_and_without_any_of_its_own_spends_its_parents(
+async def test_a_childs_budget_is_what_its_parent_has_left_or_the_parents_own(
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:
     lead = await root(client, sandbox, path, "rich", budget_usd=1.0)
@@ -160,7 +160,7 @@ async def test_a_child_owns_only_what_its_parent_owns_and_is_forbidden_what_it_i
     assert list(known[whole.id].owns) == ["src/**"]
 
 
-async def test_a_session_that_uses_the_command_line_makes_children_within_its_caps_and_nothing_else(
+async def test_a_session_on_the_command_line_makes_children_within_its_caps_only(
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:
     asks = await client.create(

@@ -40,7 +40,7 @@ async def test_trust_and_a_restart_leave_alone_what_a_person_made_of_carried_fil
         assert not (tree / ".env.old").exists()
 
 
-async def test_nothing_is_carried_over_what_the_branch_tracks_or_to_where_it_is_not_ignored() -> None:
+async def test_carry_overwrites_no_tracked_file_and_writes_only_where_it_is_ignored() -> None:
     with make_sandbox() as sandbox, daemon_process(sandbox):
         path = sandbox.repository()
         git(path, "checkout", "-q", "-b", "other")

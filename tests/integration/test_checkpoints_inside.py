@@ -57,7 +57,7 @@ async def tree(client: Client, repository: Path) -> Path:
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["with a commit", "unborn"])
-async def test_a_rewind_brings_the_files_of_a_repository_inside_back_and_is_undone_by_another(
+async def test_a_rewind_restores_a_nested_repositorys_files_and_can_be_undone(
     client: Client, repository: Path, tree: Path, committed: bool
 ) -> None:
     own = make(tree / "own", committed=committed)
@@ -161,7 +161,7 @@ async def test_of_a_tree_that_was_deleted_by_hand_what_was_inside_is_a_risk_and_
     assert (own / "draft").read_text() == "draft one\n"
 
 
-async def test_a_repository_inside_that_cannot_be_kept_is_told_of_and_keeps_nothing_else_from_being_kept(
+async def test_an_unreadable_nested_repository_is_named_and_all_else_is_captured(
     client: Client, repository: Path, tree: Path
 ) -> None:
     own = make(tree / "own")
@@ -209,7 +209,7 @@ async def test_submodules_go_back_to_where_they_stood(client: Client, tmp_path: 
     assert ((there / "lib" / "made").read_text(), (there / "lib/deep/README.md").read_text()) == ("1\n", "changed\n")
 
 
-async def test_a_tree_without_repositories_inside_is_known_for_that_by_events_and_by_a_scan(tmp_path: Path) -> None:
+async def test_events_and_a_scan_agree_that_a_tree_has_no_nested_repository(tmp_path: Path) -> None:
     environment = repositories.git_environment(tmp_path / "home")
     sample = repositories.plain(tmp_path / "repo", environment)
     layer = Git(environment, threads=2)
@@ -249,9 +249,7 @@ async def test_repositories_inside_come_back_whatever_they_are_called(client: Cl
     assert {git(place, "status", "--porcelain") for place in places} == {"?? draft"}
 
 
-async def test_a_session_that_begins_with_changes_has_those_of_submodules_and_repositories_inside(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_with_changes_takes_those_of_submodules_and_nested_repositories(client: Client, tmp_path: Path) -> None:
     environment = repositories.git_environment(tmp_path / "home")
     sample = repositories.with_submodule(tmp_path / "sub", environment)
     make(sample.path / "own")

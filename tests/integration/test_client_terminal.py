@@ -80,7 +80,7 @@ def test_a_live_table_is_redrawn_in_place_and_gives_the_cursor_back(world: World
         assert b"Traceback" not in terminal.raw
 
 
-def test_a_live_table_that_does_not_fit_shows_what_needs_a_person_and_counts_the_rest(world: World) -> None:
+def test_a_live_table_that_does_not_fit_shows_what_needs_you_and_counts_the_rest(world: World) -> None:
     for number in range(9):
         world.state.session(f"idle{number}").create_time.seconds += number
     for number in range(3):

@@ -185,7 +185,7 @@ async def test_what_is_denied_is_on_record(running: DaemonProcess, shared: Clien
     assert (await shared.get("tries")).id == session.id
 
 
-async def test_a_token_in_an_agents_environment_makes_the_same_commands_act_as_that_session(
+async def test_an_agents_token_makes_the_command_line_act_as_that_session(
     running: DaemonProcess, shared: Client
 ) -> None:
     session = await shared.create(repo_of(running), name="inside")

@@ -357,7 +357,7 @@ async def test_the_diff_against_another_session_is_chosen_by_name(world: World) 
         await shown.shows("against other")
 
 
-async def test_landing_asks_for_what_it_lacks_the_commits_message_and_consent_to_land_locally(world: World) -> None:
+async def test_land_asks_for_a_commit_message_and_for_consent_to_land_locally(world: World) -> None:
     world.state.session("fix")
     upstream = {"upstream": "origin/main", "branch": "main"}
     world.state.refusals["LandSessions"] = [
@@ -565,7 +565,7 @@ async def test_what_is_typed_before_a_dialog_is_drawn_is_written_in_it(world: Wo
         await eventually(lambda: dialog.query_one(Prompt).text == "do it", within=20)
 
 
-async def test_the_end_of_the_conversation_stays_on_the_screen_when_something_opens_below_it(world: World) -> None:
+async def test_the_end_of_the_conversation_stays_visible_when_a_panel_opens_below(world: World) -> None:
     session = world.state.session("fix", state=WORKING)
     for number in range(60):
         text = event_pb2.AssistantMessage(blocks=[event_pb2.ContentBlock(text=f"step {number}")])

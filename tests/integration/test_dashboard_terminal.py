@@ -17,7 +17,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def test_without_a_verb_it_opens_survives_its_daemon_and_sizes_and_restores_the_terminal(world: World) -> None:
+def test_the_dashboard_survives_its_daemon_and_resizes_and_restores_the_terminal(world: World) -> None:
     world.state.session("busy", state=session_pb2.SESSION_STATE_WORKING, now="Edit a.py")
     with world.terminal() as terminal:
         terminal.shows("Working 1")

@@ -28,7 +28,7 @@ def left(repository: Path) -> list[str]:
     return git(repository, "for-each-ref", "--format=%(refname)", *left_behind).splitlines()
 
 
-async def test_it_is_about_the_repository_around_us_and_the_last_line_says_what_would_be_done_where(
+async def test_gc_is_about_this_repository_and_its_last_line_says_what_it_would_do(
     daemon: DaemonProcess, repository: Path
 ) -> None:
     sandbox = daemon.sandbox

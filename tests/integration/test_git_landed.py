@@ -193,7 +193,7 @@ async def test_a_change_that_was_taken_back_on_the_branch_has_not_landed(
     assert await ask(git, repo, sample) == Landed(False, "its commits change nothing")
 
 
-async def test_a_branch_that_merged_the_base_in_between_lands_by_rebase_unless_a_merge_holds_work_of_its_own(
+async def test_a_branch_with_merges_of_the_base_lands_by_rebase_unless_they_hold_work(
     git: Git, repo: RepositoryInfo, sample: Sample
 ) -> None:
     edit(sample, 5, "first")
@@ -248,7 +248,7 @@ async def test_a_mode_is_work_too(git: Git, repo: RepositoryInfo, sample: Sample
     assert await ask(git, repo, sample)
 
 
-async def test_a_target_that_was_renamed_is_found_as_what_the_main_worktree_has_checked_out(
+async def test_a_renamed_target_is_found_as_the_branch_of_the_main_worktree(
     git: Git, repo: RepositoryInfo, sample: Sample
 ) -> None:
     two_commits(sample)

@@ -201,7 +201,7 @@ async def test_a_sync_that_was_cut_off_is_ended_where_its_files_are_whole(
     assert await git.syncing.settle(tree.path, "work", old, new) == CutOff.DONE
 
 
-async def test_what_a_git_that_was_killed_has_half_written_and_what_somebody_went_on_with_stays(
+async def test_recovery_keeps_half_written_files_and_later_changes_to_them(
     git: Git, sample: Sample, tree: Sample
 ) -> None:
     old, new = await cut_off(git, sample, tree)

@@ -78,7 +78,7 @@ async def test_an_agent_that_reads_to_the_end_of_stdin_ends_without_a_signal(
     await attachment.close()
 
 
-async def test_one_that_ignores_the_end_of_stdin_gets_sigterm_and_one_that_ignores_that_is_killed(
+async def test_an_agent_that_ignores_the_end_of_stdin_gets_sigterm_then_sigkill(
     executor: LocalExecutor, tmp_path: Path
 ) -> None:
     deaf = await executor.start(agent("import time\nprint('up')\ntime.sleep(1000)", tmp_path))
@@ -97,7 +97,7 @@ async def test_one_that_ignores_the_end_of_stdin_gets_sigterm_and_one_that_ignor
 
 
 @pytest.mark.parametrize("by_itself", [False, True])
-async def test_servers_that_left_the_session_do_not_outlive_the_agent_but_a_foreign_process_does(
+async def test_servers_that_left_the_process_group_end_with_the_agent(
     executor: LocalExecutor, tmp_path: Path, foreigner: int, by_itself: bool
 ) -> None:
     handle = await executor.start(agent(LEAVES_SERVERS.format(end=""), tmp_path))
@@ -343,7 +343,7 @@ async def test_a_removal_that_was_killed_is_finished_and_its_rest_taken_for_noth
     assert not rest.exists()
 
 
-async def test_a_signal_to_an_agent_that_ends_between_the_look_and_the_connection_says_that_it_has_ended(
+async def test_a_signal_to_an_agent_that_has_just_ended_says_so(
     executor: LocalExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = await executor.start(agent(ECHO, tmp_path))

@@ -45,7 +45,7 @@ async def test_a_repository_that_is_forgotten_takes_them_along(
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
-async def test_one_whose_queue_has_long_been_empty_goes_and_the_next_landing_makes_it_again(
+async def test_the_landing_worktree_of_an_idle_queue_is_removed_and_made_again(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     await land(client, repository, "one")

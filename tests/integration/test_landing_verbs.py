@@ -72,7 +72,7 @@ async def test_what_is_refused_or_taken_out_is_no_success(client: Client, sandbo
     assert (await typed(sandbox, "queue", "rm", "one")).stdout == "one  removed: on request\n"
 
 
-async def test_the_queue_shows_the_last_line_of_a_failed_check_and_a_removal_says_what_it_took_out(
+async def test_the_queue_shows_a_failed_checks_last_line_and_rm_names_what_it_withdrew(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     failed = await typed(sandbox, "land", "one", "--check", "echo noise; echo the last of it; exit 3")

@@ -31,7 +31,7 @@ def limited(status: str, seconds: float) -> Step:
 
 
 @pytest.mark.full
-async def test_a_session_that_hits_the_usage_limit_rests_until_it_is_lifted_and_then_goes_on_once(
+async def test_a_session_at_the_usage_limit_waits_for_its_end_and_resumes_once(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:
     # Its agent runs already: however long that took, nothing but a turn must fit into the time until the limit is lifted.
@@ -127,7 +127,7 @@ async def test_the_queue_goes_by_priority_and_by_turns_between_repositories(sand
 
 
 @pytest.mark.full
-async def test_what_comes_after_a_failed_session_is_held_and_says_so_until_that_one_succeeds(
+async def test_sessions_after_a_failed_one_are_held_with_the_reason_until_it_succeeds(
     client: Client, repository: Path
 ) -> None:
     await client.create(repository, script({"fail": "no luck"}), name="before")

@@ -209,7 +209,7 @@ async def test_what_sessions_do_to_each_other_is_on_record_with_who_did_it(
     assert denied == ["/ramet.v1.OrchestrationService/SpawnSession"]
 
 
-async def test_a_parent_that_asked_is_told_of_the_end_of_a_turn_and_of_a_question_once_also_across_a_kill() -> None:
+async def test_a_parent_hears_of_a_turns_end_and_of_a_question_once_also_across_a_kill() -> None:
     with make_sandbox() as sandbox, daemon_process(sandbox) as daemon:
         path = sandbox.repository()
         async with connected(sandbox) as client:

@@ -117,7 +117,7 @@ async def test_a_child_that_was_stopped_starts_again_with_a_message(
     await eventually(twice)
 
 
-async def test_a_wait_is_over_in_time_whatever_was_asked_for_and_our_own_fault_is_an_answer(
+async def test_a_wait_times_out_for_each_condition_and_reports_an_internal_error(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*_: object) -> None:

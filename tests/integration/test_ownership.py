@@ -137,7 +137,7 @@ async def entry_of(client: Client, name: str) -> Any:
     return found[0] if found else None
 
 
-async def test_a_command_that_fails_is_looked_at_too_and_one_that_undoes_leaves_nothing_to_tell(
+async def test_failed_commands_are_judged_too_and_undone_changes_are_not_reported(
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:
     await root(client, sandbox, path, f"api-{path.name}", owns=["api/"])
@@ -228,7 +228,7 @@ async def test_a_path_is_asked_for_and_handed_over_by_its_owner(client: Client, 
     ]
 
 
-async def test_the_person_decides_where_nobody_owns_a_path_or_it_is_forbidden_and_may_decide_for_an_owner(
+async def test_a_person_decides_about_unowned_and_forbidden_paths_and_for_owners(
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:
     owner = await root(client, sandbox, path, f"api-{path.name}", owns=["api/"])

@@ -204,7 +204,7 @@ async def test_ten_sessions_at_once_all_succeed_with_and_without_spares(client: 
         assert git(tree, "status", "--porcelain") == ""
 
 
-async def test_a_base_that_moves_takes_the_spares_along_and_another_base_is_written_at_the_claim(
+async def test_spares_follow_a_moved_base_and_another_base_is_checked_out_at_the_claim(
     client: Client, sandbox: Sandbox
 ) -> None:
     path = sandbox.repository()
@@ -227,7 +227,7 @@ async def test_a_base_that_moves_takes_the_spares_along_and_another_base_is_writ
     assert git(Path(back.worktree), "status", "--porcelain") == ""
 
 
-async def test_a_spare_that_was_tampered_with_is_not_used_and_the_session_is_made_all_the_same(
+async def test_a_spare_that_was_changed_is_not_used_and_the_session_is_created(
     client: Client, sandbox: Sandbox
 ) -> None:
     path = sandbox.repository()

@@ -128,7 +128,7 @@ async def test_the_web_page_opens_a_pull_request_and_shows_it(shop: Shop) -> Non
         await eventually(look)
 
 
-async def test_a_pull_request_is_opened_as_a_draft_with_goal_and_summary_above_the_template(shop: Shop) -> None:
+async def test_a_pull_request_is_a_draft_with_goal_and_summary_above_the_template(shop: Shop) -> None:
     (shop.path / ".github").mkdir()
     (shop.path / ".github" / "pull_request_template.md").write_text("## Checklist\n- [ ] tested\n")
     git(shop.path, "add", "-A")
@@ -488,7 +488,7 @@ async def test_the_verbs_say_what_happened(shop: Shop) -> None:
     assert missing.code == 3
 
 
-async def test_gh_speaks_with_the_token_of_whoever_made_the_session_and_the_agent_does_not_get_it(shop: Shop) -> None:
+async def test_gh_uses_the_token_of_the_sessions_maker_and_the_agent_does_not_get_it(shop: Shop) -> None:
     made = shop.sandbox.ctl(
         "new", "--name", "keyed", script({"text": "hello"}, {"hang": True}), cwd=shop.path, GH_TOKEN="another-token"
     )

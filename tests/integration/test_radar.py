@@ -55,7 +55,7 @@ async def inbox(client: Client) -> list[attention_pb2.AttentionRequest]:
     return [each for each in answer.requests if each.kind == attention_pb2.ATTENTION_KIND_CONFLICT]
 
 
-async def test_uncommitted_work_on_the_same_lines_is_red_with_its_lines_and_in_the_inbox_once(
+async def test_uncommitted_work_on_the_same_lines_is_a_conflict_and_in_the_inbox_once(
     client: Client, shared: Path
 ) -> None:
     one, two, _ = [await make(client, shared, name) for name in ("one", "two", "three")]
@@ -188,7 +188,7 @@ async def test_an_idle_agent_is_told_when_it_is_at_work_again(client: Client, sh
     assert len(await eventually(told)) == 1
 
 
-async def test_an_agent_at_work_is_told_of_all_its_siblings_at_once_and_an_idle_one_of_none(
+async def test_a_working_agent_hears_of_all_conflicts_at_once_and_an_idle_one_of_none(
     client: Client, shared: Path
 ) -> None:
     names = ("one", "two", "three", "four")

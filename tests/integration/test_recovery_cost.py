@@ -49,7 +49,7 @@ async def calls_of_recovery(sessions: int, monkeypatch: pytest.MonkeyPatch) -> C
             return until_served
 
 
-async def test_recovery_calls_store_and_git_as_often_for_thirty_resting_sessions_as_for_two(
+async def test_recovery_makes_as_many_calls_for_thirty_resting_sessions_as_for_two(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     few, many = await calls_of_recovery(2, monkeypatch), await calls_of_recovery(30, monkeypatch)

@@ -151,7 +151,7 @@ async def test_sessions_that_are_made_at_once_in_a_new_repository_register_it_on
     assert not await findings(client)
 
 
-async def test_a_setup_is_offered_once_in_a_repository_also_to_sessions_that_are_made_at_once(
+async def test_a_setup_is_offered_once_a_repository_also_to_simultaneous_sessions(
     client: Client, repository: Path
 ) -> None:
     (repository / "Cargo.toml").write_text("[package]\n")

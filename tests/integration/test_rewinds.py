@@ -308,7 +308,7 @@ async def test_a_rewind_waits_for_no_turn_and_names_what_is_not_there(
 
 
 @pytest.mark.own_changes("dir0/file0.txt")
-async def test_of_a_checkout_that_is_never_overwritten_the_refusal_tells_commands_that_work(
+async def test_the_refusal_to_overwrite_a_checkout_names_commands_that_work(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     await client.create(repository, in_place=True, name="my own")

@@ -190,7 +190,7 @@ async def test_a_session_whose_only_prompt_is_taken_back_is_idle_after_it_resume
 
 
 @pytest.mark.parametrize("verb", ["interrupt", "pause"])
-async def test_what_was_sent_into_a_turn_starts_none_after_an_interrupt_and_is_kept_by_a_pause(
+async def test_a_prompt_sent_into_a_turn_starts_none_after_interrupt_and_survives_pause(
     client: Client, repository: Path, verb: str
 ) -> None:
     name = f"{verb}-unread"
@@ -306,7 +306,7 @@ async def test_removing_unsaved_work_is_refused_and_forced_it_goes_to_the_trash(
     assert session.worktree not in git(repository, "worktree", "list")
 
 
-async def test_a_mode_that_the_running_agent_refuses_is_said_and_counts_from_its_next_start() -> None:
+async def test_a_mode_that_the_running_agent_refuses_applies_from_its_next_start() -> None:
     with make_sandbox(config="[permissions]\nallow_bypass = true\n") as sandbox:
         async with daemon_here(sandbox), connected(sandbox) as client:
             await client.create(sandbox.repository(), script({"text": "done"}), name="first", mode=EDITS)

@@ -90,7 +90,7 @@ async def test_tags_and_commits_are_bases(client: Client, tmp_path: Path, enviro
         assert session.base_commit == sample.git("rev-parse", f"{base}^{{commit}}")
 
 
-async def test_a_base_is_fetched_first_and_a_local_branch_that_is_behind_starts_from_the_remotes(
+async def test_the_base_is_fetched_first_and_a_branch_behind_starts_from_its_remote(
     client: Client, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     sample = repositories.with_remote(tmp_path / "repo", environment)
@@ -161,7 +161,7 @@ async def test_a_remote_that_fails_is_said_in_gits_words_and_nothing_is_made(
     assert await refusal(client, sample.path, fetch=True) == "REF_NOT_FOUND", "it has no remote"
 
 
-async def test_an_initial_commit_is_made_only_after_a_fetch_that_finds_nothing_to_start_from(
+async def test_an_initial_commit_is_made_only_after_a_fetch_finds_no_base(
     client: Client, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     sample = repositories.unborn(tmp_path / "repo", environment)

@@ -85,7 +85,7 @@ async def test_what_has_landed_goes_to_the_trash_and_what_holds_work_stays_with_
     assert not restored.warnings
 
 
-async def test_what_nobody_has_touched_for_long_and_what_was_archived_goes_when_the_configuration_says_so(
+async def test_gc_removes_untouched_and_archived_sessions_if_configured(
     sandbox: Sandbox,
 ) -> None:
     sandbox.configure('[retention]\nstale = "1s"\narchive = "1s"\n')

@@ -171,9 +171,7 @@ async def test_an_older_event_does_not_undo_what_was_read_since(world: World, vi
     assert view.sessions[session.id].state == PAUSED
 
 
-async def test_a_transcript_shown_later_has_every_event_once_though_what_agents_say_comes_for_shown_ones_alone(
-    world: World, view: View
-) -> None:
+async def test_a_transcript_opened_later_has_every_event_once(world: World, view: View) -> None:
     first, second = world.state.session("first"), world.state.session("second")
     for number in range(3):
         for session in (first, second):

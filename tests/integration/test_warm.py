@@ -109,7 +109,7 @@ async def test_an_agent_is_told_of_its_session_once_ports_and_all(sandbox: Sandb
     running.kill()
 
 
-async def test_the_changes_of_a_warm_spare_are_followed_by_its_session_too_and_no_longer_than_it_is_there(
+async def test_a_session_takes_over_the_change_tracker_of_its_warm_spare(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = sandbox.repository()

@@ -131,7 +131,7 @@ async def test_a_branch_without_upstream_and_a_tag_lead_out_of_their_refusals(
     assert "origin/" not in refused("--fetch", "--base", "main"), "there is none to be named"
 
 
-async def test_the_list_of_checkpoints_has_what_a_turn_began_with_and_what_changed_since_the_base(
+async def test_checkpoints_list_the_start_of_each_turn_and_the_changes_since_the_base(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     name = f"kept-{repository.name}"

@@ -88,7 +88,7 @@ def test_an_answer_has_the_id_of_the_request_with_its_type(identity: object) -> 
     assert v1.key_of(0) != v1.key_of("0")
 
 
-def test_a_permission_has_what_was_said_of_its_call_before_and_means_the_same_read_alone() -> None:
+def test_a_permission_has_its_calls_earlier_details_and_reads_the_same_alone() -> None:
     before = update("tool_call", toolCallId="t", kind="execute", rawInput={"command": "ls"})
     asked = facts(read(before, ask(1, toolCallId="t")), ControlAsked)[0]
     assert isinstance(asked, ControlAsked)

@@ -29,7 +29,7 @@ async def test_one_good_round_passes_whatever_the_rounds_before_it_were(monkeypa
     assert left == [99.0], "no round follows a good one"
 
 
-async def test_a_figure_that_is_worse_by_half_in_each_round_fails_with_the_command_that_profiles_it(
+async def test_a_figure_worse_by_half_in_each_round_fails_with_the_profile_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rounds(monkeypatch, *[15.1] * ROUNDS)

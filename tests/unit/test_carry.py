@@ -72,9 +72,7 @@ def test_what_is_named_is_copied_with_its_mode_and_the_rest_is_not(source: Path,
     assert (done.files, done.bytes, done.words) == (2, 8, [])
 
 
-def test_a_directory_that_is_ignored_as_a_whole_is_entered_only_by_a_pattern_that_names_it(
-    source: Path, tree: Path
-) -> None:
+def test_a_wholly_ignored_directory_is_entered_only_by_a_pattern_that_names_it(source: Path, tree: Path) -> None:
     for name in ("node_modules/a/.env", "cache/keep/x", "cache/drop/y", ".env"):
         put(source, name)
     candidates = ["node_modules/", "cache/", ".env"]
@@ -146,7 +144,7 @@ def test_nothing_written_in_a_carried_directory_reaches_the_source(source: Path,
     assert stat.S_IMODE((source / "node_modules/.bin/run").stat().st_mode) == 0o755
 
 
-def test_a_link_to_a_directory_elsewhere_and_what_lies_behind_a_link_of_the_branch_are_left_out(
+def test_carry_leaves_out_links_to_directories_and_what_lies_behind_links(
     source: Path, tree: Path, tmp_path: Path
 ) -> None:
     outside = put(tmp_path, "outside/secret").parent
@@ -260,9 +258,7 @@ def test_a_directory_that_nobody_may_write_to_is_carried_with_its_mode(source: P
         made.chmod(0o755)
 
 
-def test_paths_into_the_old_tree_are_rewritten_in_files_named_for_that_and_in_no_other(
-    source: Path, tree: Path
-) -> None:
+def test_paths_into_the_old_tree_are_rewritten_in_the_named_files_only(source: Path, tree: Path) -> None:
     text = f"A={source}\nB={source}/x:{source}-old/y {source}.bak\n"
     put(source, ".env", text, 0o400)
     put(source, "other", text)

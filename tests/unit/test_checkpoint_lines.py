@@ -67,7 +67,7 @@ def test_before_the_first_checkpoint_there_is_no_line() -> None:
         assert (line(unit), current(unit), unit.checkpoints.current(a_session("another"))) == ([], 0, None)
 
 
-def test_a_rewind_leaves_behind_what_it_went_back_over_and_another_one_takes_it_up_again() -> None:
+def test_a_rewind_leaves_checkpoints_behind_and_another_rewind_returns_to_them() -> None:
     with stored() as unit:
         for _ in range(4):
             make(unit)

@@ -14,7 +14,7 @@ def request(kind: str, data: Any = None, **fields: Any) -> attention_pb2.Attenti
     )
 
 
-def test_no_key_counts_for_a_request_that_has_just_appeared_or_was_not_read_to_its_end() -> None:
+def test_no_key_counts_for_a_request_that_just_appeared_or_is_not_read_to_its_end() -> None:
     shown = Shown(request("PERMISSION"), since=100.0)
     assert "just appeared" in shown.refusal(100.0 + GRACE_S / 2)
     assert "to its end" in shown.refusal(100.0 + GRACE_S)

@@ -83,7 +83,7 @@ async def test_a_nested_repository_fetches_nothing(tmp_path: Path, process: GitP
     assert not mark.exists()
 
 
-async def test_a_registered_repository_runs_its_filters_and_a_nested_one_those_of_the_person(
+async def test_a_repository_runs_its_own_filters_and_a_nested_one_the_persons(
     tmp_path: Path, process: GitProcess, mark: Path
 ) -> None:
     filters = (

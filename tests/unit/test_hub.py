@@ -83,7 +83,7 @@ async def test_a_reader_that_does_not_read_costs_no_memory(tmp_path: Path) -> No
     await store.aclose()
 
 
-async def test_a_reader_that_does_not_read_holds_no_more_of_long_lines_than_it_has_room_for(tmp_path: Path) -> None:
+async def test_a_stalled_reader_holds_no_more_of_long_lines_than_its_limit(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "ramet.db")
     hub = Hub(store)
     watcher = hub.watch(0)

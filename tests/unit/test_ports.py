@@ -60,7 +60,7 @@ def test_blocks_never_overlap_whatever_is_made_and_removed(requests: list[tuple[
 
 
 @pytest.mark.usefixtures("all_free")
-def test_a_block_that_was_a_session_s_before_is_given_again_unless_it_is_another_one_s_now() -> None:
+def test_a_session_gets_its_former_ports_again_unless_another_has_them() -> None:
     assert ports.allocate(reader([(20000, 10)]), config(20000, 10), (20010, 5)) == (20010, 5)
     assert ports.allocate(reader([(20000, 10)]), config(20000, 10), (20005, 10)) == (20010, 10)
 

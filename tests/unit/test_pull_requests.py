@@ -62,7 +62,7 @@ def test_names_of_branches_are_escaped_in_addresses_and_secrets_left_out() -> No
     assert unknown == "https://forge.example/a/b"
 
 
-def test_the_remote_is_the_one_named_then_configured_then_the_bases_then_origin_then_the_only_one() -> None:
+def test_the_remote_is_named_configured_the_bases_origin_or_the_only_one() -> None:
     remotes = {name: Remote(name, "", is_base=False) for name in ("fork", "origin", "upstream")}
     assert choose(remotes, "fork", "upstream", "origin").name == "fork"
     assert choose(remotes, "", "upstream", "fork").name == "upstream"

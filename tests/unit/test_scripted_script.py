@@ -95,7 +95,7 @@ def test_an_interrupt_drops_the_rest() -> None:
     assert next_step([user(script), replied(), stopped]) == {"text": "ok"}
 
 
-def test_a_prompt_typed_during_a_turn_is_answered_in_that_turn_after_the_running_script() -> None:
+def test_a_prompt_typed_during_a_turn_is_answered_in_that_turn() -> None:
     messages = [
         user(do({"tool": "A"}, {"tool": "B"}, {"text": "b"})),
         replied(),

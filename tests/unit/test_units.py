@@ -38,7 +38,7 @@ def test_agents_survive_the_service_manager() -> None:
     assert agent["KeepAlive"] == {"SuccessfulExit": False}
 
 
-def test_the_unit_runs_the_given_program_with_the_variables_that_decide_where_things_are() -> None:
+def test_the_service_unit_has_the_program_and_the_directory_variables() -> None:
     environ = {"RAMET_HOME": "/r", "PATH": "/a:/b", "ANTHROPIC_API_KEY": "secret", "XDG_STATE_HOME": ""}
     text = units.systemd(Path("/opt/bin/rametd"), environ)
     assert 'ExecStart="/opt/bin/rametd"' in section(text, "Service")

@@ -88,3 +88,9 @@ def counted() -> Iterator[tuple[str, str, int]]:
 
 def is_constant(value: ast.FormattedValue) -> bool:
     return isinstance(value.value, ast.Name) and value.value.id.isupper()
+
+
+def test_the_name_of_a_test_is_at_most_80_characters() -> None:
+    names = re.compile(r"def (test_\w+)")
+    found = [name for path in (ROOT / "tests").rglob("test_*.py") for name in names.findall(path.read_text())]
+    assert [name for name in found if len(name) > 80] == []

@@ -86,7 +86,7 @@ def test_a_second_daemon_leaves_at_once_and_the_first_serves_on(running: DaemonP
     assert box.ctl("daemon", "status", "--json").json["pid"] == running.pid
 
 
-def test_a_broken_configuration_is_told_by_the_daemon_and_by_the_client_that_starts_it(sandbox: Sandbox) -> None:
+def test_daemon_and_client_report_a_broken_configuration(sandbox: Sandbox) -> None:
     sandbox.configure("max_workers = 3\n")
     said = daemon_says(sandbox, 78)
     assert "max_workers" in said

@@ -106,7 +106,7 @@ async def test_a_branch_that_was_deleted_is_made_again(client: Client, repositor
     assert state_of(tree) == before
 
 
-async def test_a_branch_that_moved_or_is_taken_is_left_alone_and_the_work_comes_back_beside_it(
+async def test_restore_leaves_a_moved_or_taken_branch_alone_and_makes_another(
     client: Client, repository: Path, tmp_path: Path
 ) -> None:
     made = await client.create(repository, name="moved")

@@ -64,7 +64,7 @@ async def test_ignored_files_that_go_are_counted_but_for_those_that_the_main_wor
 
 
 @pytest.mark.parametrize("way", ["archive", "rm"])
-async def test_what_a_ref_kept_that_was_deleted_is_named_with_the_command_that_keeps_it_again(
+async def test_a_deleted_snapshot_ref_is_named_with_the_command_that_restores_it(
     client: Client, sandbox: Sandbox, repository: Path, way: str
 ) -> None:
     tree = Path((await client.create(repository, name="one")).worktree)

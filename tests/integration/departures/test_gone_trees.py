@@ -30,7 +30,7 @@ def detached_commit(tree: Path) -> str:
 
 
 @pytest.mark.parametrize("way", ["archive", "rm"])
-async def test_a_commit_that_only_the_head_of_a_deleted_worktree_has_is_at_risk_kept_and_brought_back(
+async def test_a_commit_only_the_head_of_a_deleted_worktree_has_is_pinned_and_restored(
     client: Client, repository: Path, way: str
 ) -> None:
     tree = Path((await client.create(repository, name="detached")).worktree)
@@ -60,9 +60,7 @@ async def test_a_commit_that_only_the_head_of_a_deleted_worktree_has_is_at_risk_
     assert (tree / "detached.txt").read_text() == "only here\n"
 
 
-async def test_the_files_of_the_newest_checkpoint_come_back_on_the_detached_head_that_it_was_made_on(
-    client: Client, repository: Path
-) -> None:
+async def test_the_newest_checkpoint_is_restored_on_its_own_detached_head(client: Client, repository: Path) -> None:
     tree = Path((await client.create(repository, name="both")).worktree)
     commit = detached_commit(tree)
     (tree / "uncommitted.txt").write_text("uncommitted\n")
@@ -79,7 +77,7 @@ async def test_the_files_of_the_newest_checkpoint_come_back_on_the_detached_head
 
 
 @pytest.mark.parametrize("way", ["advised", "rm"])
-async def test_after_a_rewind_the_files_of_where_the_session_stood_come_back_and_not_those_left_behind(
+async def test_a_tree_lost_after_a_rewind_is_restored_to_the_rewound_state(
     client: Client, sandbox: Sandbox, repository: Path, way: str
 ) -> None:
     tree = Path((await client.create(repository, name="rewound")).worktree)
@@ -138,7 +136,7 @@ def merge_that_conflicts(repository: Path, tree: Path) -> str:
     return theirs
 
 
-async def test_what_is_staged_and_a_merge_under_way_in_a_worktree_that_was_moved_are_at_risk_and_found_again(
+async def test_the_index_and_merge_of_a_moved_worktree_are_at_risk_and_restored(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     tree = Path((await client.create(repository, name="moved")).worktree)
@@ -169,7 +167,7 @@ async def test_what_is_staged_and_a_merge_under_way_in_a_worktree_that_was_moved
     assert git(tree, "log", "-1", "--format=%s", theirs) == "theirs"
 
 
-async def test_a_moved_worktree_without_work_of_its_own_goes_and_is_one_again_when_it_comes_back(
+async def test_a_moved_worktree_without_work_is_removed_and_works_once_moved_back(
     client: Client, repository: Path
 ) -> None:
     tree = Path((await client.create(repository, name="moved")).worktree)
@@ -203,9 +201,7 @@ async def test_an_index_that_cannot_be_read_is_told_and_keeps_no_removal_from_it
     assert git(tree, "rev-parse", "HEAD") == commit
 
 
-async def test_a_worktree_inside_that_was_deleted_by_hand_keeps_its_commit_when_the_one_around_it_goes(
-    client: Client, repository: Path
-) -> None:
+async def test_a_deleted_inner_worktrees_commit_outlives_the_outer_worktree(client: Client, repository: Path) -> None:
     tree = Path((await client.create(repository, name="outer")).worktree)
     for name in ("worked", "clean"):
         git(tree, "worktree", "add", "-q", "--detach", name)
@@ -225,7 +221,7 @@ async def test_a_worktree_inside_that_was_deleted_by_hand_keeps_its_commit_when_
     git(repository, "cat-file", "-e", f"{commit}^{{tree}}")
 
 
-async def test_a_branch_that_was_deleted_while_it_was_checked_out_instead_of_the_session_s_comes_back(
+async def test_a_deleted_branch_checked_out_in_place_of_the_sessions_is_restored(
     client: Client, repository: Path
 ) -> None:
     tree = Path((await client.create(repository, name="other")).worktree)
@@ -316,7 +312,7 @@ async def test_what_an_archive_has_beside_files_and_branch_is_at_risk_too(client
 
 
 @pytest.mark.parametrize("way", ["archive", "rm"])
-async def test_a_worktree_that_was_moved_back_after_its_session_went_is_in_the_way_and_stays(
+async def test_a_worktree_moved_back_after_its_session_was_removed_stays(
     client: Client, repository: Path, way: str
 ) -> None:
     tree = Path((await client.create(repository, name="moved")).worktree)

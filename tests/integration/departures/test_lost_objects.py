@@ -39,7 +39,7 @@ def lose(repository: Path, revision: str) -> str:
 
 @pytest.mark.parametrize("part", ["", "^{tree}", ":only.txt"])
 @pytest.mark.parametrize("there", [True, False], ids=["with its tree", "without its tree"])
-async def test_a_session_whose_checkpoint_git_has_lost_is_refused_in_one_line_and_goes_by_force(
+async def test_rm_refuses_a_session_with_a_lost_checkpoint_in_one_line_unless_forced(
     client: Client, repository: Path, part: str, there: bool
 ) -> None:
     made = await client.create(repository, name="one")

@@ -37,7 +37,7 @@ async def test_files_whose_names_are_not_utf8_are_told_kept_and_brought_back(
     assert (tree / os.fsdecode(b"p\xff")).is_fifo()
 
 
-async def test_a_session_whose_commit_git_has_lost_is_refused_in_words_and_by_force_its_files_are_kept_aside(
+async def test_rm_refuses_a_session_with_a_lost_commit_and_by_force_keeps_its_files(
     client: Client, repository: Path
 ) -> None:
     tree = Path((await client.create(repository, name="one")).worktree)
@@ -74,7 +74,7 @@ async def test_a_session_whose_commit_git_has_lost_is_refused_in_words_and_by_fo
     assert reason_of(refused.value) == "BRANCH_TAKEN"
 
 
-async def test_a_branch_whose_commit_git_has_lost_is_set_back_by_the_advice_and_its_files_stay(
+async def test_the_advice_for_a_branch_with_a_lost_commit_resets_it_and_keeps_files(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     made = await client.create(repository, name="one")

@@ -13,7 +13,7 @@ from tests.support.eventually import eventually
 pytestmark = pytest.mark.full
 
 
-async def test_a_predecessor_that_is_removed_unfinished_holds_its_successors_until_the_person_lets_them_go(
+async def test_successors_of_an_unfinished_removed_session_are_held_until_released(
     client: Client, repository: Path
 ) -> None:
     first = await client.create(repository, script({"hang": True}), name="first")

@@ -14,7 +14,7 @@ from tests.support.doctor import commands_in, run
 from tests.support.eventually import eventually
 
 
-async def test_an_archived_session_that_is_removed_comes_back_from_the_trash_with_what_the_archive_held(
+async def test_a_removed_archive_is_restored_from_the_trash_with_all_that_it_held(
     client: Client, repository: Path
 ) -> None:
     made = await client.create(repository, name="twice")
@@ -34,7 +34,7 @@ async def test_an_archived_session_that_is_removed_comes_back_from_the_trash_wit
     assert state_of(tree) == before
 
 
-async def test_what_somebody_committed_on_the_branch_of_an_archived_session_goes_to_the_trash_too(
+async def test_commits_made_on_the_branch_of_an_archive_go_to_the_trash_with_it(
     client: Client, repository: Path
 ) -> None:
     made = await client.create(repository, name="goes-on")
@@ -132,9 +132,7 @@ async def test_where_another_worktree_is_by_now_the_refusal_tells_how_to_make_ro
     assert tree.with_name(f"{tree.name}.aside").exists() != gone
 
 
-async def test_a_session_in_the_trash_is_named_by_prefix_or_name_and_one_that_fits_several_by_its_id(
-    client: Client, repository: Path
-) -> None:
+async def test_a_trash_entry_is_named_by_name_prefix_or_id(client: Client, repository: Path) -> None:
     first = await client.create(repository, name="same")
     await remove(client, "same")
     second = await client.create(repository, name="same")
@@ -151,9 +149,7 @@ async def test_a_session_in_the_trash_is_named_by_prefix_or_name_and_one_that_fi
     assert (await bring_back(client, second.id[:7])).session.id == second.id
 
 
-async def test_what_was_brought_back_by_a_call_whose_answer_was_not_heard_is_said_to_be_back(
-    client: Client, repository: Path
-) -> None:
+async def test_restore_repeated_after_a_lost_answer_says_that_it_is_restored(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="heard")
     await remove(client, "heard")
     await bring_back(client, "heard")

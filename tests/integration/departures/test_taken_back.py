@@ -38,7 +38,7 @@ async def checkpoint(client: Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["archive", "rm"])
-async def test_a_tree_that_was_deleted_by_hand_comes_back_with_the_files_of_its_newest_checkpoint(
+async def test_a_tree_deleted_by_hand_is_restored_from_its_newest_checkpoint(
     client: Client, repository: Path, way: str
 ) -> None:
     made = await client.create(repository, name="lost")
@@ -60,7 +60,7 @@ async def test_a_tree_that_was_deleted_by_hand_comes_back_with_the_files_of_its_
 
 
 @pytest.mark.parametrize("way", ["archive", "rm"])
-async def test_where_the_branch_went_on_since_the_newest_checkpoint_that_is_told_and_can_be_gone_back_to(
+async def test_commits_after_the_newest_checkpoint_are_reported_and_can_be_returned_to(
     client: Client, repository: Path, way: str
 ) -> None:
     made = await client.create(repository, name="went-on")
@@ -84,7 +84,7 @@ async def test_where_the_branch_went_on_since_the_newest_checkpoint_that_is_told
     assert (tree / "uncommitted.txt").read_text() == "uncommitted\n"
 
 
-async def test_a_worktree_that_was_moved_by_hand_stays_where_it_is_and_that_is_said_also_when_asked_again(
+async def test_a_worktree_moved_by_hand_stays_and_every_answer_says_so(
     client: Client, repository: Path, tmp_path: Path
 ) -> None:
     made = await client.create(repository, name="moved")
@@ -152,9 +152,7 @@ async def test_a_failure_of_any_kind_is_said_on_the_session_and_can_be_tried_aga
     assert (await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session=made.id))).session.id
 
 
-async def test_a_lock_that_a_killed_daemon_left_on_a_checkpoint_does_not_keep_it_from_being_made(
-    client: Client, repository: Path
-) -> None:
+async def test_a_stale_ref_lock_of_a_killed_daemon_prevents_no_checkpoint(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="locked")
     await checkpoint(client, "locked")
     (Path(made.worktree) / "new.txt").write_text("new\n")
@@ -165,9 +163,7 @@ async def test_a_lock_that_a_killed_daemon_left_on_a_checkpoint_does_not_keep_it
     assert git(repository, "show", f"refs/ramet/checkpoints/{made.id}/2:files/new.txt") == "new"
 
 
-async def test_what_a_restore_told_to_be_kept_is_kept_also_after_a_later_restore_without_a_word(
-    client: Client, repository: Path
-) -> None:
+async def test_files_a_restore_set_aside_outlive_a_later_restore(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="twice")
     inner = Path(made.worktree) / "sub"
     git(inner.parent, "init", "-q", "sub")

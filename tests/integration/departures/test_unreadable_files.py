@@ -101,7 +101,7 @@ async def test_a_file_that_cannot_be_stored_is_named_by_a_removal_that_touches_n
     assert file.read_text() == "only here\n"
 
 
-async def test_git_tells_of_closed_directories_everywhere_also_of_one_that_a_tracker_sees_appear(
+async def test_closed_directories_are_reported_also_those_that_appear_under_a_tracker(
     tmp_path: Path,
 ) -> None:
     environment = repositories.git_environment(tmp_path / "home")
@@ -131,7 +131,7 @@ async def test_git_tells_of_closed_directories_everywhere_also_of_one_that_a_tra
         await layer.aclose()
 
 
-def test_a_directory_that_appears_and_may_not_be_looked_into_is_never_taken_for_an_empty_one(tmp_path: Path) -> None:
+def test_a_new_directory_that_cannot_be_read_is_never_taken_for_an_empty_one(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "open").mkdir(parents=True)
     (root / "open" / "file").touch()
@@ -149,7 +149,7 @@ def test_a_directory_that_appears_and_may_not_be_looked_into_is_never_taken_for_
     assert walk(str(root), "open", skip, enter) == Found({"open/file"}, partial=False)
 
 
-async def test_the_files_of_a_nested_repository_are_kept_and_those_in_it_that_cannot_be_read_are_told(
+async def test_a_nested_repositorys_files_are_captured_and_unreadable_ones_are_named(
     tmp_path: Path,
 ) -> None:
     environment = repositories.git_environment(tmp_path / "home")

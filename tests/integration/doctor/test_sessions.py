@@ -128,7 +128,7 @@ async def test_every_advice_does_what_it_says(daemon: DaemonProcess, repository:
 
 
 @pytest.mark.parametrize("command", ["merge", "cherry-pick", "revert", "bisect"])
-async def test_a_git_command_under_way_on_the_branch_is_named_with_the_command_that_ends_it(
+async def test_a_git_operation_under_way_is_named_with_the_command_that_ends_it(
     client: Client, sandbox: Sandbox, repository: Path, command: str
 ) -> None:
     tree = Path((await client.create(repository, name="mine")).worktree)
@@ -204,7 +204,7 @@ async def test_of_a_worktree_that_was_deleted_the_advice_says_which_files_come_b
     assert (trees["went on"] / "only.txt").read_text() == "at the checkpoint\n"
 
 
-async def test_something_else_where_a_worktree_was_is_told_and_the_advice_brings_the_worktree_back(
+async def test_a_foreign_file_in_a_worktrees_place_is_reported_and_the_advice_restores_it(
     daemon: DaemonProcess, repository: Path, tmp_path: Path
 ) -> None:
     sandbox = daemon.sandbox
@@ -235,7 +235,7 @@ async def test_something_else_where_a_worktree_was_is_told_and_the_advice_brings
         assert not set(names) & set(await diagnose(client))
 
 
-async def test_a_stranger_on_a_port_a_turn_without_an_agent_and_what_removals_left_are_told(
+async def test_doctor_reports_taken_ports_turns_without_agents_and_removal_leftovers(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     made = {name: await client.create(repository, name=name) for name in ("taken", "busy")}

@@ -78,7 +78,7 @@ async def test_worktrees_and_directories_that_nothing_knows_of_are_told_and_left
     assert "worktree prune" in now[str(paths["in the root"])].advice
 
 
-async def test_worktrees_that_were_made_by_hand_and_deleted_by_hand_are_told_wherever_they_were(
+async def test_worktrees_made_and_deleted_by_hand_are_reported_wherever_they_were(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     folder = Path((await client.create(repository, name="lives")).worktree).parent

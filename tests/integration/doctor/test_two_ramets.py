@@ -42,7 +42,7 @@ def everything(repository: Path) -> str:
     return git(repository, "for-each-ref", "--format=%(refname) %(objectname)") + git(repository, "worktree", "list")
 
 
-async def test_what_another_ramet_keeps_in_the_repository_is_told_in_one_line_and_never_touched(
+async def test_another_ramets_refs_are_reported_in_one_line_and_never_touched(
     sandbox: Sandbox, elsewhere: Sandbox, repository: Path
 ) -> None:
     async with daemon_here(elsewhere), connected(elsewhere) as theirs:
@@ -101,7 +101,7 @@ async def test_a_branch_that_may_be_another_ramets_is_never_advised_to_be_delete
             }
 
 
-async def test_a_registration_of_ours_whose_directory_is_gone_goes_unless_it_alone_has_something(
+async def test_a_stale_worktree_entry_is_removed_unless_it_alone_has_something(
     client: Client, repository: Path
 ) -> None:
     folder = Path((await client.create(repository, name="lives")).worktree).parent
@@ -125,7 +125,7 @@ async def test_a_registration_of_ours_whose_directory_is_gone_goes_unless_it_alo
     assert git(repository, "worktree", "list").count("aaaaaaa") == 1
 
 
-async def test_what_gc_moved_to_the_trash_of_a_worktree_that_nobody_had_is_known_as_ours_later(
+async def test_an_orphaned_worktree_that_gc_moved_to_the_trash_is_recognised_later(
     client: Client, repository: Path
 ) -> None:
     folder = Path((await client.create(repository, name="lives")).worktree).parent

@@ -72,7 +72,7 @@ async def test_one_that_is_to_land_after_another_waits_for_it(
     assert subjects(repository)[0] == "Merge branch 'ramet/second' into main"
 
 
-async def test_a_checkout_of_the_target_is_fast_forwarded_by_git_and_one_with_changes_in_the_way_is_waited_for(
+async def test_git_fast_forwards_a_checkout_of_the_target_and_waits_for_changes_in_the_way(
     client: Client, landings: Landings, sandbox: Sandbox
 ) -> None:
     path = sandbox.repository("own")
@@ -204,7 +204,7 @@ async def test_what_has_landed_is_not_queued_again(
     assert len(await landings.list(include_ended=True)) == 1
 
 
-async def test_what_somebody_squashed_onto_the_target_while_it_was_queued_is_landed_without_an_empty_merge(
+async def test_work_squashed_onto_the_target_while_queued_lands_without_empty_merge(
     client: Client, landings: Landings, repository: Path
 ) -> None:
     await with_work(client, repository, "first", base_ref="main")
@@ -239,7 +239,7 @@ async def test_nothing_lands_while_something_is_under_way_in_its_worktree(
     assert git(repository, "rev-parse", "main") == before
 
 
-async def test_an_entry_in_the_middle_of_a_merge_is_given_to_a_person_with_the_command_that_ends_it(
+async def test_a_landing_in_the_middle_of_a_merge_goes_to_a_person_with_the_command(
     client: Client, landings: Landings, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rametd.services.landing.lane.PATIENCE_S", 0.0)

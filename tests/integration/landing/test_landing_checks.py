@@ -88,7 +88,7 @@ async def test_the_check_runs_after_the_setup_with_ports_and_the_target_in_its_e
     assert (await landings.wait("two"))["two"].state == LANDED
 
 
-async def test_an_entry_can_be_taken_out_while_it_is_checked_and_nothing_of_the_check_is_left(
+async def test_a_landing_withdrawn_during_its_check_leaves_nothing_of_the_check(
     client: Client, landings: Landings, repository: Path, sandbox: Sandbox
 ) -> None:
     await with_work(client, repository, "slow", base_ref="main")
@@ -107,7 +107,7 @@ async def test_an_entry_can_be_taken_out_while_it_is_checked_and_nothing_of_the_
     assert await landings.list() == []
 
 
-async def test_a_repositorys_check_that_fails_on_the_target_itself_is_nobodys_fault_but_a_persons_matter(
+async def test_a_check_that_fails_on_the_target_itself_goes_to_a_person(
     client: Client, landings: Landings, sandbox: Sandbox
 ) -> None:
     repository = sandbox.repository("set-up")
@@ -130,7 +130,7 @@ async def test_a_repositorys_check_that_fails_on_the_target_itself_is_nobodys_fa
     assert (await landings.reach("one", REMOVED)).reason == "not now"
 
 
-async def test_a_check_of_its_own_that_the_target_fails_too_goes_back_to_the_agent_which_may_bring_what_it_asks_for(
+async def test_a_sessions_own_check_that_the_target_fails_too_goes_to_its_agent(
     client: Client, landings: Landings, repository: Path
 ) -> None:
     session = await with_work(client, repository, "one", base_ref="main")

@@ -42,7 +42,7 @@ async def test_work_that_cannot_be_replayed_is_told_which_files_and_to_rebase(
     assert subjects(repository)[0] == "work of one"
 
 
-async def test_what_conflicts_goes_to_its_agent_and_then_to_a_person_and_lands_when_it_is_mended(
+async def test_a_conflict_goes_to_the_agent_then_a_person_and_lands_once_resolved(
     client: Client, landings: Landings, repository: Path, sandbox: Sandbox
 ) -> None:
     await with_work(client, repository, "one", "shared.txt", base_ref="main")
@@ -89,7 +89,7 @@ async def test_a_session_that_is_removed_leaves_its_queue(client: Client, landin
     assert QUEUED not in {each.state for each in await landings.list()}
 
 
-async def test_a_session_that_is_removed_while_its_check_runs_does_not_land_and_the_check_ends(
+async def test_a_session_removed_during_its_check_does_not_land_and_the_check_ends(
     client: Client, landings: Landings, repository: Path, sandbox: Sandbox
 ) -> None:
     session = await with_work(client, repository, "slow", base_ref="main")

@@ -310,7 +310,7 @@ async def test_cancelling_leaves_nothing(git: Git, tmp_path: Path, environment: 
     assert leftovers(sample, trees) == []
 
 
-async def test_a_worktree_whose_top_git_takes_to_be_elsewhere_is_refused_with_what_sets_it_right(
+async def test_a_worktree_whose_top_level_is_elsewhere_is_refused_with_the_remedy(
     git: Git, repo: RepositoryInfo, sample: Sample, trees: Path
 ) -> None:
     """As a worktree that was made by hand in a submodule's repository: git would add the files of its own directory."""
