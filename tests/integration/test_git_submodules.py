@@ -55,6 +55,7 @@ async def super_(git: Git, tmp_path: Path, environment: dict[str, str]) -> Super
     sample.git(*allow, "submodule", "--quiet", "add", str(tmp_path / "lib.git"), "lib")
     sample.commit("lib")
     repo = await git.discover(sample.path)
+    git.trust(repo.common_dir)
     (tmp_path / "trees").mkdir()
     place = tmp_path / "trees" / "s-1"
     assert await git.worktrees.create(repo, place, "work", sample.head, new_branch=True) == ()
@@ -196,3 +197,23 @@ async def test_a_commit_that_went_with_the_sessions_tree_is_unpublished(git: Git
 
     assert [each.directory for each in found] == [None]
     assert "restore the session" in found[0].hint
+
+
+async def test_a_spare_gets_new_commits_of_a_submodule_without_its_own_filters_and_remote(
+    git: Git, super_: Super, tmp_path: Path
+) -> None:
+    old = super_.sample.head
+    spare = tmp_path / "trees" / "spare"
+    await git.spares.make(super_.repo, spare, old)
+    tree, mark = Sample(spare / "lib", super_.tree.environment), tmp_path / "ran"
+    for key, value in (
+        ("filter.evil.smudge", f"touch {mark}; cat"),
+        ("filter.evil.clean", f"touch {mark}; cat"),
+        ("remote.origin.uploadpack", f"touch {mark}; git-upload-pack"),
+    ):
+        tree.git("config", key, value)
+    super_.sample.write("lib/.gitattributes", "* filter=evil\n")
+    inner, commit = super_.bump(push=False)
+    assert await git.spares.update(super_.repo, spare, old, commit, background=False) == ()
+    assert tree.head == inner
+    assert not mark.exists()

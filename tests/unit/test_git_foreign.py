@@ -46,40 +46,111 @@ async def touched(process: GitProcess, directory: Path, git_dir: Path) -> None:
     await process.write(directory, *there, "checkout-index", "-a", "-f")
 
 
-@pytest.mark.parametrize("where", ["repo/nested", "repo/.git/modules/x", "repo/a/b"])
-@pytest.mark.parametrize("place", ["config", "included", "config.worktree"])
+CARRIERS = [
+    "config",
+    "included",
+    'included if "gitdir:**"',
+    'included if "onbranch:**"',
+    'included if "hasconfig:remote.*.url:**"',
+    "config.worktree",
+]
+
+
+def plant(git_dir: Path, mark: Path, carrier: str, driver: str = "evil") -> None:
+    """Configure a filter that leaves a mark."""
+    evil = f'[filter "{driver}"]\n\tclean = touch {mark}; cat\n\tsmudge = touch {mark}; cat\n\tprocess = touch {mark}\n\trequired = true\n'
+    if carrier.startswith("included"):
+        (git_dir / "more").write_text(evil)
+        condition = carrier.removeprefix("included").replace(" if", "If", 1)
+        add(git_dir / "config", f'[remote "o"]\n\turl = x\n[include{condition}]\n\tpath = more\n')
+    elif carrier == "config.worktree":
+        add(git_dir / "config", "[extensions]\n\tworktreeConfig = true\n")
+        (git_dir / "config.worktree").write_text(evil)
+    else:
+        add(git_dir / "config", evil)
+
+
+@pytest.mark.parametrize("where", ["repo/nested", "repo/.git/modules/x", "elsewhere"])
+@pytest.mark.parametrize("carrier", CARRIERS)
 async def test_the_filters_of_a_nested_repository_do_not_run(
-    tmp_path: Path, process: GitProcess, mark: Path, where: str, place: str
+    tmp_path: Path, process: GitProcess, mark: Path, where: str, carrier: str
 ) -> None:
     await make(process, tmp_path / "repo")
     nested = tmp_path / where
     git_dir = await make(process, nested)
-    evil = f'[filter "evil"]\n\tclean = touch {mark}; cat\n\tsmudge = touch {mark}; cat\n\tprocess = touch {mark}\n\trequired = true\n'
-    if place == "config":
-        add(git_dir / "config", evil)
-    elif place == "included":
-        (git_dir / "more").write_text(evil)
-        add(git_dir / "config", "[include]\n\tpath = more\n")
-    else:
-        add(git_dir / "config", "[extensions]\n\tworktreeConfig = true\n")
-        (git_dir / "config.worktree").write_text(evil)
+    plant(git_dir, mark, carrier)
     await touched(process, nested, git_dir)
     assert not mark.exists()
     assert (nested / "file.txt").read_text() == "other\n"
 
 
-async def test_a_nested_repository_fetches_nothing(tmp_path: Path, process: GitProcess, mark: Path) -> None:
+async def test_no_name_of_a_driver_hides_it(tmp_path: Path, process: GitProcess, mark: Path) -> None:
+    await make(process, tmp_path / "repo")
+    for number, driver in enumerate(("a=b", "a.clean=b", "a.b", "\u2028")):
+        nested = tmp_path / f"repo/{number}"
+        git_dir = await make(process, nested)
+        (nested / ".gitattributes").write_text(f"* filter={driver}\n")
+        plant(git_dir, mark, "config", driver)
+        await touched(process, nested, git_dir)
+        assert not mark.exists(), driver
+
+
+async def test_git_finds_no_filters_by_itself_either(tmp_path: Path, process: GitProcess, mark: Path) -> None:
+    await make(process, tmp_path / "repo")
+    nested = tmp_path / "repo/nested"
+    plant(await make(process, nested), mark, "config")
+    (nested / "below").mkdir()
+    for where in (nested, nested / "below"):
+        await process.write(where, "add", "-A", "--", ":/")
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("place", ["sub", "sub/deeper"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("add", "-A"),
+        ("status", "--porcelain"),
+        ("diff", "--name-only"),
+        ("diff-files",),
+        ("commit", "-qam", "x"),
+        ("checkout", "-q", "HEAD"),
+        ("reset", "-q", "--hard"),
+    ],
+    ids=lambda words: words[0],
+)
+async def test_git_enters_a_submodule_without_its_filters(
+    tmp_path: Path, process: GitProcess, mark: Path, place: str, words: tuple[str, ...]
+) -> None:
+    identity = ("-c", "user.name=x", "-c", "user.email=x")
+    for each in ("repo/sub/deeper", "repo/sub", "repo"):
+        await make(process, tmp_path / each, ("submodule.recurse", "true"))
+        await process.write(tmp_path / each, *identity, "add", "-A")
+        await process.write(tmp_path / each, *identity, "commit", "-qm", "x")
+    (tmp_path / "repo/.gitmodules").write_text('[submodule "sub"]\n\tpath = sub\n\turl = ./sub\n')
+    plant(tmp_path / "repo" / place / ".git", mark, "config")
+    tree = tmp_path / "repo"
+    (tree / place / "file.txt").write_text("next\n")  # as long as before: git reads it to find out
+    await process.run(tree, f"--git-dir={tree}/.git", f"--work-tree={tree}", *identity, *words)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("where", ["repo/nested", "elsewhere"])
+async def test_a_nested_repository_fetches_nothing(tmp_path: Path, process: GitProcess, mark: Path, where: str) -> None:
     await make(process, tmp_path / "repo")
     evil = (("remote.o.url", str(tmp_path)), ("remote.o.promisor", "true"), ("remote.o.uploadpack", f"touch {mark};"))
     git_dir = await make(
         process,
-        tmp_path / "repo/nested",
+        tmp_path / where,
         ("core.repositoryFormatVersion", "1"),
         ("extensions.partialClone", "o"),
         *evil,
     )
-    done = await process.run(git_dir, f"--git-dir={git_dir}", "cat-file", "-p", "1" * 40)
-    assert done.returncode
+    for options in ((f"--git-dir={git_dir}",), ()):
+        done = await process.run(git_dir, *options, "cat-file", "-p", "1" * 40)
+        assert done.returncode
+        done = await process.run(git_dir.parent, *options, "for-each-ref", f"--contains={'1' * 40}")
+        assert done.returncode
     assert not mark.exists()
 
 

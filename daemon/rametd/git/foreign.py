@@ -1,74 +1,145 @@
 """Git directories inside a worktree, which an agent may have created: no program in their configuration may run.
 
 A registered repository may have filters, such as those of git-crypt and `git lfs install --local`. An agent can write to a nested
-repository, a submodule's git directory in a linked worktree, and the target of a replaced ``.git`` file. There git runs with the
-person's drivers and helpers instead of those in the configuration, and without any transport.
+repository, a submodule's git directory in a linked worktree, the target of a replaced ``.git`` file, and any directory that a
+``.gitmodules`` or a submodule's remote names. There git runs with the person's drivers and helpers instead of those in the
+configuration, and without any transport. Some commands make git enter submodules by itself: these drivers apply there too.
 """
 
 import re
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from rametd.git.locks import DIRECTORY
+from rametd.git.registrations import common_of, existing_git_dir
 
 # Keys that make git run a command, with their replacements if the person has set none.
 _RUNNING: Final = {
     re.compile(r"filter\..*\.(clean|smudge|process)", re.DOTALL): "",
     re.compile(r"filter\..*\.required", re.DOTALL): "false",
     re.compile(r"core\.(sshcommand|gitproxy|askpass|alternaterefscommand)|credential\.(.*\.)?helper", re.DOTALL): "",
-    re.compile(r"remote\..*\.(promisor)|(commit|tag)\.gpgsign", re.DOTALL): "false",
+    re.compile(r"init\.templatedir"): "",
+    re.compile(r"remote\..*\.promisor|(commit|tag)\.gpgsign", re.DOTALL): "false",
+    re.compile(r"remote\..*\.uploadpack", re.DOTALL): "git-upload-pack",
+    re.compile(r"remote\..*\.receivepack", re.DOTALL): "git-receive-pack",
     re.compile(r"gpg\.(.*\.)?program", re.DOTALL): "false",
 }
-ENVIRONMENT: Final = {"GIT_ALLOW_PROTOCOL": "none"}
-"""No transport: otherwise a command from the configuration would fetch a partial clone's missing objects."""
+_MAY_RUN: Final = re.compile(
+    rb"filter|command|proxy|askpass|credential|templatedir|promisor|partialclone|pack|gpg|include", re.IGNORECASE
+)
+"""Matches every configuration file that has such a key, or includes another file."""
+_NO_TRANSPORT: Final = {"GIT_ALLOW_PROTOCOL": "none"}
+"""Otherwise a command from the configuration would fetch a partial clone's missing objects."""
+_ENTERING: Final = frozenset({"add", "commit", "diff", "diff-files", "status"})
+"""Commands that run git in the submodules of a worktree, to see whether they have changes."""
+_LINK: Final = (0o160000).to_bytes(4, "big")
+"""The mode of an entry of the index that points at a commit (gitformat-index(5))."""
+_ELSEWHERE: Final = b"link"
+"""The extension of an index that has entries in a shared one."""
 
 
-def common_of(git_dir: Path) -> Path:
-    """Return the repository of a git directory; that of a linked worktree, shelved or not, counts only if it is inside it."""
+def has_no_links(index: Path) -> bool:
+    """Return whether an index points at no repository. Scans its bytes, a hundred times as fast as a list of its entries; by chance, or if
+    some of them are in another file, the answer is no."""
     try:
-        pointer = (git_dir / "commondir").read_text().rstrip("\n")
-    except (OSError, ValueError):
-        return git_dir.resolve()
-    common = (git_dir / pointer).resolve()
-    return common if git_dir.resolve().parent in {common / "worktrees", common / DIRECTORY} else git_dir.resolve()
+        content = index.read_bytes()
+    except FileNotFoundError:  # nothing was ever added
+        return True
+    return _LINK not in content and _ELSEWHERE not in content
 
 
-def is_foreign(git_dir: Path, trusted: Collection[Path]) -> bool:
-    """Return whether a git directory is inside another repository's tree or git directory, and unregistered. Blocks."""
-    common = common_of(git_dir)
-    if common in trusted:
-        return False
-    inside = common.parent if common.name == ".git" else common
-    return any((above / ".git").exists() or (above / "HEAD").is_file() for above in inside.parents)
+def restrictions(
+    where: Path, verb: str, arguments: Sequence[str], environment: Mapping[str, str], trusted: Collection[Path]
+) -> Mapping[str, str]:
+    """Return the variables with which git may run a command in a directory of which an agent may have made the configuration. Blocks.
+
+    None if the command works on ``trusted`` repositories alone, or if none is trusted.
+    """
+    git_dir = _option(arguments, "--git-dir") or _found_from(where)
+    if git_dir is None or not trusted:
+        return {}
+    foreign = common_of(git_dir) not in trusted
+    index = Path(environment.get("GIT_INDEX_FILE") or git_dir / "index")
+    top = _option(arguments, "--work-tree") or where
+    entered = list(_entered(git_dir, top, index, environment)) if verb in _ENTERING else []
+    settings = [setting for each in ([git_dir] if foreign else []) + entered for setting in _running(each, environment)]
+    transport = (
+        _NO_TRANSPORT if foreign or any(key.endswith((".promisor", ".partialclone")) for key in settings) else {}
+    )
+    if not settings:
+        return transport
+    theirs = {"system", "global"} if foreign else {"system", "global", "local", "worktree"}
+    own = {key: value for scope, key, value in _configured(git_dir, environment) if scope in theirs}
+    values = {key: own.get(key, value) for key in settings for value in [_replacement(key)] if value is not None}
+    counted = {"GIT_CONFIG_COUNT": str(len(values))}
+    for number, (key, value) in enumerate(values.items()):  # not as `-c`: a driver's name may have a `=`
+        counted |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return {**transport, **counted}
 
 
-def overrides(git_dir: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the ``-c`` arguments with which git may work on a foreign git directory. Blocks."""
-    found: dict[str, str] = {}
-    for file in dict.fromkeys((git_dir / "config", git_dir / "config.worktree", common_of(git_dir) / "config")):
-        for key in _keys(("--file", str(file), "--includes"), environment):
-            for pattern, value in _RUNNING.items():
-                if pattern.fullmatch(key[: key.find(".")].lower() + key[key.find(".") :]):
-                    found[key] = value
-    if not found:
-        return ()
-    own = {**_values("--system", environment), **_values("--global", environment)}
-    return tuple(word for key, value in found.items() for word in ("-c", f"{key}={own.get(key, value)}"))
+def _option(arguments: Sequence[str], name: str) -> Path | None:
+    return next((Path(word.partition("=")[2]) for word in arguments if word.startswith(f"{name}=")), None)
 
 
-def _keys(where: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
-    return [record.partition("\n")[0] for record in _list(where, environment)]
+def _found_from(where: Path) -> Path | None:
+    """Return the git directory that git finds from a directory."""
+    for each in (where, *where.parents):
+        if (found := existing_git_dir(each)) is not None:
+            return found
+        if (each / "HEAD").is_file() and ((each / "objects").is_dir() or (each / "commondir").is_file()):
+            return each
+    return None
 
 
-def _values(where: str, environment: Mapping[str, str]) -> dict[str, str]:
-    return {
-        key: value for key, _, value in (record.partition("\n") for record in _list((where, "--includes"), environment))
-    }
+def _entered(git_dir: Path, top: Path, index: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """Return the git directories of submodules, at any depth."""
+    if has_no_links(index):
+        return
+    words = ("-c", "core.fsmonitor=false", f"--git-dir={git_dir}", "ls-files", "--stage", "-z")
+    for record in _output(words, {**environment, "GIT_INDEX_FILE": str(index)}):
+        fields, _, place = record.partition("\t")
+        inner = existing_git_dir(top / place) if fields.startswith("160000 ") else None
+        if inner is not None:
+            yield inner
+            yield from _entered(inner, top / place, inner / "index", environment)
 
 
-def _list(where: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
-    argv = ["git", "config", *where, "--null", "--list"]
-    done = subprocess.run(argv, check=False, capture_output=True, cwd="/", env=dict(environment))
+def _running(git_dir: Path, environment: Mapping[str, str]) -> list[str]:
+    """Return the keys in a repository's own configuration that make git run commands or fetch objects."""
+    if not any(_MAY_RUN.search(_content(file)) for file in _files(git_dir)):
+        return []
+    return [
+        key
+        for scope, key, _ in _configured(git_dir, environment)
+        if scope in {"local", "worktree"} and (_replacement(key) is not None or key == "extensions.partialclone")
+    ]
+
+
+def _replacement(key: str) -> str | None:
+    return next((value for pattern, value in _RUNNING.items() if pattern.fullmatch(key)), None)
+
+
+def _files(git_dir: Path) -> tuple[Path, ...]:
+    pointer = _content(git_dir / "commondir").decode(errors="surrogateescape").rstrip("\n")
+    return git_dir / "config", git_dir / "config.worktree", git_dir / pointer / "config"
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
+def _configured(git_dir: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Return scope, key and value of each setting, as git itself reads them there: files that it includes by a condition too."""
+    fields = _output((f"--git-dir={git_dir}", "config", "--null", "--show-scope", "--list"), environment)
+    for scope, setting in zip(fields[0::2], fields[1::2], strict=False):
+        key, _, value = setting.partition("\n")
+        yield scope, key, value
+
+
+def _output(words: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
+    done = subprocess.run(["git", *words], check=False, capture_output=True, cwd="/", env=dict(environment))
     return done.stdout.decode(errors="surrogateescape").split("\0")[:-1]

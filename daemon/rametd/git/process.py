@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from rametd.domain.errors import GitBusyError, GitFailedError
-from rametd.git.foreign import ENVIRONMENT, is_foreign, overrides
+from rametd.git.foreign import restrictions
 from rametd.platform.priority import LOWEST
 
 ALWAYS: Final = (
     *("-c", "core.hooksPath=/dev/null"),
     *("-c", "core.fsmonitor=false"),
+    *("-c", "submodule.recurse=false"),  # submodules follow by `submodules`
     *("-c", "gc.auto=0"),
     *("-c", "maintenance.auto=false"),
     *("-c", "advice.detachedHead=false"),
@@ -187,18 +188,6 @@ class GitProcess:
         assert process.returncode is not None  # communicate() has waited
         return Completed(process.returncode, stdout, stderr)
 
-    async def _foreign(self, arguments: Sequence[str]) -> tuple[str, ...] | None:
-        """Return the configuration overrides for a git directory that an agent may have created; None for any other."""
-        named = next((word.partition("=")[2] for word in arguments if word.startswith("--git-dir=")), None)
-        if named is None:
-            return None
-
-        def look() -> tuple[str, ...] | None:
-            git_dir = Path(named)
-            return overrides(git_dir, self._environment) if is_foreign(git_dir, self._trusted) else None
-
-        return await asyncio.to_thread(look)
-
     async def _start(
         self,
         where: Path,
@@ -208,14 +197,16 @@ class GitProcess:
         *,
         piped: bool = False,
     ) -> asyncio.subprocess.Process:
-        foreign = await self._foreign(arguments)
+        complete = self._environment | dict(environment or {})
+        restricted = await asyncio.to_thread(
+            restrictions, where, verb_of(arguments), arguments, complete, self._trusted
+        )
         try:
             # `-C` and not cwd: a missing directory is then git's error, and only a missing git is FileNotFoundError.
             return await asyncio.create_subprocess_exec(
                 *self._prefix,
                 "git",
                 *self._always,
-                *(foreign or ()),
                 "-C",
                 str(where),
                 *arguments,
@@ -223,7 +214,7 @@ class GitProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 # The caller's list of protocols takes precedence: it fetches a submodule from a path that it names.
-                env=self._environment | (ENVIRONMENT if foreign is not None else {}) | dict(environment or {}),
+                env=self._environment | dict(restricted) | dict(environment or {}),
                 cwd="/",
                 start_new_session=True,
                 pass_fds=() if lock is None else (lock,),

@@ -13,7 +13,7 @@ from typing import Final
 import pygit2
 
 from rametd.domain.errors import WorktreeChangedError
-from rametd.git.foreign import common_of
+from rametd.git.locks import DIRECTORY
 
 REASON = "in use by ramet (rametctl rm removes it)"
 """Lock reason of Ramet's worktrees; `git worktree prune` and `git worktree remove` refuse locked ones."""
@@ -35,6 +35,16 @@ class Registration:
     @property
     def branch(self) -> str | None:
         return self.head.removeprefix("ref: refs/heads/") if self.head.startswith("ref: refs/heads/") else None
+
+
+def common_of(git_dir: Path) -> Path:
+    """Return the repository of a git directory; that of a linked worktree, shelved or not, counts only if it is inside it."""
+    try:
+        pointer = (git_dir / "commondir").read_text().rstrip("\n")
+    except (OSError, ValueError):
+        return git_dir.resolve()
+    common = (git_dir / pointer).resolve()
+    return common if git_dir.resolve().parent in {common / "worktrees", common / DIRECTORY} else git_dir.resolve()
 
 
 def registrations(common_dir: Path) -> tuple[Registration, ...]:

@@ -15,15 +15,12 @@ import pygit2
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext, WorktreeTree
+from rametd.git.foreign import has_no_links
 from rametd.git.locks import DIRECTORY
 from rametd.git.repository import common_dir, head_of, open_repository
 from rametd.git.sharing import temporary
 from rametd.git.unread import add_all, is_unborn
 
-_LINK: Final = (0o160000).to_bytes(4, "big")
-"""The mode of an entry of the index that points at a commit (gitformat-index(5))."""
-_ELSEWHERE: Final = b"link"
-"""The extension of an index that has entries in a shared one."""
 _STALE: Final = 3600.0
 """Seconds after which a private index is one that a killed daemon left."""
 
@@ -43,16 +40,6 @@ async def write_tree(git: GitContext, worktree: Path, git_dir: Path | None = Non
         tree = await git.process.write(worktree, *there, "write-tree", "--missing-ok", environment=environment)
         head, plain = await git.compute(lambda: (head_of(open_repository(git_dir)), has_no_links(index)))
     return WorktreeTree(tree.decode().strip(), head, skipped, plain and not any(map(is_unborn, skipped)))
-
-
-def has_no_links(index: Path) -> bool:
-    """Whether an index points at no repository. A look at its bytes is a hundred times as fast as a list of its entries; by chance, or where some of
-    them are in another file, the answer is no."""
-    try:
-        content = index.read_bytes()
-    except FileNotFoundError:  # nothing was ever added
-        return True
-    return _LINK not in content and _ELSEWHERE not in content
 
 
 async def current_tree(git: GitContext, worktree: Path, git_dir: Path | None = None) -> WorktreeTree:

@@ -225,11 +225,12 @@ async def _populate(git: GitContext, source: Path, worktree: Path, name: str, pl
         return ()
     inner = await _there(git, worktree / place)
     if inner is not None:
-        recorded = os.fsdecode(
-            (await git.process.run(worktree, "rev-parse", "--verify", "--quiet", f":0:{place}")).stdout
-        ).strip()
-        if recorded:
-            await _obtain(git, local, worktree / place, inner, recorded)
+        staged = await git.process.run(worktree, "rev-parse", "--verify", "--quiet", f":0:{place}")
+        recorded = os.fsdecode(staged.stdout).strip()
+        why = await _check_out(git, local, worktree / place, inner, recorded) if recorded else ""
+        if why:
+            return (f"submodule {place} is not at the recorded commit: {why}",)
+        return await populate_submodules(git, source / place, worktree / place)
     done = await git.process.run(
         worktree,
         *("-c", f"submodule.{name}.url={local}", "-c", f"submodule.{name}.active=true"),
@@ -238,8 +239,7 @@ async def _populate(git: GitContext, source: Path, worktree: Path, name: str, pl
     )
     if done.returncode != 0 or await git.compute(existing_git_dir, worktree / place) is None:
         return (f"submodule {place} is not populated: {done.words}",)
-    if inner is None:
-        await _restore_origin(git, local, worktree / place)
+    await _restore_origin(git, local, worktree / place)
     return await populate_submodules(git, source / place, worktree / place)
 
 
@@ -255,9 +255,17 @@ async def _bring(
     if head != old:
         return f"it is at {head[:12]}, which was checked out in its worktree"
     local = await git.compute(existing_git_dir, source) if source is not None else None
-    if not await _obtain(git, local, directory, inner, new):
+    return await _check_out(git, local, directory, inner, new)
+
+
+async def _check_out(git: GitContext, local: Path | None, directory: Path, inner: tuple[str, str], commit: str) -> str:
+    """Check out a commit, which may be in the git directory ``local`` only; return why that failed, or "".
+
+    Not `git submodule update`: that would use the remotes and filters in a configuration that an agent may have written.
+    """
+    if not await _obtain(git, local, directory, inner, commit):
         return "your checkout does not have that commit either"
-    words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", new)
+    words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", commit)
     done = await git.process.run(directory, *inner, *words)
     return "" if done.returncode == 0 else done.words
 
