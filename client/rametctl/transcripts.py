@@ -176,11 +176,6 @@ class Printer:
         else:
             self._output.show(*above)
 
-    @property
-    def pending(self) -> bool:
-        """Whether the end of a turn waits for its checkpoint."""
-        return bool(self._ended)
-
     def _output_width_changed(self) -> None:
         self._look = self._output.look(folded=self._folded)
 

@@ -164,6 +164,49 @@ def test_a_killed_daemon_costs_a_watch_no_event_and_doubles_none(world: World, r
     assert [event["seq"] for event in seen] == list(range(1, 8))
 
 
+def test_a_killed_daemon_costs_a_conversation_no_line_and_doubles_none(world: World, reader: Reader) -> None:
+    session = world.state.session("fix")
+    warn(world, "0", session)
+    reader.start("watch", "fix")
+    seen = [reader.line()]
+    for number in range(1, 3):
+        watching(world, number)
+        warn(world, str(number), session)
+        seen.append(reader.line())
+        world.daemon.stop()
+        warn(world, f"{number} meanwhile", session)
+        world.daemon.start()
+        seen.append(reader.line())
+    assert seen == [f"warning: {text}" for text in ("0", "1", "1 meanwhile", "2", "2 meanwhile")]
+
+
+def test_a_watch_of_all_shows_a_session_that_is_created_later_from_its_first_event(
+    world: World, reader: Reader
+) -> None:
+    reader.start("watch")
+    assert reader.line() == "0 sessions"
+    watching(world)
+    session = world.state.session("fix")
+    world.state.event(session, session_created=event_pb2.SessionCreated(session=session))
+    block = event_pb2.ContentBlock(text="Hello.")
+    world.state.event(session, assistant_message=event_pb2.AssistantMessage(blocks=[block]))
+    assert [reader.line(), reader.line()] == ["fix", "● Hello."]
+
+
+def test_a_killed_daemon_costs_a_watched_inbox_no_request_and_doubles_none(world: World, reader: Reader) -> None:
+    session = world.state.session("fix")
+    reader.start("inbox", "--watch", "--json")
+    shown = []
+    for number in range(2):
+        watching(world, number + 1)
+        world.daemon.stop()
+        request = world.state.request(session, tool="Bash", input_json="{}")
+        world.state.event(session, request_opened=event_pb2.RequestOpened(request=request))
+        world.daemon.start()
+        shown.append(reader.json()["id"])
+    assert shown == list(world.state.requests)
+
+
 def test_a_cursor_goes_on_where_it_was_printed(world: World, reader: Reader) -> None:
     for number in range(4):
         warn(world, str(number))

@@ -84,9 +84,9 @@ def test_a_live_table_that_does_not_fit_shows_what_needs_you_and_counts_the_rest
     for number in range(9):
         world.state.session(f"idle{number}").create_time.seconds += number
     for number in range(3):
-        world.state.session(f"works{number}", state=session_pb2.SESSION_STATE_WORKING)
-    world.state.session("asks", state=session_pb2.SESSION_STATE_WAITING)
-    world.state.session("broke", state=session_pb2.SESSION_STATE_FAILED)
+        world.state.session(f"works{number}", state=session_pb2.SESSION_STATE_WORKING).create_time.seconds += 9
+    world.state.session("asks", state=session_pb2.SESSION_STATE_WAITING).create_time.seconds += 10
+    world.state.session("broke", state=session_pb2.SESSION_STATE_FAILED).create_time.seconds += 10
     with world.terminal("ls", "--watch", rows=10) as terminal:
         terminal.shows("… 7 more: 7 idle")
         assert [line.split()[0] for line in terminal.lines[1:-1]] == [

@@ -332,7 +332,8 @@ class Attention(Servicer, attention_pb2_grpc.AttentionServiceServicer):
 
     def ListRequests(self, request: Any, context: Any) -> attention_pb2.ListRequestsResponse:  # noqa: N802
         self.note("ListRequests", request, context)
-        return attention_pb2.ListRequestsResponse(requests=self.state.requests.values())
+        requests = [each for each in self.state.requests.values() if each.state == attention_pb2.ATTENTION_STATE_OPEN]
+        return attention_pb2.ListRequestsResponse(requests=requests)
 
     def GetRequest(self, request: Any, context: Any) -> attention_pb2.GetRequestResponse:  # noqa: N802
         self.note("GetRequest", request, context)

@@ -1,7 +1,7 @@
 """`rametctl inbox`: list open requests."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
 
     from rametctl.lines import Line
+    from rametctl.view.model import View
+
+PAUSE_S = 0.1
+"""Least seconds between two looks of `--watch`."""
 
 
 @click.command("inbox", cls=Verb, short_help="List what waits for your answer.")
@@ -108,40 +112,51 @@ def _in_full(blocking: "Sequence[AttentionRequest]", reviews: "Sequence[Attentio
 
 def _watch(app: App) -> None:
     """Print the open requests, then new ones and answers."""
-    from ramet.jsonify import to_json
-
-    from rametctl.follow import follow
     from rametctl.lines import line
     from rametctl.render.request import request_lines, short_id, shown_decision, title
-    from rametctl.requests import by_urgency, open_requests
+    from rametctl.requests import by_urgency
+    from rametctl.view import parts
+    from rametctl.view.live import draw
 
-    # Read the log's end before the list: a request that opens in between is in both, and its id shows that.
-    cursor = app.connection.info().cursor
-    shown: set[str] = set()
-    blocking, reviews = by_urgency(open_requests(app.connection))
-    waiting = blocking + reviews
-    for request in waiting:
-        shown.add(request.id)
-        if app.output.json_mode:
-            app.output.json(to_json(request), stream=True)
-        else:
-            app.output.show(*request_lines(request, time.time(), waiting))
-    for event in (step.event for step in follow(app.connection, after=cursor)):
-        if event is None:
-            continue
-        if event.HasField("request_opened"):
-            request = event.request_opened.request
-            if request.id in shown:
-                continue
-            shown.add(request.id)
-            lines = list(request_lines(request, time.time()))
-        elif event.HasField("request_closed"):
-            request = event.request_closed.request
-            name = request.session_name or request.session_id
-            lines = [line((f"{short_id(request)}  {name}  {title(request)}  {shown_decision(request)}", "dim"))]
-        else:
-            continue
-        if app.output.json_mode:
-            app.output.json(to_json(request), stream=True)
-        else:
-            app.output.show(*lines)
+    known: set[str] = set()
+
+    async def paint(view: "View") -> None:
+        view.want([(parts.REQUESTS, "")])
+        listed = view.part(parts.REQUESTS).value
+        if listed is None:
+            return
+        blocking, reviews = by_urgency(listed)
+        waiting = [*blocking, *reviews]
+        for request in waiting:
+            if request.id not in known:
+                known.add(request.id)
+                _show(app, request, request_lines(request, time.time(), waiting))
+        for closed in sorted(known - {request.id for request in waiting}):
+            known.discard(closed)
+            answered = await _closed(view, closed)
+            if answered is not None:
+                name = answered.session_name or answered.session_id
+                words = f"{short_id(answered)}  {name}  {title(answered)}  {shown_decision(answered)}"
+                _show(app, answered, [line((words, "dim"))])
+
+    draw(app, paint, every=PAUSE_S)
+
+
+async def _closed(view: "View", request_id: str) -> "AttentionRequest | None":
+    """Return a request that is not open any more; None if its session is gone."""
+    from ramet.v1 import attention_pb2
+
+    request = attention_pb2.GetRequestRequest(request=request_id)
+    try:
+        return (await view.link.call(lambda daemon: daemon.attention.GetRequest, request)).request
+    except RefusedError:
+        return None
+
+
+def _show(app: App, request: "AttentionRequest", lines: "Iterable[Line]") -> None:
+    from ramet.jsonify import to_json
+
+    if app.output.json_mode:
+        app.output.json(to_json(request), stream=True)
+    else:
+        app.output.show(*lines)

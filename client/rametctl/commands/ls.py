@@ -1,7 +1,7 @@
 """`rametctl ls`: list sessions."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ramet.v1.session_pb2 import Session
 
     from rametctl.lines import Line
+    from rametctl.view.model import View
 
 REDRAW = 0.2
 """Least seconds between two refreshes of `--watch`."""
@@ -29,6 +30,13 @@ class Query:
     tree: bool
     around: bool
     quiet: bool
+
+    def takes(self, session: "Session") -> bool:
+        """Return whether a session's state is in the list."""
+        from rametctl.render.session import state_name
+
+        state = state_name(session)
+        return state in self.states if self.states else self.archived or state != "archived"
 
 
 @click.command("ls", cls=Verb, short_help="List sessions.")
@@ -122,15 +130,48 @@ def _table_of(
 
 
 def _watch(app: App, query: Query) -> None:
-    from rametctl.feed import Feed
+    """Show the sessions of a view: as a table on a terminal, else a line for each session, then for each that changes."""
+    from rametctl.view.live import draw
 
-    feed = Feed(app.connect(autostart=app.autostart), snapshot=True)
+    repo_id = ""
+    seen: dict[str, bytes] = {}
+
+    async def listed(view: "View") -> "list[Session]":
+        nonlocal repo_id
+        if query.repo and not repo_id:
+            repo_id = await _repo_id(view, query)
+            if not repo_id:
+                return []
+        return [each for each in view.sessions.values() if query.takes(each) and repo_id in {"", each.repo_id}]
+
     if not app.output.terminal:
-        _print_changes(app, query, feed.ticks(every=REDRAW, idle=None))
+
+        async def print_changes(view: "View") -> None:
+            _print_changes(app, await listed(view), seen)
+
+        draw(app, print_changes, every=REDRAW)
         return
-    with app.output.live() as view:
-        for _ in feed.ticks(every=REDRAW, idle=1.0):
-            view.update(_fitting_table(app, query, _sessions(app, query)[0]))
+    with app.output.live() as live:
+
+        async def update(view: "View") -> None:
+            live.update(_fitting_table(app, query, await listed(view)))
+
+        draw(app, update, every=REDRAW, tick=1.0)
+
+
+async def _repo_id(view: "View", query: Query) -> str:
+    """Return the id of the repository; "" if the daemon does not know that of the current directory yet."""
+    from ramet.v1 import repo_pb2
+
+    from rametctl.errors import RefusedError
+
+    try:
+        found = await view.link.call(lambda daemon: daemon.repos.GetRepo, repo_pb2.GetRepoRequest(repo=query.repo))
+    except RefusedError as error:
+        if not query.around or error.reason != "REPO_NOT_FOUND":
+            raise
+        return ""
+    return found.repo.id
 
 
 def _fitting_table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:
@@ -150,30 +191,27 @@ def _fitting_table(app: App, query: Query, sessions: Sequence["Session"]) -> lis
     ]
 
 
-def _print_changes(app: App, query: Query, ticks: Iterator[None]) -> None:
-    """Print a line for each session, then one for each that changes."""
+def _print_changes(app: App, sessions: Sequence["Session"], seen: dict[str, bytes]) -> None:
+    """Print a line for each session that differs from what was ``seen``."""
     from ramet.jsonify import to_json
 
     from rametctl.lines import line
     from rametctl.render.session import outcome
 
-    seen: dict[str, bytes] = {}
-    for _ in ticks:
-        present = {session.id: session for session in _sessions(app, query)[0]}
-        for session in present.values():
-            # The number of its newest event changes with every word of the agent, and does not count as a change.
-            key = type(session)()
-            key.CopyFrom(session)
-            key.ClearField("last_seq")
-            key.ClearField("update_time")
-            state = key.SerializeToString(deterministic=True)
-            if seen.get(session.id) != state:
-                seen[session.id] = state
-                if app.output.json_mode:
-                    app.output.json(to_json(session), stream=True)
-                else:
-                    app.output.show(outcome(session))
-        for gone in seen.keys() - present.keys():
-            del seen[gone]
-            if not app.output.json_mode:
-                app.output.show(line(f"{gone} is gone from the list"))
+    for session in sessions:
+        # The number of its newest event changes with every word of the agent, and does not count as a change.
+        key = type(session)()
+        key.CopyFrom(session)
+        key.ClearField("last_seq")
+        key.ClearField("update_time")
+        state = key.SerializeToString(deterministic=True)
+        if seen.get(session.id) != state:
+            seen[session.id] = state
+            if app.output.json_mode:
+                app.output.json(to_json(session), stream=True)
+            else:
+                app.output.show(outcome(session))
+    for gone in seen.keys() - {session.id for session in sessions}:
+        del seen[gone]
+        if not app.output.json_mode:
+            app.output.show(line(f"{gone} is gone from the list"))

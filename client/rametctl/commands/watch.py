@@ -1,6 +1,5 @@
 """`rametctl watch`: follow conversations live."""
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
     from rametctl.follow import Step
     from rametctl.render.transcript import Entry
+    from rametctl.view.model import View
 
 TICK_S = 1.0
 """Seconds between redraws of the footer, which shows seconds, without events."""
@@ -92,17 +92,6 @@ class _Watch:
     def is_new(self, event: "Event") -> bool:
         return event.seq > self._shown.get(event.session_id, 0)
 
-    def learn(self, step: "Step") -> None:
-        """Process names of sessions, and a new log."""
-        if step.event is None:
-            self.names.update((session.id, session.name) for session in step.item.snapshot.sessions)
-            if step.is_reset:
-                self._shown = {}
-        elif step.event.HasField("session_created"):
-            self.names[step.event.session_id] = step.event.session_created.session.name
-        elif step.event.HasField("session_updated"):
-            self.names[step.event.session_id] = step.event.session_updated.session.name
-
     def read(self, session: "Session", turns: int | None) -> "list[Event]":
         from rametctl.transcripts import read_turns
 
@@ -135,13 +124,24 @@ class _Json(_Watch):
         from rametctl.follow import follow
 
         for step in follow(self._app.connection, sessions=sessions, after=after):
-            self.learn(step)
+            self._learn(step)
             cursor = f"{step.epoch}:{step.seq}"
             if step.is_reset:
                 reset = {"payload": "reset", "epoch": step.item.reset.epoch, "cursor": cursor}
                 self._app.output.json(reset, stream=True)
             elif step.event is not None and self.is_new(step.event):
                 self._print(step.event, cursor)
+
+    def _learn(self, step: "Step") -> None:
+        """Process names of sessions, and a new log."""
+        if step.event is None:
+            self.names.update((session.id, session.name) for session in step.item.snapshot.sessions)
+            if step.is_reset:
+                self._shown = {}
+        elif step.event.HasField("session_created"):
+            self.names[step.event.session_id] = step.event.session_created.session.name
+        elif step.event.HasField("session_updated"):
+            self.names[step.event.session_id] = step.event.session_updated.session.name
 
     def _print(self, event: "Event", cursor: str) -> None:
         from ramet.jsonify import to_json
@@ -212,29 +212,35 @@ class _Screen(_Watch):
 
     def follow(self, *, sessions: Sequence[str], after: "Cursor | None") -> None:
         from rametctl.alerts import inbox_alerts
-        from rametctl.feed import Feed
-        from rametctl.shown import remember
+        from rametctl.view.live import draw
 
-        connection = self._app.connect(autostart=self._app.autostart)
-        feed = Feed(connection, sessions=sessions, after=after)
         alerts, known = inbox_alerts(self._app, sessions), self._app.connection.info().cursor.seq
+        snapshots = 0
+
+        async def paint(view: "View") -> None:
+            nonlocal snapshots
+            if view.snapshots != snapshots:
+                snapshots, self._shown = view.snapshots, {}
+                self._app.output.note("rametctl: the daemon has a new event log; continuing from its present state")
+            self.names.update((each.id, each.name) for each in view.sessions.values())
+            view.want((), sessions or self.names)
+            fresh = [event for each in view.transcripts.values() for event in each.take()]
+            for event in sorted(fresh, key=lambda event: event.seq):
+                if self.is_new(event):
+                    self._add(event)
+                    if event.seq > known:  # no alerts for old events that --since repeats
+                        alerts.add(event)
+            self._printer.draw()
+
         try:
-            while True:
-                self._printer.draw()
-                quick = self._printer.pending or self._foot is not None
-                for step in feed.take(TICK_S if quick else None):
-                    self.learn(step)
-                    if step.is_reset:
-                        self._app.output.note(
-                            "rametctl: the daemon has a new event log; continuing from its present state"
-                        )
-                    elif step.event is not None and step.event.session_id and self.is_new(step.event):
-                        self._printer.add(step.event)
-                        if step.event.HasField("request_opened"):
-                            remember(self._app, [step.event.request_opened.request])
-                        if step.event.seq > known:  # no alerts for old events that --since repeats
-                            alerts.add(step.event)
-                time.sleep(LEAST_S)
+            draw(self._app, paint, every=LEAST_S, tick=TICK_S, after=after)
         finally:
             alerts.close()
             self._printer.leave()
+
+    def _add(self, event: "Event") -> None:
+        from rametctl.shown import remember
+
+        self._printer.add(event)
+        if event.HasField("request_opened"):
+            remember(self._app, [event.request_opened.request])

@@ -52,7 +52,11 @@ class Outage:
     """A time without daemon: since when (`time.monotonic`), and the error."""
 
     since: float
-    message: str
+    error: ClientError
+
+    @property
+    def message(self) -> str:
+        return self.error.message
 
 
 class View:
@@ -60,9 +64,12 @@ class View:
 
     ``sessions`` holds all sessions of the daemon, archived ones too, the oldest first. ``ready`` is set once they are
     there. ``outage`` is None while the daemon is connected.
+
+    ``after``: begin with the events after this cursor instead of a snapshot. ``sessions`` then holds those that have changed
+    since, and a transcript that is wanted before `run` holds the later events only.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, *, after: "Cursor | None" = None) -> None:
         self.link = link
         self.sessions: dict[str, Session] = {}
         self.transcripts: dict[str, Transcript] = {}
@@ -78,8 +85,12 @@ class View:
         self._reading: set[Key] = set()
         self._read_at: dict[Key, float] = {}
         self._slow = asyncio.Semaphore(READS)
-        self._epoch = 0  # number of snapshots; answers to requests from before the last one are dropped
-        self._cursor: Cursor | None = None
+        self.snapshots = 0
+        """Number of snapshots. Answers to requests from before the newest one are dropped."""
+        self._cursor = after
+        self._live = after is not None
+        if self._live:
+            self.ready.set()
         self._log: asyncio.Task[None] | None = None  # while it reads the event log
         self._pause = FIRST_PAUSE_S
         self._group: asyncio.TaskGroup | None = None  # while it runs
@@ -109,9 +120,7 @@ class View:
             del self.transcripts[session_id]
         added = shown - self.transcripts.keys()
         for session_id in added:
-            self.transcripts[session_id] = transcript = Transcript()
-            if self.ready.is_set():  # else the first snapshot starts it
-                self._start(self._load_transcript(session_id, transcript))
+            self._begin_transcript(session_id, stored=not self._live or self._group is not None)
         if added and self._log is not None:
             self._log.cancel()  # `_follow` continues from the cursor, with all events of these sessions
         while len(self._slots) > len(self._wanted) + KEPT:
@@ -183,7 +192,7 @@ class View:
 
     def _begin(self, sessions: Iterable["Session"]) -> None:
         """Start again from a snapshot, and drop everything read before."""
-        self._epoch += 1
+        self.snapshots += 1
         self.ready.set()
         for session_id in self.sessions:
             self._note(Topic.SESSION, session_id)
@@ -191,8 +200,7 @@ class View:
         for session_id in self.sessions:
             self._note(Topic.SESSION, session_id)
         for session_id in self.transcripts:
-            self.transcripts[session_id] = transcript = Transcript()
-            self._start(self._load_transcript(session_id, transcript))
+            self._begin_transcript(session_id, stored=not self._live)
         self._stale = set(self._slots)
         for key in self._wanted:
             self._read_soon(key)
@@ -259,6 +267,13 @@ class View:
         self._note(Topic.SESSION, session.id)
         self._make_stale(ROW, event_pb2.Event(session_id=session.id, repo_id=session.repo_id))
 
+    def _begin_transcript(self, session_id: str, *, stored: bool) -> None:
+        self.transcripts[session_id] = transcript = Transcript()
+        if not stored:
+            transcript.load((), more=True)
+        elif self.ready.is_set():  # else the first snapshot begins it again
+            self._start(self._load_transcript(session_id, transcript))
+
     async def _load_transcript(self, session_id: str, transcript: Transcript) -> None:
         from ramet.v1 import event_pb2
 
@@ -289,7 +304,7 @@ class View:
                 await asyncio.sleep(self._read_at.get(key, 0.0) + part.every - time.monotonic())
                 async with self._slow:
                     self._stale.discard(key)
-                    epoch = self._epoch
+                    snapshot = self.snapshots
                     value, error = None, ""
                     try:
                         value = await part.read(self.link, name)
@@ -301,7 +316,7 @@ class View:
                         error = failure.message
                     self._read_at[key] = time.monotonic()
                 slot = self._slots.get(key)
-                if slot is not None and epoch == self._epoch and (error, value) != (slot.error, slot.value):
+                if slot is not None and snapshot == self.snapshots and (error, value) != (slot.error, slot.value):
                     slot.value = slot.value if error else value
                     slot.error = error
                     self._note(Topic.PART, f"{part.name} {name}")
@@ -317,7 +332,7 @@ class View:
 
     def _lost(self, error: ClientError) -> None:
         since = time.monotonic() if self.outage is None else self.outage.since
-        self.outage = Outage(since, error.message)
+        self.outage = Outage(since, error)
         self._note(Topic.CONNECTION)
 
     def _note(self, topic: Topic, key: str = "") -> None:

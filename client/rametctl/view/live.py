@@ -1,0 +1,70 @@
+"""Draw a view until Ctrl-C, for verbs that follow."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rametctl.errors import ConnectionLostError
+from rametctl.follow import GIVE_UP
+from rametctl.view.link import Link
+from rametctl.view.model import View
+
+if TYPE_CHECKING:
+    from ramet.v1.common_pb2 import Cursor
+
+    from rametctl.app import App
+
+
+def draw(
+    app: "App",
+    paint: Callable[[View], Awaitable[None]],
+    *,
+    every: float,
+    tick: float | None = None,
+    after: "Cursor | None" = None,
+) -> None:
+    """Call ``paint`` for each change of a view, and ``tick`` seconds after the last one; at most once in ``every`` seconds.
+
+    ``after``: see `View`. Raise UnreachableError if there is no daemon, also after ``GIVE_UP`` seconds without one.
+    """
+    asyncio.run(_draw(app, paint, every, tick, after))
+
+
+async def _draw(
+    app: "App",
+    paint: Callable[[View], Awaitable[None]],
+    every: float,
+    tick: float | None,
+    after: "Cursor | None",
+) -> None:
+    link = Link(app.directories, app.environ, autostart=app.autostart)
+    view = View(link, after=after)
+    # The painter first: what it wants before the view runs begins with the events after the cursor.
+    tasks = [asyncio.create_task(_paint(view, paint, every, tick)), asyncio.create_task(view.run())]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await link.close()
+
+
+async def _paint(view: View, paint: Callable[[View], Awaitable[None]], every: float, tick: float | None) -> None:
+    while True:
+        view.changed.clear()
+        if (outage := view.outage) is not None:
+            never_there = not view.ready.is_set() and not isinstance(outage.error, ConnectionLostError)
+            if never_there and outage.error.reason != "RECOVERING":
+                raise outage.error
+            if time.monotonic() - outage.since > GIVE_UP:
+                raise outage.error
+        if view.ready.is_set():
+            await paint(view)
+        await asyncio.sleep(every)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(view.changed.wait(), tick)
