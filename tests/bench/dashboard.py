@@ -34,7 +34,7 @@ def first_screen(sandbox: Sandbox, shown: str) -> float:
 
 
 def beside(sandbox: Sandbox, shown: str, seconds: float) -> tuple[float, list[float], float]:
-    """Run it for a while: its share of one core in percent, milliseconds from a key to what it shows, and by how many MB it grew in the
+    """Run it for a while: its share of one core in percent, milliseconds from a key to the bytes that show it, and by how many MB it grew in the
     second half: in the first it fills what it holds at most."""
     with dashboard(sandbox) as terminal:
         terminal.shows(shown)
@@ -45,7 +45,7 @@ def beside(sandbox: Sandbox, shown: str, seconds: float) -> tuple[float, list[fl
         for arrangement in cycle((*ARRANGEMENTS[1:], ARRANGEMENTS[0])):
             pressed = time.perf_counter()
             terminal.type("v")
-            terminal.shows(f"arranged by {arrangement}")
+            terminal.writes(f"arranged by {arrangement}")
             answers.append((time.perf_counter() - pressed) * 1000)
             gone = time.perf_counter() - began
             half = half or (psutil.Process(pid).memory_info().rss if gone > seconds / 2 else 0)

@@ -507,8 +507,8 @@ async def test_a_page_that_nobody_looks_at_piles_nothing_up(
     for number in range(30):
         warn(world, session, f"{number}")
     transcript = owner.site.view.transcripts[session.id]
-    await eventually(lambda: len(transcript.events) >= 30)
-    await eventually(lambda: not transcript._fresh)
+    await eventually(lambda: len(owner.site._talks[session.id][1].conversation.entries) >= 30)
+    await eventually(lambda: not transcript.fresh)
     monkeypatch.setattr("rametctl.web.site.LEFT_S", 0.0)
     warn(world, session, "another")
     await eventually(lambda: not owner.site.view.transcripts)
@@ -522,7 +522,7 @@ async def test_a_slow_tab_gets_one_message_with_everything(owner: Visitor, world
     watched = Watched(owner.site, tab)
     for number in range(300):
         warn(world, session, f"number {number}")
-    await eventually(lambda: len(owner.site.view.transcripts[session.id].events) == 300)
+    await eventually(lambda: len(owner.site.talk(session.id).conversation.entries) == 300)
     assert len((await watched.next())["lists"]["talk"]["order"]) == 300
     await watched.news.aclose()
 

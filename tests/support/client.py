@@ -154,9 +154,11 @@ class Terminal:
     """A process on a pseudo terminal, and what its screen shows."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], cwd: Path, columns: int, rows: int) -> None:
-        self.screen = pyte.Screen(columns, rows)
-        self._stream = pyte.ByteStream(self.screen)
-        self.raw = b""
+        self._screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self._screen)
+        self.raw = bytearray()
+        self._interpreted = 0
+        """Bytes of ``raw`` that are on the screen."""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.process = subprocess.Popen(
@@ -182,6 +184,14 @@ class Terminal:
         os.close(self._master)
 
     @property
+    def screen(self) -> pyte.Screen:
+        """The screen. Interpreting output costs more than most programs need to write it: it happens here only."""
+        if self._interpreted < len(self.raw):
+            self._stream.feed(bytes(self.raw[self._interpreted :]))
+            self._interpreted = len(self.raw)
+        return self._screen
+
+    @property
     def lines(self) -> list[str]:
         """The lines of the screen, without what is blank on the right and below."""
         return [line.rstrip() for line in "\n".join(self.screen.display).rstrip().split("\n")]
@@ -189,6 +199,11 @@ class Terminal:
     def shows(self, text: str, *, within: float = PATIENCE_S) -> None:
         """Return once ``text`` is on the screen."""
         self._until(lambda: any(text in line for line in self.screen.display), f"{text!r} is not shown", within)
+
+    def writes(self, text: str, *, within: float = PATIENCE_S) -> None:
+        """Return once the program has written ``text`` in one piece, from now on."""
+        began = len(self.raw)
+        self._until(lambda: text.encode() in self.raw[began:], f"{text!r} is not written", within)
 
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
@@ -227,5 +242,4 @@ class Terminal:
             time.sleep(timeout)
             return False
         self.raw += data
-        self._stream.feed(data)
         return bool(data)

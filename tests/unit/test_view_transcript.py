@@ -24,16 +24,16 @@ def test_each_event_is_there_once_and_in_order_whenever_the_stored_ones_arrive(
     held.load(events[: min(stored, total)], more=False)
     for event in events[begin:]:
         held.add(event)
-    assert [event.seq for event in held.events] == list(range(1, total + 1))
+    assert [event.seq for event in held.take()] == list(range(1, total + 1))
 
 
-def test_the_oldest_events_are_dropped_beyond_a_number_of_events() -> None:
+def test_the_oldest_events_that_no_painter_takes_are_dropped_beyond_a_number() -> None:
     held = Transcript()
     held.load([], more=False)
     for seq in range(1, transcript.MAX_EVENTS + 11):
-        held.add(warning(seq))
-    assert len(held.events) == transcript.MAX_EVENTS
-    assert (held.events[0].seq, held.first_index, held.dropped) == (11, 10, True)
+        held.add(event_pb2.Event(seq=seq, partial=event_pb2.Partial(text="Let me ")))
+    taken = held.take()
+    assert (len(taken), taken[0].seq, held.dropped) == (transcript.MAX_EVENTS, 11, True)
 
 
 def test_the_oldest_events_are_dropped_beyond_a_number_of_bytes_but_never_the_newest() -> None:
@@ -41,9 +41,18 @@ def test_the_oldest_events_are_dropped_beyond_a_number_of_bytes_but_never_the_ne
     held.load([], more=False)
     for seq in range(1, 8):
         held.add(warning(seq, "x" * (transcript.MAX_BYTES // 3)))
-    assert [event.seq for event in held.events] == [6, 7]
+    assert [event.seq for event in held.take()] == [6, 7]
     held.add(warning(8, "x" * 2 * transcript.MAX_BYTES))
-    assert [event.seq for event in held.events] == [8]
+    assert [event.seq for event in held.take()] == [8]
+
+
+def test_a_transcript_stores_no_event_that_was_taken() -> None:
+    held = Transcript()
+    held.load([], more=False)
+    for seq in range(1, 3 * transcript.MAX_EVENTS):
+        held.add(warning(seq))
+        assert [event.seq for event in held.take()] == [seq]
+    assert not held.dropped
 
 
 def test_each_event_is_taken_once_with_the_pieces_of_unfinished_messages() -> None:
@@ -55,4 +64,3 @@ def test_each_event_is_taken_once_with_the_pieces_of_unfinished_messages() -> No
     assert [event.seq for event in held.take()] == [1, 2]
     held.add(warning(3))
     assert [event.seq for event in held.take()] == [3]
-    assert [event.seq for event in held.events] == [1, 3]

@@ -30,7 +30,8 @@ CONTEST = "Contest"
 AGAINST = ("base", "target", "turn")
 OUTPUT_LINES = 10
 """Of a command's output, in the tab Commands."""
-SHOWN_ENTRIES = 1500
+SHOWN_ENTRIES = 600
+"""Entries of a conversation that the dashboard stores and shows: the newest. `rametctl logs` has all of them."""
 DRAWN_AT_ONCE = 40
 """Entries that one painting draws anew."""
 STREAMED = 4000
@@ -73,7 +74,7 @@ class Talk:
     """A conversation as lines for one width; what an event did not change is not drawn again."""
 
     def __init__(self, session: "Session", names: dict[str, str]) -> None:
-        self.conversation = Conversation(worktree=session.worktree, names=names)
+        self.conversation = Conversation(worktree=session.worktree, names=names, most=SHOWN_ENTRIES)
         self.folded = True
         self.partial = False
         """Whether `lines` left out earlier entries; the next call has more of them."""
@@ -94,7 +95,7 @@ class Talk:
             self._width = width
             self._drawn.clear()
         found: list[Line] = []
-        entries = self.conversation.entries[-SHOWN_ENTRIES:]
+        entries = self.conversation.entries
         # A long conversation is drawn from its end, a part at each call, so that a key pressed meanwhile is answered.
         fresh = [entry for entry in entries if entry not in self._drawn]
         self.partial = len(fresh) > DRAWN_AT_ONCE

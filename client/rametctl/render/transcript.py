@@ -220,13 +220,16 @@ class Status:
 
 
 class Conversation:
-    """The entries of one session, oldest first; at most the newest `MOST_ENTRIES`.
+    """The newest ``most`` entries of one session, oldest first.
 
     ``worktree`` is what paths are relative to; ``names`` maps ids of sessions to names.
     """
 
-    def __init__(self, *, worktree: str = "", names: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *, worktree: str = "", names: Mapping[str, str] | None = None, most: int = MOST_ENTRIES) -> None:
         self.worktree = worktree
+        self.dropped = False
+        """Whether older entries were dropped."""
+        self._most = most
         self.entries: list[Entry] = []
         self.status = Status()
         self._names = names if names is not None else {}
@@ -253,7 +256,9 @@ class Conversation:
         if isinstance(last, Ended | Retries) and not last.settled and any(each is not last for each in changed):
             last.over = True
             changed.insert(0, last)
-        del self.entries[:-MOST_ENTRIES]
+        if len(self.entries) > self._most:
+            self.dropped = True
+            del self.entries[: -self._most]
         return list(dict.fromkeys(changed))
 
     def running(self) -> list[Call]:

@@ -1,4 +1,4 @@
-"""The events of one session, bounded: the newest stored ones, then live ones."""
+"""The events of one session on their way to a painter: the newest stored ones, then live ones."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -14,21 +14,19 @@ PAGE = 500
 
 
 class Transcript:
-    """Events in order, each exactly once.
+    """Events in order, each exactly once. A painter takes them, and stores what it shows.
 
-    Until `load`, live events wait for the stored ones. Beyond `MAX_EVENTS` or `MAX_BYTES` the oldest are dropped. ``dropped``
-    is then true, as it is if the stored log begins before the loaded events.
+    Until `load`, live events wait for the stored ones. Of the events that no painter takes, the oldest beyond `MAX_EVENTS` or
+    `MAX_BYTES` are dropped. ``dropped`` is then true, as it is if the stored log begins before the loaded events.
     """
 
     def __init__(self) -> None:
-        self.events: deque[Event] = deque()
         self.loaded = False
         self.dropped = False
-        self._fresh: list[Event] = []
-        self.first_index = 0
-        """Number of events dropped from the front; ``first_index + len(events)`` only grows."""
-        self._bytes = 0
+        self.fresh: deque[Event] = deque()
+        """Events that no painter has taken."""
         self._last_seq = 0
+        self._bytes = 0
         self._waiting: list[Event] = []
 
     def load(self, events: Iterable["Event"], *, more: bool) -> None:
@@ -47,20 +45,18 @@ class Transcript:
             self._waiting.append(event)
 
     def take(self) -> list["Event"]:
-        """Return the events since the last call, and the pieces of unfinished messages, which are not in ``events``."""
-        fresh, self._fresh = self._fresh, []
+        """Return the events since the last call, pieces of unfinished messages too."""
+        fresh = list(self.fresh)
+        self.fresh.clear()
+        self._bytes = 0
         return fresh
 
     def _append(self, event: "Event") -> None:
         if event.seq <= self._last_seq:
             return
         self._last_seq = event.seq
-        self._fresh.append(event)
-        if event.HasField("partial"):
-            return
-        self.events.append(event)
+        self.fresh.append(event)
         self._bytes += event.ByteSize()
-        while len(self.events) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self.events) > 1):
-            self._bytes -= self.events.popleft().ByteSize()
-            self.first_index += 1
+        while len(self.fresh) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self.fresh) > 1):
+            self._bytes -= self.fresh.popleft().ByteSize()
             self.dropped = True

@@ -73,7 +73,7 @@ class SessionPage(Page):
                 contest=contests.contest_of(session),
             ),
             "earlier": Markup("Earlier events: <code>rametctl logs</code>")
-            if transcript is not None and transcript.dropped
+            if talk.conversation.dropped or (transcript is not None and transcript.dropped)
             else Markup(""),
             "talk": talk.entries(),
             "unfinished": talk.unfinished(),

@@ -22,7 +22,7 @@ class Talk:
     """The entries of one session by the id of their element, in order."""
 
     def __init__(self, worktree: str, names: dict[str, str]) -> None:
-        self.conversation = Conversation(worktree=worktree, names=names)
+        self.conversation = Conversation(worktree=worktree, names=names, most=SHOWN_ENTRIES)
         self._ids: dict[Entry, str] = {}
         self._drawn: dict[Entry, Markup] = {}
         self._count = 0
@@ -33,7 +33,7 @@ class Talk:
                 self._drawn.pop(entry, None)
 
     def entries(self) -> dict[str, Markup]:
-        shown = self.conversation.entries[-SHOWN_ENTRIES:]
+        shown = self.conversation.entries
         found = {}
         for entry in shown:
             if entry not in self._ids:
