@@ -9,8 +9,8 @@ import pytest
 from ramet.v1 import event_pb2
 from rametd.agents.base import Activity, CallFailed, ControlSettled, Doing, Fact, Frame, Said, Trouble
 from rametd.domain.models import Session
-from rametd.services.intake import Intake, line_events
-from rametd.store import Store
+from rametd.services.intake import Intake, line_events, store_calm, take
+from rametd.store import Store, Unit
 
 from tests.support.eventually import eventually
 from tests.support.rows import a_repo, a_session, an_agent
@@ -109,6 +109,24 @@ async def test_lines_that_come_as_the_intake_runs_dry_are_stored(store: Store) -
     agent.write(1)
     await eventually(lambda: agent.written == 3 and not agent.frames, every=0.001)
     assert await stored_lines(store, agent) == bytes(range(3))
+
+
+async def test_lines_of_many_agents_take_as_many_statements_as_those_of_one(store: Store) -> None:
+    herd = await agents(store, 12)
+    for each in herd:
+        each._waits = True  # stored here instead of by the intake
+        each.write(2)
+
+    def statements(unit: Unit, some: Sequence[Agent]) -> int:
+        traced: list[str] = []
+        db = unit._scope.db
+        db.set_trace_callback(traced.append)
+        store_calm(unit, take(some))
+        db.set_trace_callback(None)
+        return len(traced)
+
+    one = await store.write(lambda unit: statements(unit, herd[:1]))
+    assert await store.write(lambda unit: statements(unit, herd[1:])) == one
 
 
 async def test_an_agent_that_another_daemon_advanced_is_refused_alone(store: Store) -> None:

@@ -456,7 +456,7 @@ def test_a_row_that_is_read_again_is_the_same_record_until_anything_in_it_change
     first = unit.sessions.get("one")
     assert unit.sessions.get("one") is first
     # Its version stays as it is with these: nothing but the row tells.
-    unit.sessions.set_last_words([LastWords("one", "conversation", "message", "reads a file")])
+    unit.events.append(words=[LastWords("one", "conversation", "message", "reads a file")])
     assert (unit.sessions.get("one").doing, unit.sessions.get("one").version) == ("reads a file", first.version)
 
     def fail() -> None:

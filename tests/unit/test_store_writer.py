@@ -99,6 +99,19 @@ async def test_a_work_that_raises_is_undone_alone(store: Store) -> None:
     assert behind.seq == 2
 
 
+async def test_a_work_that_raises_alone_in_its_transaction_is_undone(store: Store) -> None:
+    def fails(unit: Unit) -> None:
+        unit.repos.upsert(a_repo())
+        unit.events.append(*(NewEvent("undone") for _ in range(100)))
+        unit.sessions.get("nobody")
+
+    with pytest.raises(SessionNotFoundError):
+        await store.write(fails)
+    assert (await store.write(append("next"))).seq == 1
+    assert await store.read(kinds) == ["next"]
+    assert await store.read(lambda reader: reader.repos.list()) == []
+
+
 async def test_events_wait_and_a_lifecycle_write_sweeps_them_along(store: Store) -> None:
     await store.write(append("first"))
     commits: list[Sequence[Event]] = []

@@ -13,6 +13,7 @@ import structlog
 from ramet.v1 import event_pb2
 
 from rametd.agents.base import Doing, Fact, Frame, Said
+from rametd.domain.errors import StaleBatchError
 from rametd.domain.models import LastWords, NewEvent, Session
 from rametd.services.persistence import write_for_sure
 from rametd.store import Store, Unit
@@ -46,6 +47,7 @@ class Intake:
         self._store = store
         self._waiting: list[Source] = []
         self._task: asyncio.Task[None] | None = None
+        self._apart = 0  # how many sources to store one by one, to find the stale one
 
     def add(self, source: Source) -> None:
         """Store the calm lines at the front of ``source``."""
@@ -57,7 +59,16 @@ class Intake:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                taken = await write_for_sure(self._store, self._work, lifecycle=False)
+                try:
+                    taken = await write_for_sure(self._store, self._work, lifecycle=False)
+                except StaleBatchError:
+                    if self._apart:
+                        self._apart -= 1
+                        self._waiting.pop(0).refused()
+                    else:
+                        self._apart = len(self._waiting)
+                    continue
+                self._apart = max(self._apart - 1, 0)
                 del self._waiting[: len(taken)]
                 for source, frames in taken:
                     if frames:
@@ -70,7 +81,7 @@ class Intake:
 
     def _work(self, unit: Unit) -> list[tuple[Source, list[Frame]]]:
         # Runs in the writer's thread, and takes all sources that wait by then. Only the event loop removes them.
-        taken = take(self._waiting[:])
+        taken = take(self._waiting[:1] if self._apart else self._waiting[:])
         store_calm(unit, taken)
         return taken
 
@@ -143,8 +154,8 @@ def last_words(session: Session, facts: Iterable[Fact]) -> LastWords:
         if isinstance(fact, Said):
             said = fact
         elif isinstance(fact, Doing):
-            doing = fact.words.replace(f"{session.worktree}/", "")
-    return LastWords(session.id, said.conversation_id, said.message_id, doing)
+            doing = fact.words
+    return LastWords(session.id, said.conversation_id, said.message_id, doing.replace(f"{session.worktree}/", ""))
 
 
 def take(waiting: Sequence[Source]) -> list[tuple[Source, list[Frame]]]:
@@ -161,23 +172,19 @@ def take(waiting: Sequence[Source]) -> list[tuple[Source, list[Frame]]]:
 
 
 def store_calm(unit: Unit, taken: Sequence[tuple[Source, list[Frame]]]) -> None:
-    """Advance the agents and append the events of their lines. If another daemon advanced an agent, drop its frames."""
+    """Advance the agents and append the events of their lines. Raise `StaleBatchError` if another daemon advanced an agent."""
     batches: dict[str, tuple[int, int, int]] = {}
-    for source, frames in taken:
-        if frames and source.session.id not in batches:
-            batches[source.session.id] = (source.generation, frames[0].start, frames[-1].end)
-    advanced = unit.agents.advance_all(batches)
     appended: list[NewEvent] = []
     words: list[LastWords] = []
     for source, frames in taken:
         session = source.session
-        if session.id not in advanced:
-            frames.clear()
+        if session.id in batches:
+            frames.clear()  # a second source of the session stores its frames itself
         if not frames:
             continue
-        advanced.remove(session.id)  # a second source of the session stores its frames itself
+        batches[session.id] = (source.generation, frames[0].start, frames[-1].end)
         appended += line_events(session, frames)
         if any(frame.facts for frame in frames):
             words.append(last_words(session, (fact for frame in frames for fact in frame.facts)))
-    unit.events.append(*appended)
-    unit.sessions.set_last_words(words)
+    unit.agents.advance_all(batches)
+    unit.events.append(*appended, words=words)

@@ -1,6 +1,5 @@
 """Agent processes, and the journal offsets up to which their lines are stored as events."""
 
-import json
 import sqlite3
 from collections.abc import Mapping
 from typing import TypedDict, Unpack
@@ -94,23 +93,19 @@ class Agents(AgentReads):
         """
         self._advance("journal_offset", session_id, generation, journal_offset, expect_offset)
 
-    def advance_all(self, batches: Mapping[str, tuple[int, int, int]]) -> set[str]:
+    def advance_all(self, batches: Mapping[str, tuple[int, int, int]]) -> None:
         """`advance` for many sessions: (generation, expected offset, new offset) of each batch.
 
-        Returns the ids of the sessions whose agent was advanced. The batches of the others are stale.
+        Raises ``StaleBatchError`` if any of them is stale. OR FAIL leaves the undoing to the work's own transaction; otherwise
+        SQLite copies each page that a statement of many rows changes.
         """
-        (found,) = self._db.execute(
-            "SELECT json_group_array(session_id) FROM json_each(?) AS batch JOIN agents ON session_id = batch.key"
+        moved = self._db.execute(
+            "UPDATE OR FAIL agents SET journal_offset = batch.value ->> 2 FROM json_each(?) AS batch WHERE session_id = batch.key"
             " AND generation = batch.value ->> 0 AND journal_offset = batch.value ->> 1",
             (json_text(batches),),
-        ).fetchone()
-        advanced = set(json.loads(found))
-        self._db.execute(
-            "UPDATE agents SET journal_offset = batch.value ->> 2 FROM json_each(?) AS batch"
-            " WHERE session_id = batch.key AND generation = batch.value ->> 0",
-            (json_text({session_id: batch for session_id, batch in batches.items() if session_id in advanced}),),
         )
-        return advanced
+        if moved.rowcount != len(batches):
+            raise StaleBatchError("a batch of several sessions does not follow on what is stored")
 
     def advance_stdin(self, session_id: str, generation: int, stdin_offset: int, *, expect_offset: int) -> None:
         """The same for the keeper's record of lines written to the agent."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypedDict, Unpack
 
-from rametd.domain.models import Event, NewEvent
+from rametd.domain.models import Event, LastWords, NewEvent
 from rametd.store.rows import RowType, Table, Value, json_text, marks
 
 EVENTS = RowType(Event, "events")
@@ -76,8 +76,12 @@ class EventReads(Table):
 
 
 class Events(EventReads):
-    def append(self, *events: NewEvent) -> Sequence[Event]:
-        """Append events and return them numbered; a time of 0 becomes now. Subscribers see them after the commit."""
+    def append(self, *events: NewEvent, words: Sequence[LastWords] = ()) -> Sequence[Event]:
+        """Append events and return them numbered; a time of 0 becomes now. Subscribers see them after the commit.
+
+        ``words`` are stored with them, and the sessions keep their version. An empty value keeps the stored one. A message of a
+        conversation that the session has left does not count.
+        """
         gathered = self._scope.appended  # by this transaction; no other can assign numbers meanwhile
         first = (gathered[-1].seq if gathered else self.last_seq()) + 1
         appended = [
@@ -94,10 +98,14 @@ class Events(EventReads):
             for index, each in enumerate(events)
         ]
         EVENTS.insert_many(self._db, appended)  # a tuple of its columns as they are
-        if newest := {each.session_id: each.seq for each in appended if each.session_id}:
+        newest = {each.session_id: each.seq for each in appended if each.session_id}
+        said = {each.session_id: each for each in words}
+        if concerned := said | newest:
             self._db.execute(
-                "UPDATE sessions SET last_seq = newest.value FROM json_each(?) AS newest WHERE sessions.id = newest.key",
-                (json_text(newest),),
+                "UPDATE OR FAIL sessions SET last_seq = ifnull(new ->> 4, last_seq), doing = ifnull(nullif(new ->> 3, ''), doing), last_message_id ="
+                " iif(new ->> 2 <> '' AND conversation_id = new ->> 1, new ->> 2, last_message_id)"
+                " FROM (SELECT value AS new FROM json_each(?)) WHERE id = new ->> 0",
+                (json_text([(*said.get(each, LastWords(each)), newest.get(each)) for each in concerned]),),
             )
         self._scope.appended += appended
         return appended

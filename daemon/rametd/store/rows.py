@@ -67,6 +67,9 @@ class RowType(Generic[T]):
             names += each.columns
         self.select = f"SELECT {', '.join(names)} FROM {table}"  # noqa: S608 - names of fields
         self.insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks(len(names))})"  # noqa: S608 - as above
+        self._insert_many = self.insert.replace(
+            "INSERT", "INSERT OR FAIL", 1
+        )  # the work's transaction undoes it, not SQLite page by page
         self._row = f", ({marks(len(names))})"
         self.read: Callable[[tuple[Any, ...]], T] = lru_cache(remembered)(self._read) if remembered else self._read
 
@@ -109,7 +112,7 @@ class RowType(Generic[T]):
         """
         for first in range(0, len(rows), ROWS):
             some = rows[first : first + ROWS]
-            db.execute(self.insert + self._row * (len(some) - 1), [value for row in some for value in row])
+            db.execute(self._insert_many + self._row * (len(some) - 1), [value for row in some for value in row])
 
     def dump(self, record: T) -> str:
         """Encode as a JSON object of columns, for tables without blobs."""

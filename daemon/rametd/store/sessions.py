@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from rametd.domain.errors import BranchTakenError, ChangedError, NameTakenError, RametError, SessionNotFoundError
-from rametd.domain.models import Hold, LastWords, Mode, Session, SetupState, Tokens, WorktreeKind
+from rametd.domain.models import Hold, Mode, Session, SetupState, Tokens, WorktreeKind
 from rametd.domain.states import SLOT_STATES, State, check_transition
 from rametd.store.rows import RowType, Table, Value, json_text, marks
 
@@ -304,18 +304,6 @@ class Sessions(SessionReads):
     def record_id(self, identity: str) -> None:
         """Record that this Ramet has assigned an id; the record outlives the session."""
         self._db.execute("INSERT OR IGNORE INTO given_ids (id) VALUES (?)", (identity,))
-
-    def set_last_words(self, words: Sequence[LastWords]) -> None:
-        """Store the ids of agents' last messages and what they do. Events come with it, so the rows keep their version.
-
-        An empty value keeps the stored one. A message of a conversation that the session has left does not count.
-        """
-        self._db.execute(
-            "UPDATE sessions SET doing = ifnull(nullif(said ->> 3, ''), doing), last_message_id ="
-            " iif(said ->> 2 <> '' AND conversation_id = said ->> 1, said ->> 2, last_message_id)"
-            " FROM (SELECT value AS said FROM json_each(?)) WHERE id = said ->> 0",
-            (json_text(words),),
-        )
 
     def delete(self, session_id: str) -> None:
         """Delete a session with its agents, prompts and requests; its events and ledger stay."""

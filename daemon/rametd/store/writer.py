@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,7 +45,7 @@ class Listener(Protocol):
 class Pace:
     """Intervals of the writer, in seconds."""
 
-    batch: float = 0.015  # longest delay of a job that is not lifecycle, after the previous commit
+    batch: float = 0.025  # longest delay of a job that is not lifecycle, after the previous commit
     slice: float = 0.020  # of one transaction: later jobs wait for the next, and earlier ones need not wait for them
     retry: float = 1.0  # between two attempts to write on a full disk
 
@@ -183,19 +183,21 @@ class Writer:
             self._db.execute("REPLACE INTO meta (key, value) VALUES ('probed', ?)", (str(now),))
         done = 0
         end = time.monotonic() + self._pace.slice
+        alone = len(jobs) == 1
         for job in jobs:
-            self._do(job)
+            self._do(job, alone=alone)
             done += 1
             if time.monotonic() > end:
                 break
-        self._db.execute("COMMIT")
+        self._db.execute("ROLLBACK" if alone and jobs[0].error is not None else "COMMIT")
         return done
 
-    def _do(self, job: Job) -> None:
+    def _do(self, job: Job, *, alone: bool) -> None:
+        """Run a work. One that is ``alone`` in its transaction has no savepoint: SQLite would copy each page that the work changes."""
         self._scope.now = self._clock()
         appended = len(self._scope.appended)
         try:
-            with connection.savepoint(self._db):
+            with nullcontext() if alone else connection.savepoint(self._db):
                 job.result = job.work(self._unit)
         except Exception as error:
             if isinstance(error, sqlite3.Error) and self._fails_transaction(error):

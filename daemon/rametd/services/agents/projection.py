@@ -43,6 +43,7 @@ from rametd.domain.models import (
     BackgroundCommand,
     ControlRequest,
     Hold,
+    LastWords,
     PromptState,
     Request,
     RequestKind,
@@ -101,9 +102,7 @@ class Projection:
 
     def flush(self) -> None:
         """Store the batch: events of lines in their order, and the agent's row."""
-        self._log_lines()
-        if self._calm:
-            self.unit.sessions.set_last_words([last_words(self.session, self._calm)])
+        self._log_lines([last_words(self.session, self._calm)] if self._calm else [])
         if self.agent != self._stored:
             agent = self.agent
             self.unit.agents.update(
@@ -126,9 +125,9 @@ class Projection:
             )
             self._stored = agent
 
-    def _log_lines(self) -> None:
-        if self._lines:
-            self.unit.events.append(*line_events(self.session, self._lines))
+    def _log_lines(self, words: Sequence[LastWords] = ()) -> None:
+        if self._lines or words:
+            self.unit.events.append(*line_events(self.session, self._lines), words=words)
             self._lines.clear()
 
     def _act(self, fact: object, frame: Frame) -> None:
