@@ -158,8 +158,8 @@ def test_a_session_is_started_answered_and_left_by_the_keyboard_alone(web: Serve
         page.keyboard.type(f"go on {script(ASKS, {'text': 'all **green**'})}")
         page.locator("#new [name=repo]").focus()
         page.keyboard.type("shop")
-        page.locator("#new button.main").focus()
-        key(page, "Enter")
+        page.locator("#new [name=prompt]").focus()
+        key(page, "Control+Enter")
         page.wait_for_url("**/sessions/*")
         shows(page, "$ make test")
         page.wait_for_timeout(800)  # a key that comes at once was meant for something else
@@ -175,6 +175,7 @@ def test_a_session_is_started_answered_and_left_by_the_keyboard_alone(web: Serve
         expect(page.locator("a:focus")).to_have_attribute("data-row", "")
         key(page, "?")
         expect(page.get_by_role("dialog")).to_contain_text("all keys")
+        assert page.get_by_role("dialog").evaluate("(dialog) => dialog.scrollTop") == 0
 
 
 def test_words_appear_while_they_are_written(web: Served) -> None:
@@ -320,7 +321,7 @@ def test_pages_outlive_the_daemon_and_their_server_without_a_gap(web: Served, da
         expect(send).to_be_enabled()
         before = page.locator("#about").bounding_box()
         daemon.kill()
-        shows(page, "The daemon is away")
+        shows(page, "The daemon does not answer")
         assert page.locator("#about").bounding_box() == before  # nothing jumps
         expect(send).to_be_disabled()
         page.locator("[data-sends]").fill("kept words")
@@ -403,12 +404,12 @@ def test_a_refusal_is_said_in_the_dialog_that_asked(web: Served) -> None:
     with web.page() as page:
         key(page, "n")
         dialog = page.get_by_role("dialog")
-        dialog.get_by_label("What is the agent to do?").fill("build it")
+        dialog.get_by_label("What should the agent do?").fill("build it")
         dialog.get_by_label("Repository").select_option("")
         dialog.get_by_label("Its directory").fill("/nowhere")
         dialog.get_by_role("button", name="Create").click()
         expect(dialog.get_by_role("status")).to_contain_text("/nowhere")
-        expect(dialog.get_by_label("What is the agent to do?")).to_have_value("build it")
+        expect(dialog.get_by_label("What should the agent do?")).to_have_value("build it")
         dialog.get_by_role("button", name="Cancel").click()
         expect(dialog).to_be_hidden()
 

@@ -8,7 +8,7 @@ import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, expect
 from ramet.v1 import worktree_pb2
 
-from tests.support.browser import PHONE, browsing, tab
+from tests.support.browser import PHONE, WIDE, browsing, tab
 from tests.support.daemon import Client, DaemonProcess, connected, daemon_process, make_sandbox
 from tests.support.eventually import eventually
 from tests.support.reviews import ROWS, before, changed
@@ -131,7 +131,7 @@ async def test_diffs_come_when_the_daemon_is_back(
     async with tab(browser, f"/sessions/{session.id}/review") as page:
         await expect(page.locator("table.diff").first).to_be_visible()
         running.kill()
-        await expect(page.locator("#banner")).to_contain_text("The daemon is away")
+        await expect(page.locator("#banner")).to_contain_text("The daemon does not answer")
         code = page.locator(CODE)
         await code.scroll_into_view_if_needed()
         running.start()
@@ -148,6 +148,9 @@ async def test_a_phone_scrolls_through_a_large_file_and_comments(
         large = page.locator(".file[data-path='zz_large.py']")
         await large.scroll_into_view_if_needed()
         await expect(large.locator("table.unified").first).to_be_visible()
+        for size, view in ((WIDE, "split"), (PHONE, "unified")):  # a turned phone
+            await page.set_viewport_size(size)
+            await expect(page.locator(f"{CODE} table.{view}")).to_be_attached()
         assert await large.locator("tr").count() < ROWS  # of three times as many
 
         async def further() -> bool:
@@ -169,4 +172,4 @@ async def test_a_phone_scrolls_through_a_large_file_and_comments(
         await expect(pictures).to_have_count(2)
         drawn = "[...document.querySelectorAll('.pictures img')].some((each) => each.naturalWidth === 40)"
         await eventually(lambda: page.evaluate(drawn))
-        await expect(page.locator(".file[data-path='data.bin']")).to_contain_text("a binary file")
+        await expect(page.locator(".file[data-path='data.bin']")).to_contain_text("Binary file.")

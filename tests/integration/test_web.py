@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from ramet.v1 import attention_pb2, event_pb2, session_pb2
+from ramet.v1 import attention_pb2, daemon_pb2, event_pb2, session_pb2
 from rametctl.errors import UsageError
 from rametctl.web import server
 from rametctl.web.access import Grant
@@ -281,7 +281,7 @@ def test_a_file_never_follows_a_link_that_an_agent_has_made(tmp_path: Path) -> N
         ("PLAN", {"plan": "p"}, {"answer": "acceptEdits"}, lambda r: r.approve.mode == 2),
         ("QUESTION", {"question": "?", "options": ["a", "b"]}, {"answer": "reply", "choice-0": "b"}, lambda r: list(r.reply.answers) == ["b"]),
         ("QUESTION", {"question": "?", "multiSelect": True, "options": ["a", "b"]}, {"answer": "reply", "choice-0": ["a", "b"]}, lambda r: list(r.reply.answers) == ["a, b"]),
-        ("QUESTION", {"question": "?", "options": ["a"]}, {"answer": "reply", "choice-0": "a", "own-0": "mine"}, lambda r: list(r.reply.answers) == ["mine"]),
+        ("QUESTION", {"question": "?", "options": ["a"]}, {"answer": "reply", "choice-0": "a", "own-0": "mine"}, lambda r: list(r.reply.answers) == ["a, mine"]),
         ("ELICITATION", {"requested_schema": {"properties": {"n": {"type": "integer"}}}}, {"answer": "fill", "field-n": "3"}, lambda r: json.loads(r.approve.updated_input_json) == {"n": 3}),
     ],
 )  # fmt: skip
@@ -298,6 +298,21 @@ async def test_an_answer_reaches_the_daemon_as_it_was_given(
     assert answer.status_code == 200, answer.text
     (call,) = world.state.called("ResolveRequest")
     assert fits(call.resolution)
+
+
+async def test_modes_that_the_settings_forbid_are_not_offered(owner: Visitor, world: World) -> None:
+    (session,) = world.state.sessions.values()
+    plan = world.state.request(session, kind=attention_pb2.ATTENTION_KIND_PLAN, tool="ExitPlanMode", input_json="{}")
+    world.state.event(session, request_opened=event_pb2.RequestOpened(request=plan))
+    for allowed in ("false", "true"):
+        world.state.settings = [daemon_pb2.Setting(key="permissions.allow_bypass", value_json=allowed)]
+
+        async def look() -> bool:
+            pages = [(await owner.get(path)).text for path in ("/", "/inbox", f"/sessions/{session.id}")]
+            assert all("acceptEdits" in page for page in pages)
+            return {"bypassPermissions" in page for page in pages} == {allowed == "true"}  # noqa: B023  called here
+
+        await eventually(look)
 
 
 async def test_a_question_without_an_answer_is_not_sent(owner: Visitor, world: World) -> None:
@@ -339,6 +354,8 @@ def test_every_key_of_the_pages_is_in_their_help(owner: Visitor) -> None:
     keys |= {page.key for module in MODULES for page in module.PAGES} - {""}
     helped = {each for key in owner.site.keys for each in (*key.key.split(","), *key.label.split(" "), key.action)}
     assert {key for key in keys if key.lower() not in helped and key not in helped} == set()
+    of_terminals = ("EDITOR", "tab ", "side up", "side down", "ctrl-")
+    assert [each for each in owner.site.keys if any(word in each.words + each.label for word in of_terminals)] == []
 
 
 async def test_a_form_that_is_sent_twice_is_the_same_request(owner: Visitor, world: World) -> None:

@@ -122,7 +122,9 @@ async def test_a_contest_is_compared_checked_and_decided(
     await shows(owner, answer.headers["location"], "race-1", "&lt;b&gt;new.txt")
     assert (await owner.get(f"/contest/race/diff?a={one.id}&b={one.id}")).status_code == 404
     assert "race-judge reads the changes" in await did(owner, "/contest/race/judge", repo=one.repo_id)
-    await shows(owner, "/contest/race", "the choice is yours")
+    page = await shows(owner, "/contest/race", "the choice is yours")
+    dialogs = re.findall(r'<dialog id="p-.*?</dialog>', page, re.DOTALL)
+    assert ["race-judge" in each and "advice of an agent" in each for each in dialogs] == [True, True]
 
     refused = await owner.post(f"/sessions/{other.id}/pick", {"land": "1"})
     assert (refused.status_code, "uncommitted work" in refused.text) == (409, True), refused.text
@@ -227,7 +229,7 @@ async def test_a_page_that_needs_the_daemon_waits_for_it(owner: Visitor, running
     running.kill()
     await owner.site.link.close()  # else calls on the broken channel wait for the next daemon
     away = await owner.get("/upkeep")
-    assert (away.status_code, "The daemon is away" in away.text) == (503, True)
+    assert (away.status_code, "The daemon does not answer" in away.text) == (503, True)
     assert '<meta http-equiv="refresh" content="2">' in away.text
     running.start()
     await eventually(lambda: owner.site.view.outage is None)

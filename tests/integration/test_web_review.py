@@ -71,6 +71,7 @@ KINDS = [
     ("link", ["Symbolic link", "/etc/hostname", "no line feed at the end"]),
     ("dir0/file0.txt", ['class="t del"', "diff unified"]),
     (HOSTILE, ["&#39;&lt;script&gt;alert(1)&lt;/script&gt;&#39;", "␛"]),
+    ("data.bin", ["Binary file."]),
     ("no-such-file", ["no changes any more"]),
 ]  # fmt: skip
 
@@ -86,6 +87,7 @@ async def test_each_kind_of_file_is_shown_as_such(
     shown = (await owner.get(f"{url}&view=split")).text
     assert [word for word in words if word not in shown] == []
     assert "<script" not in shown
+    assert ("review/picture" in shown) is (path == "logo.png")  # nothing else is asked for as a picture
 
 
 async def test_a_long_file_comes_in_pieces_that_make_it_whole(owner: Visitor, session: session_pb2.Session) -> None:
@@ -105,7 +107,7 @@ async def test_comments_stand_at_their_lines_until_they_are_resolved(
     where = f"/sessions/{session.id}/review"
     for values in (
         {"path": "src/app/code.py", "line": "5", "end_line": "4", "text": "<b>name it</b>"},
-        {"path": "src/app/code.py", "line": "4", "at": "base", "text": "keep the name"},
+        {"path": "src/app/code.py", "line": "3", "end_line": "4", "at": "base", "text": "keep the name"},
         {"path": "src/app/code.py", "line": "0", "text": "split this"},
     ):
         assert (await owner.post(f"{where}/comments", values)).status_code == 200
@@ -115,7 +117,7 @@ async def test_comments_stand_at_their_lines_until_they_are_resolved(
     shown = await piece(owner, session, "src/app/code.py", view="split")
     rows = re.findall(r"<tr.*?</tr>", shown, re.DOTALL)
     (base, name) = (next(at for at, row in enumerate(rows) if words in row) for words in ("keep the name", "name it"))
-    assert 'data-n="4"' in rows[base - 1]
+    assert ('data-n="4"' in rows[base - 1], "Lines 3–4 ·" in rows[base]) == (True, True)
     assert 'data-side="new" data-n="5"' in rows[name - 1]
     assert "&lt;b&gt;name it&lt;/b&gt;" in rows[name]
     assert "split this" in shown.partition("<table")[0]

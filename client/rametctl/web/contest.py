@@ -25,7 +25,7 @@ from rametctl.render.session import state_name
 from rametctl.view import contests
 from rametctl.web import html
 from rametctl.web.forms import Done, Form
-from rametctl.web.outputs import Outputs
+from rametctl.web.queue import Outputs
 from rametctl.web.session import agent_kinds, find
 from rametctl.web.site import Action, Fragments, Page, Site, Visit, Wants
 
@@ -66,23 +66,27 @@ class ContestPage(Page):
         sessions = [each.session for each in contest.contenders]
         self._outputs.keep({each.check.id for each in contest.contenders if each.check is not None})
         ids = {each.name: each.id for each in sessions}
+        advice = site.html(
+            "judge.html", judge=contest.judge, verdict=html.markdown(contest.judge.verdict if contest.judge else ""),
+            state=state_name(contest.judge.session) if contest.judge else "",
+        )  # fmt: skip
+        said = advice if contest.judge is not None and contest.judge.verdict else Markup("")
         return {
             "summary": site.html("contest_summary.html", contest=contest, first=sessions[0], changes=changes),
-            "contenders": {f"c-{each.session.id}": self._card(site, contest, each) for each in contest.contenders},
+            "contenders": {
+                f"c-{each.session.id}": self._card(site, contest, each, said) for each in contest.contenders
+            },
             "pairs": site.html("contest_pairs.html", contest=contest, ids=ids, changes=changes),
-            "judge": site.html(
-                "judge.html", judge=contest.judge, verdict=html.markdown(contest.judge.verdict if contest.judge else ""),
-                state=state_name(contest.judge.session) if contest.judge else "",
-            ),
-        }  # fmt: skip
+            "judge": advice,
+        }
 
-    def _card(self, site: Site, contest: "Contest", each: "Contender") -> Markup:
+    def _card(self, site: Site, contest: "Contest", each: "Contender", advice: Markup) -> Markup:
         session, seconds = each.session, seconds_worked(each.session)
         others = [other.session for other in contest.contenders if other.session.id != session.id]
         return site.html(
             "contender.html", each=each, session=session, state=state_name(session), cost=cost(session),
             time=duration(seconds) if seconds else "–", changes=changes(each.diff)[0], check=check_words(each),
-            only=contest.unshared().get(session.name, []), said=html.markdown(session.now), working=still_working([session, *others]),
+            only=contest.unshared().get(session.name, []), said=html.markdown(session.now), advice=advice, working=still_working([session, *others]),
             others=[other for other in others if state_name(other) != "archived"],
             output=self._outputs.html(site, each.check.id) if each.check is not None else "",
         )  # fmt: skip

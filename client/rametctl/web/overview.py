@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 COUNTED = 60
 """Sessions whose changes are counted: the newest that have had a turn."""
-CHOSEN_MODES = tuple(mode for mode in MODES if mode != "manual")
 
 
 def counted(site: Site) -> list[str]:
@@ -86,7 +85,6 @@ class Overview(Page):
         return {
             "repos": repos,
             "kinds": await agent_kinds(site),
-            "modes": CHOSEN_MODES,
             "filter": visit.query.get("q", ""),
         }
 
@@ -105,6 +103,7 @@ class Overview(Page):
         return {
             "rows": rows,
             "empty": escape(empty),
+            "modes": Markup("").join(Markup("<option>{}</option>").format(mode) for mode in site.modes),
             "contests": site.html("contests.html", contests=undecided(site.view)),
         }
 

@@ -1,20 +1,68 @@
 """The merge queues, with the output of the checks."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 from markupsafe import Markup
-from ramet.v1 import landing_pb2
+from ramet.v1 import landing_pb2, terminal_pb2
 
+from rametctl.errors import ClientError, is_transient
 from rametctl.render.landing import STYLES, WORDS, landing_state
 from rametctl.view import parts
+from rametctl.web import html
 from rametctl.web.forms import Done, Form
-from rametctl.web.outputs import Outputs
 from rametctl.web.site import Action, Fragments, Page, Site, Visit, Wants
 
 ENDED = frozenset({"landed", "removed"})
 ENDED_CHECKS = 20
 """Ended landings, the newest, whose checks' output is shown."""
+SHOWN = 16_000
+"""Characters of an output that are shown: the newest."""
+
+
+@dataclass(eq=False)
+class _Output:
+    """The newest output of a check; ``complete`` once it has ended, or cannot be read."""
+
+    text: str = ""
+    complete: bool = False
+    task: "asyncio.Task[None] | None" = None
+
+
+class Outputs:
+    """Outputs on the visits of one page, by the id of the command."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._held: dict[str, _Output] = {}
+
+    def keep(self, commands: Collection[str]) -> None:
+        """Forget all other commands."""
+        self._held = {id_: output for id_, output in self._held.items() if id_ in commands}
+
+    def html(self, site: Site, command: str) -> Markup:
+        """Return what has been read so far. Reading goes on, and starts again after the daemon was away."""
+        output = self._held.setdefault(command, _Output())
+        if not output.complete and (output.task is None or output.task.done()):
+            output.task = asyncio.create_task(self._follow(site, command, output))
+        return html.span((output.text, ""))
+
+    async def _follow(self, site: Site, command: str, output: _Output) -> None:
+        try:
+            found = await site.call(
+                lambda daemon: daemon.terminals.GetCommand, terminal_pb2.GetCommandRequest(command=command)
+            )
+            offset = max(found.command.output_bytes - SHOWN, 0)
+            output.text = ""
+            request = terminal_pb2.WatchOutputRequest(command=command, offset=offset, follow=True)
+            async for piece in site.link.stream(lambda daemon: daemon.terminals.WatchOutput, request):
+                output.text = (output.text + piece.data.decode("utf-8", "replace"))[-SHOWN:]
+                output.complete = piece.HasField("command")
+                site.redraw(lambda visit: visit.page is self._page)
+        except ClientError as error:
+            output.complete = not is_transient(error)
 
 
 class Queue(Page):

@@ -69,7 +69,7 @@ def _card(site: Site, request: "AttentionRequest", visit: Visit, *, named: bool)
     return site.html(
         "request.html", request=request, kind=kind, title=title(request), body=body, named=named, visit=visit,
         questions=[_question(each) for each in asked], fields=_fields(data) if kind == "elicitation" else [],
-        rules=suggested_rules(request) if kind == "permission" else [], plan_modes=PLAN_MODES,
+        rules=suggested_rules(request) if kind == "permission" else [], plan_modes=[mode for mode in PLAN_MODES if mode in site.modes],
         why=request.reason if kind in {"permission", "plan"} and not _in(request.reason, data) else "",
     )  # fmt: skip
 
@@ -155,14 +155,14 @@ def _resolution(form: Form, request: "AttentionRequest | None") -> "tuple[attent
 
 
 def _answers(form: Form, request: "AttentionRequest | None") -> list[str]:
-    """An answer to each question: the person's own words where there are some, else what was chosen."""
+    """Return an answer to each question: the choices, and the person's own words after them."""
     asked = questions(parsed(request.input_json)) if request is not None else [{}]
     answers = [
-        form.text(f"own-{number}") or ", ".join(filter(None, form.texts(f"choice-{number}")))
+        ", ".join(filter(None, (*form.texts(f"choice-{number}"), form.text(f"own-{number}"))))
         for number in range(len(asked))
     ]
     if not all(answers):
-        raise UsageError("choose an answer, or write one, for each question")
+        raise UsageError("choose or write an answer to each question")
     return answers
 
 

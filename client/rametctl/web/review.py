@@ -37,7 +37,8 @@ WHOLE = 10_000_000
 PATCHES_HELD = 24
 NONE = "0" * 40
 IMAGES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
-"""Pictures by how they begin: types in which nothing runs."""
+"""Types of pictures by their first bytes; nothing in them can run."""
+PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 NOT_SHOWN = "this link shows the session's own states only"
 METHODS = ("merge", "squash", "rebase")
 
@@ -346,7 +347,7 @@ def _number(text: str) -> int:
 
 
 def _images(range_: Range, change: "FileChange") -> list[tuple[str, str]]:
-    """(name, address) of a binary file's two sides; whether they are pictures, their content tells."""
+    """Return (name, address) of the two sides of a picture."""
     sides = (
         ("before", change.old_path or change.path, range_.against or "base", change.old_blob),
         ("now", change.path, range_.until, change.blob),
@@ -354,7 +355,7 @@ def _images(range_: Range, change: "FileChange") -> list[tuple[str, str]]:
     return [
         (name, f"/sessions/{range_.session}/review/picture?{urlencode({'path': path, 'at': at, 'v': blob})}")
         for name, path, at, blob in sides
-        if blob.strip("0")
+        if blob.strip("0") and path.lower().endswith(PICTURES)
     ]
 
 
@@ -388,7 +389,7 @@ async def comment(site: Site, form: Form) -> Done:
         text=form.text("text"), request_id=form.request_id,
     )  # fmt: skip
     await site.call(lambda daemon: daemon.worktrees.AddComment, request)
-    return Done("noted; “Send back” sends all comments at once")
+    return Done("comment saved; “Send back” sends all comments")
 
 
 async def resolve(site: Site, form: Form) -> Done:
@@ -409,7 +410,7 @@ async def send_back(site: Site, form: Form) -> Done:
         prompt = session_pb2.SendPromptRequest(session=session.id, prompt=text, request_id=form.request_id)
         await site.call(lambda daemon: daemon.sessions.SendPrompt, prompt)
     else:
-        raise UsageError("there is nothing to send", hint="comment on a line, or write what is to be done")
+        raise UsageError("there is nothing to send", hint="comment on a line, or write a message")
     return Done("sent to the agent", go=f"/sessions/{session.id}")
 
 

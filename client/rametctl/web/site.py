@@ -11,11 +11,12 @@ ClientError to say why it failed.
 
 import asyncio
 import json
+import os
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -26,14 +27,14 @@ from starlette.responses import Response
 
 from rametctl.dashboard.keys import GROUPS, Key
 from rametctl.errors import ClientError
+from rametctl.options import MODES
 from rametctl.render.request import kind_name
 from rametctl.view.link import Link, Stubs
 from rametctl.view.model import Change, Topic, View
-from rametctl.view.parts import REQUESTS, AnyPart
+from rametctl.view.parts import REQUESTS, SETTINGS, AnyPart
 from rametctl.web.access import Access, Grant
 from rametctl.web.forms import Done, Form, templates
 from rametctl.web.talk import Talk
-from rametctl.web.viewed import Viewed
 
 if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
@@ -64,6 +65,17 @@ OWN_KEYS = (
     Key("B", "compare", "in a contest: show two contenders side by side"),
 )
 """Keys that only the pages have."""
+OWN_WORDS = {
+    "enter": ("enter", "open the session"),
+    "scroll(1)": ("J", "scroll down"),
+    "scroll(-1)": ("K", "scroll up"),
+    "edit_input": ("e", "edit the input, then approve"),
+    "mode": ("m", "permission mode, budget, and more"),
+    "comment": ("c", "in a review: comment on a line"),
+}
+"""Labels and words for keys that the pages take in another way than the dashboard."""
+EVERYWHERE: tuple[tuple[AnyPart, str], ...] = ((REQUESTS, ""), (SETTINGS, ""))
+"""Parts that every page needs."""
 LEFT_S = 600.0
 """Seconds after which a page without a stream is forgotten: its browser is closed. Nothing is read for it any more."""
 UNOPENED = 32
@@ -140,6 +152,39 @@ class Tab:
     """When the last of its streams ended."""
 
 
+class Viewed:
+    """Marks of files that a person has viewed, by session, path and content, in a file of mode 0600. One server writes it.
+
+    ``version`` grows with each change.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.version = 0
+        try:
+            self._marks: dict[str, dict[str, str]] = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            self._marks = {}  # none yet, or cut short: a mark is no work that can be lost
+
+    def has(self, session_id: str, path: str, content: str) -> bool:
+        return self._marks.get(session_id, {}).get(path) == content
+
+    def mark(self, session_id: str, path: str, content: str, *, sessions: Collection[str]) -> None:
+        """Set a mark, or clear it where ``content`` is ""; those of sessions that are not among ``sessions`` are dropped."""
+        self._marks = {id_: marks for id_, marks in self._marks.items() if id_ in sessions}
+        marks = self._marks.setdefault(session_id, {})
+        marks[path] = content
+        if not content:
+            del marks[path]
+        self.version += 1
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = self._file.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            json.dump(self._marks, file)
+        fresh.replace(self._file)
+
+
 class Site:
     """Create it in the loop that runs it. ``run`` keeps it current until it is cancelled or fails with a ClientError."""
 
@@ -179,7 +224,19 @@ class Site:
     def keys(self) -> list[Key]:
         """The dashboard's keys that the pages take too."""
         taken = [key for group in GROUPS.values() for key in group if key.action.partition("(")[0] in TAKEN]
-        return [*taken, *OWN_KEYS]
+        own = {action: {"shown": label, "words": words} for action, (label, words) in OWN_WORDS.items()}
+        return [*(replace(key, **own.get(key.action, {})) for key in taken), *OWN_KEYS]
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Permission modes that the settings allow."""
+        settings = self.view.part(SETTINGS).value
+        bypass = settings is None or any(
+            each.key == "permissions.allow_bypass" and each.value_json == "true" for each in settings.settings
+        )
+        return tuple(
+            mode for mode in MODES if mode != "manual" and (bypass or mode not in {"auto", "bypassPermissions"})
+        )
 
     @property
     def requests(self) -> "list[AttentionRequest]":
@@ -246,7 +303,7 @@ class Site:
 
     def _concerns(self, visit: Visit, changes: set[Change]) -> bool:
         wanted = visit.page.wants(self, visit)
-        parts = {f"{part.name} {key}" for part, key in (*wanted.parts, (REQUESTS, ""))}
+        parts = {f"{part.name} {key}" for part, key in (*wanted.parts, *EVERYWHERE)}
         return any(
             each.topic in {Topic.CONNECTION, Topic.SESSION}
             or (each.topic is Topic.TRANSCRIPT and each.key in wanted.transcripts)
@@ -259,7 +316,7 @@ class Site:
         left = time.monotonic() - LEFT_S
         self._tabs = OrderedDict((id_, tab) for id_, tab in self._tabs.items() if tab.streams or tab.seen > left)
         wanted = [tab.visit.page.wants(self, tab.visit) for tab in self._tabs.values()]
-        parts = {REQUESTS: {""}}
+        parts: dict[AnyPart, set[str]] = {part: {key} for part, key in EVERYWHERE}
         transcripts: set[str] = set()
         for each in wanted:
             for part, key in each.parts:
@@ -274,6 +331,7 @@ class Site:
     async def enter(self, visit: Visit) -> tuple[Tab, Fragments]:
         """Begin a visit: the tab, and its fragments as they are once what the page wants was read."""
         tab = self._open(visit)
+        self.view.refresh(SETTINGS)  # a changed setting is no event
         await self._settle(tab)
         fragments = visit.page.fragments(self, visit)
         self._note(tab, fragments)
@@ -301,7 +359,7 @@ class Site:
             await asyncio.sleep(0.005)
 
     def _settled(self, wants: Wants) -> bool:
-        slots = [self.view.part(part, key) for part, key in (*wants.parts, (REQUESTS, ""))]
+        slots = [self.view.part(part, key) for part, key in (*wants.parts, *EVERYWHERE)]
         transcripts = [self.view.transcripts.get(each) for each in wants.transcripts]
         return all(slot.value is not None or slot.error for slot in slots) and all(
             each is not None and each.loaded for each in transcripts

@@ -59,6 +59,11 @@ const MOVES = {
 
 document.addEventListener("keydown", (event) => {
   if (!(event.target instanceof Element)) return;
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.matches("form[data-action] textarea")) {
+    event.preventDefault();
+    const form = event.target.form; // in a menu of a request, its own button sends
+    form.requestSubmit(event.target.closest("details")?.querySelector("button") ?? form.querySelector("button.main"));
+  }
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.isComposing || event.keyCode === 229) return; // an input method takes the key
   const typing = event.target.matches("input:not([type=radio], [type=checkbox]), textarea, select");
@@ -68,7 +73,7 @@ document.addEventListener("keydown", (event) => {
     const back = target("Escape");
     if (typing) event.target.blur();
     else if (menu !== null) menu.open = false;
-    else if (back && !back.matches("[aria-current]")) back.click();
+    else if (back && !back.matches("[aria-current=page]")) back.click();
     return;
   }
   if (typing) {

@@ -153,8 +153,8 @@ function banner() {
   const element = document.getElementById("banner");
   const gone = document.body.classList.contains("lost");
   const words = gone
-    ? "The web server does not answer. This page goes on by itself when it is back (rametctl web)."
-    : state.away ? `The daemon is away (${state.away}). This page goes on by itself when it is back.` : "";
+    ? "The web server does not answer. This page continues by itself when it runs again: rametctl web"
+    : state.away ? `The daemon does not answer: ${state.away}. This page continues by itself.` : "";
   if (words || !element.hidden) element.textContent = words;
   element.hidden = !words;
   for (const each of document.querySelectorAll("[data-acts] button:not([data-closes], [data-cancel])")) {

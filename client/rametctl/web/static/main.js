@@ -2,7 +2,7 @@
 import "./act.js";
 import { notice } from "./keys.js";
 import { afterwards, connect, disconnect } from "./live.js";
-import { offer } from "./notify.js";
+import { offer, SEEN } from "./notify.js";
 import "./write.js";
 
 function age(seconds) {
@@ -28,9 +28,20 @@ offer();
 
 // A browser opens six connections to one server: a tab in the background gives its own back, unless it is the one that notifies.
 let notifies = false;
-navigator.locks?.request("ramet-notifies", () => { notifies = true; return new Promise(() => {}); });
+navigator.locks?.request("ramet-notifies", () => {
+  notifies = true;
+  if (document.hidden) connect(); // the tab that notified was closed, and this one has given its connection back
+  return new Promise(() => {});
+});
+let unseen = () => {};
+function see() {
+  unseen();
+  if (!document.hidden) navigator.locks?.request(SEEN, { mode: "shared" }, () => document.hidden || new Promise((end) => { unseen = end; }));
+}
+see();
 let resting = 0;
 document.addEventListener("visibilitychange", () => {
+  see();
   clearTimeout(resting);
   if (document.hidden) resting = setTimeout(() => { if (!notifies) disconnect(); }, 500);
   else if (!notifies) connect();

@@ -1,6 +1,8 @@
 // Who needs the person: in the title, in the icon, and as the browser's own notifications where they are allowed.
 
 let known = new Set(document.body.dataset.asks?.split(" "));
+const shown = new Map(); // request → its notification
+export const SEEN = "ramet-seen"; // the lock that each visible tab holds
 
 export function tell(state) {
   const asks = state.asks ?? [];
@@ -16,9 +18,21 @@ export function tell(state) {
   }
   const before = known;
   known = new Set(asks.map((each) => each.id));
-  if (!document.hidden || window.Notification?.permission !== "granted") return;
-  for (const ask of asks.filter((each) => !before.has(each.id))) {
+  for (const [id, note] of shown) {
+    if (known.has(id)) continue;
+    note.close(); // answered
+    shown.delete(id);
+  }
+  notify(asks.filter((each) => !before.has(each.id)));
+}
+
+async function notify(asks) {
+  if (!asks.length || !document.hidden || window.Notification?.permission !== "granted") return;
+  const { held = [] } = (await navigator.locks?.query()) ?? {};
+  if (held.some((each) => each.name === SEEN)) return; // another tab shows the count
+  for (const ask of asks.filter((each) => known.has(each.id))) {
     const note = new Notification(`${ask.name} needs you`, { body: ask.kind, tag: ask.id });
+    shown.set(ask.id, note);
     note.onclick = () => {
       window.focus();
       location.href = `/sessions/${ask.session}`;

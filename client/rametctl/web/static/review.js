@@ -12,7 +12,8 @@ for (const kind of ["pointerdown", "pointermove", "keydown", "wheel", "touchmove
   addEventListener(kind, () => { touched = true; }, { once: true, passive: true });
 }
 let away = false; // when the page was fitted last
-let view = sessionStorage.getItem("view") ?? (narrow.matches ? "unified" : "split");
+const preferred = () => sessionStorage.getItem("view") ?? (narrow.matches ? "unified" : "split");
+let view = preferred();
 
 const sections = () => [...document.querySelectorAll(".file")];
 const bodyOf = (section) => section.querySelector(":scope > .body");
@@ -102,7 +103,6 @@ function fit() {
 
 function show(fresh) {
   view = fresh;
-  sessionStorage.setItem("view", view);
   for (const each of document.querySelectorAll("[data-view]")) each.setAttribute("aria-pressed", String(each.dataset.view === view));
   for (const section of sections()) if (bodyOf(section).childElementCount) load(section);
 }
@@ -158,7 +158,6 @@ function write(section, from, to) {
   form.addEventListener("done", () => { close(); (from ?? section.querySelector("[data-row]")).parentElement.focus?.(); });
   form.addEventListener("keydown", (event) => {
     if (event.key === "Escape") { event.stopPropagation(); close(); from?.parentElement.focus(); }
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
   form.elements.text.focus();
 }
@@ -172,7 +171,10 @@ function chosen(row) {
 document.addEventListener("click", (event) => {
   const target = event.target;
   const section = target.closest(".file");
-  if (target.closest("[data-view]")) return show(target.closest("[data-view]").dataset.view);
+  if (target.closest("[data-view]")) {
+    sessionStorage.setItem("view", target.closest("[data-view]").dataset.view);
+    return show(preferred());
+  }
   if (section === null) return;
   const cell = target.closest(".n[data-n]");
   if (cell !== null && document.getElementById("finish") !== null) {
@@ -245,7 +247,7 @@ document.addEventListener("error", (event) => {
 function fold() {
   for (const id of ["range-fold", "tree-fold"]) document.getElementById(id).open = !narrow.matches;
 }
-narrow.addEventListener("change", fold);
+narrow.addEventListener("change", () => { fold(); show(preferred()); });
 fold();
 afterwards.push(fit);
 show(view);

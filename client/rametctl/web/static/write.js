@@ -3,7 +3,8 @@ import { goTo } from "./live.js";
 
 function grow() {
   for (const each of document.querySelectorAll("textarea[data-grows]")) {
-    each.rows = Math.min(Math.max(each.value.split("\n").length, 1), 10);
+    each.dataset.least ??= each.rows;
+    each.rows = Math.min(Math.max(each.value.split("\n").length, each.dataset.least), 10);
   }
 }
 
