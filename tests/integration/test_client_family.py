@@ -74,7 +74,7 @@ def test_rules_are_listed_with_where_they_hold_and_come_from(world: World) -> No
     for args in ways:
         header, first, second = lines(world.run(*args).out)
         assert header.split() == ["ID", "EFFECT", "RULE", "HOLDS", "IN", "FROM", "MATCHES", "LAST"]
-        assert first.split() == ["rule1", "allow", "Bash(make:*)", "shop", "owner,", "request", "r9", "3", "-"]
+        assert first.split() == ["rule1", "allow", "Bash(make:*)", "shop", "owner", "3", "-"]
         assert second.split() == ["rule2", "deny", "Edit(db/**)", "session", "fix", "owner", "0", "-"]
         assert [rule["effect"] for rule in json.loads(world.run(*args, "--json").out)] == ["allow", "deny"]
 

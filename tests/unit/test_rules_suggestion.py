@@ -81,9 +81,44 @@ def test_a_line_that_no_safe_rule_covers_is_offered_only_as_the_whole_line(comma
         assert is_whole_line(offer[0])
 
 
-def test_what_the_agents_program_suggests_is_offered_unless_it_is_no_rule() -> None:
-    call = Call("Bash", {"command": "rm x"}, TOP)
-    assert offers(call, ["Bash(rm:*)", "Bash(for i in:*)"]) == (("Bash(rm:*)",), ("Bash(rm x)",))
+PYTEST = "python -m pytest -q tests/x.py"
+
+
+@pytest.mark.parametrize(
+    ("command", "asked", "offered"),
+    [
+        ("rm x", ["Bash(rm:*)", "Bash(for i in:*)"], [("Bash(rm:*)",), ("Bash(rm x)",)]),
+        ("rm x", ["Bash(git commit *)"], [("Bash(rm x)",)]),
+        (
+            f"{PYTEST} 2>&1 | tail -20",
+            [f"Bash({PYTEST})"],
+            [
+                ("Bash(python -m pytest:*)", "Bash(tail:*)"),
+                (f"Bash({PYTEST})", "Bash(tail:*)"),
+                (f"Bash({PYTEST} 2>&1 | tail -20)",),
+            ],
+        ),
+        ("rm x | wc -l", ["Bash(rm *)"], [("Bash(rm *)", "Bash(wc:*)"), ("Bash(rm x | wc -l)",)]),
+        ("git commit -m x", ["Bash(git commit *)"], [("Bash(git commit:*)",), ("Bash(git commit -m x)",)]),
+        (
+            "git commit -m x && git log | head -1",
+            ["Bash(git commit *)"],
+            [
+                ("Bash(git commit:*)", "Bash(git log:*)", "Bash(head:*)"),
+                ("Bash(git commit -m x && git log | head -1)",),
+            ],
+        ),
+    ],
+)
+def test_each_offer_allows_the_call_and_comes_once(
+    command: str, asked: list[str], offered: list[tuple[str, ...]]
+) -> None:
+    call = Call("Bash", {"command": command}, TOP)
+    found = offers(call, asked, home=Path("/home/nobody-here"))
+    assert list(found) == offered
+    for texts in found:
+        rules = [Rule("r", Effect.ALLOW, text) for text in texts]
+        assert evaluate(rules, call, home=Path("/home/nobody-here")).effect is Effect.ALLOW
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import PermissionRule
 
 HEADERS = ["ID", "EFFECT", "RULE", "HOLDS IN", "FROM", "MATCHES", "LAST"]
-SHRINK = (("FROM", 10), ("HOLDS IN", 10), ("RULE", 20), ("FROM", 6), ("RULE", 8))
+SHRINK = (("HOLDS IN", 8), ("RULE", 20), ("FROM", 6), ("RULE", 8))
 _STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
 
 
@@ -42,7 +42,7 @@ def rule_table(output: Output, rules: Sequence["PermissionRule"], names: Mapping
                 (effect, _STYLES.get(effect, "")),
                 (" ".join(rule.rule.split()), "bold"),
                 (_where(rule, names.get(rule.session_id, "")), ""),
-                (rule.source + (f", request {rule.request_id}" if rule.request_id else ""), "dim"),
+                (rule.source, "dim"),
                 (str(rule.matches), ""),
                 (age(rule.match_time, now), "dim"),
             ]

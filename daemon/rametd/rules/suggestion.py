@@ -66,7 +66,7 @@ _RUNNERS = frozenset(
 _MODULES = frozenset(
     (python, "-m", module) for python in ("python", "python3") for module in ("pytest", "unittest", "mypy")
 )
-_FILTERS = frozenset({"cat", "cd", "echo", "grep", "head", "ls", "pwd", "tail", "true", "wc"})
+_FILTERS = ("cat", "cd", "echo", "grep", "head", "ls", "pwd", "tail", "true", "wc")
 """Commands that only read or print: in a line of several, they are allowed along with the others."""
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9_:-]*", re.ASCII)
 _LONGEST = 500
@@ -113,21 +113,28 @@ def suggest(
 
 
 def offers(call: Call, asked: Sequence[str] = (), **where: Any) -> tuple[tuple[str, ...], ...]:
-    """What an approval can remember, the best first: each is a set of rules, and the last may be the exact call.
+    """Sets of rules that an approval can remember, the best first. Each set allows this call; the last may be the exact call.
 
-    ``asked`` are rules that the agent's program suggests, ``where`` as for `suggest`.
+    ``asked`` are rules that the agent's program suggests, ``where`` as for `suggest`. The program itself allows commands that only
+    read, so a suggested rule is completed with rules for those in the line.
     """
+
+    def covers(rules: Sequence[str]) -> bool:
+        allowing = [Rule("", Effect.ALLOW, text) for text in rules]
+        return evaluate(allowing, call, **where).effect is Effect.ALLOW
+
     narrow = suggest(call, **where)
     exact = tuple(text for text in narrow if call.tool in SHELL_TOOLS and not parse(text, Effect.ALLOW).prefix)
     wide: list[tuple[str, ...]] = [(text,) for text in narrow if text not in exact]
-    if together := _parts(call):
-        rules = [Rule("", Effect.ALLOW, text) for text in together]
-        if evaluate(rules, call, **where).effect is Effect.ALLOW:
-            wide.append(together)
-    wide += [(text,) for text in asked if _is_rule(text) and text not in exact]
-    if call.tool not in SHELL_TOOLS:
-        return tuple(dict.fromkeys(wide))
-    return tuple(dict.fromkeys([*wide, *((text,) for text in exact)]))
+    parts = _parts(call)
+    if parts and all(parts) and covers(parts):
+        wide.append(parts)
+    readers = tuple(f"Bash({name}:*)" for name in _FILTERS if f"Bash({name}:*)" in parts)
+    for text in asked:
+        if _is_rule(text) and text not in exact:
+            wide += [rules for rules in ((text,), (text, *readers)) if covers(rules)][:1]
+    wide += [(text,) for text in exact if call.tool in SHELL_TOOLS]
+    return tuple({frozenset(map(parse, rules)): rules for rules in reversed(wide)}.values())[::-1]
 
 
 def completed(text: str, tool: str) -> str:
@@ -156,7 +163,7 @@ def _is_rule(text: str) -> bool:
 
 
 def _parts(call: Call) -> tuple[str, ...]:
-    """A prefix rule for each command of a line of several; none where one has no safe prefix."""
+    """A prefix rule for each command of a line of several, "" for one that has no safe prefix."""
     text = str(call.input.get("command", "")) if call.tool in SHELL_TOOLS else ""
     script = read(text)
     if script.doubts or len(script.commands) < 2 or len(text) > _LONGEST:
@@ -165,7 +172,7 @@ def _parts(call: Call) -> tuple[str, ...]:
     for each in script.commands:
         names = [word.text for word in each.words]
         found.append(f"Bash({names[0]}:*)" if names and names[0] in _FILTERS else _prefix(names, each.words))
-    return tuple(dict.fromkeys(found)) if all(found) else ()
+    return tuple(dict.fromkeys(found))
 
 
 def _candidates(call: Call, resolve: Callable[[Path], Path]) -> Iterator[str]:

@@ -306,8 +306,13 @@ async def test_a_branch_with_an_upstream_is_landed_on_locally_when_told_so(
     git(repository, "config", "branch.ours.merge", "refs/heads/main")
     before = git(repository, "rev-parse", "main")
 
+    reason, words = await refusal(landings.land("local", target="ours"))
+    assert (reason, words.split(";")[0]) == ("PROTECTED_BRANCH", "ours has an upstream")
     await landings.land("local", target="ours", local=True)
 
     assert (await landings.wait("local"))["local"].state == LANDED
+    # There is nothing to ask a person about the branch.
+    _, words = await refusal(landings.land("local", target="ours"))
+    assert words.startswith("local has landed already")
     assert git(repository, "rev-parse", "main") == before != git(repository, "rev-parse", "ours")
     git(repository, "remote", "remove", "origin")

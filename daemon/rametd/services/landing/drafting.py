@@ -61,8 +61,10 @@ async def draft_entry(core: Core, checkpointer: Checkpointer, session: Session, 
     info = await info_of(core, repo)
     config = await for_repository(core, repo, info)
     target = new.target or (plan.target if plan is not None else "") or session.base_ref
-    await check_target(core, info, config, session, target, local=new.local)
+    await check_target(core, info, config, session, target)
     warnings = await check_work(core, checkpointer, repo, info, session, target, new.commit_message)
+    if not new.local:  # last: a person is asked about the target only if there is something to land
+        await check_upstream(core, info, config, session, target)
     now = core.clock()
     landing = Landing(
         id=new_id(),
@@ -91,9 +93,7 @@ async def draft_entry(core: Core, checkpointer: Checkpointer, session: Session, 
     return Draft(landing, warnings)
 
 
-async def check_target(
-    core: Core, info: RepositoryInfo, config: Config, session: Session, target: str, *, local: bool = False
-) -> None:
+async def check_target(core: Core, info: RepositoryInfo, config: Config, session: Session, target: str) -> None:
     git = core.git
     if target == session.branch:
         raise InvalidInputError(
@@ -104,14 +104,16 @@ async def check_target(
             f"{target} is not a local branch, so {session.name} cannot land on it",
             hint=f"name one with --target, or `rametctl pr create {session.name}`",
         )
-    if "land.protected" in config.origins:
-        if any(fnmatchcase(target, glob) for glob in config.land.protected):
-            raise ProtectedBranchError(
-                f"{target} is protected by land.protected",
-                hint=f"`rametctl pr create {session.name}`, or change the setting: rametctl config set land.protected '[]'",
-                branch=target,
-            )
-    elif not local and await git.landing.targets.has_upstream(info, target):
+    if "land.protected" in config.origins and any(fnmatchcase(target, glob) for glob in config.land.protected):
+        raise ProtectedBranchError(
+            f"{target} is protected by land.protected",
+            hint=f"`rametctl pr create {session.name}`, or change the setting: rametctl config set land.protected '[]'",
+            branch=target,
+        )
+
+
+async def check_upstream(core: Core, info: RepositoryInfo, config: Config, session: Session, target: str) -> None:
+    if "land.protected" not in config.origins and await core.git.landing.targets.has_upstream(info, target):
         raise ProtectedBranchError(
             f"{target} has an upstream",
             hint=f"`rametctl pr create {session.name}`, or land on your local {target} with --local; nothing is pushed",
