@@ -36,6 +36,7 @@ from rametd.domain.models import (
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
 from rametd.domain.trust import Trusted, digest_of
+from rametd.services.departures.belongings import belongings, restore_belongings
 from rametd.store import Grouping, Unit, dump_repo, dump_session, load_repo, load_session
 from rametd.store.agents import AgentColumns
 from rametd.store.connection import savepoint
@@ -186,6 +187,23 @@ class TestSessions:
         assert session.prompts.images(prompt.id) == [b"first", b"second"]
         session.sessions.delete("one")
         assert session.prompts.images(prompt.id) == []
+
+    def test_the_trash_gives_back_rules_and_unreceived_prompts_with_their_images(self, session: Unit) -> None:
+        session.prompts.add("a", "one", "look", "owner", images=[b"\xff\xd8\xff first", b"second"])
+        session.prompts.add("b", "one", "go on", "system", continues=True)
+        session.prompts.add("c", "one", "read", "owner", images=[b"gone"])
+        session.prompts.mark_received("c", 1)
+        session.rules.add(a_rule(session_id="one"))
+        before = session.prompts.open("one"), session.rules.list("r")
+
+        dumped = belongings(session, session.sessions.get("one"))
+        session.sessions.delete("one")
+        session.rules.remove_session("one")
+        session.sessions.insert(a_session())
+        restore_belongings(session, "one", dumped)
+
+        assert (session.prompts.open("one"), session.rules.list("r")) == before
+        assert session.prompts.images("a") == [b"\xff\xd8\xff first", b"second"]
 
     def test_deleting_takes_what_hangs_on_it_and_leaves_the_money_and_the_log(self, session: Unit) -> None:
         session.prompts.add("p", "one", "hello", "owner")

@@ -1,7 +1,6 @@
 """Remove a session: refused if it would lose work, complete otherwise, and undoable until the trash expires."""
 
 import asyncio
-import json
 from dataclasses import replace
 from functools import partial
 
@@ -9,7 +8,7 @@ import structlog
 from ramet.v1 import event_pb2, session_pb2
 
 from rametd.domain.errors import NotFoundError, RefNotFoundError, WrongStateError
-from rametd.domain.models import PromptState, Session, TrashEntry, WorktreeKind
+from rametd.domain.models import Session, TrashEntry, WorktreeKind
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
 from rametd.git import TRASH, RepositoryInfo, Shelved
@@ -19,6 +18,7 @@ from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.core import Core
 from rametd.services.departures.at_risk import at_risk, with_unstored, work_at_risk
+from rametd.services.departures.belongings import belongings
 from rametd.services.departures.clearing import (
     archive_ref,
     give_up,
@@ -37,7 +37,7 @@ from rametd.services.repos import info_of
 from rametd.services.views import one_session_message, stamp
 from rametd.services.worktrees.checkpoints import drop_checkpoints
 from rametd.services.worktrees.places import unlink_by_name
-from rametd.store import Reader, Unit, dump_comment, dump_prompt, dump_rule, dump_session
+from rametd.store import Unit, dump_session
 
 log = structlog.get_logger()
 
@@ -199,14 +199,3 @@ class Remover:
         unit.rules.remove_session(session.id)
         unit.operations.finish(operation, removed.SerializeToString())
         return removed
-
-
-def belongings(reader: Reader, session: Session) -> str:
-    """Dump what is restored with the row: rules, review comments, and prompts that the agent did not receive. JSON."""
-    rules = [rule for rule in reader.rules.list(session.repo_id) if rule.session_id == session.id]
-    waiting = [
-        prompt for prompt in reader.prompts.open(session.id) if prompt.state in {PromptState.QUEUED, PromptState.SENT}
-    ]
-    kept = {"rules": [dump_rule(rule) for rule in rules], "prompts": [dump_prompt(prompt) for prompt in waiting]}
-    kept["comments"] = [dump_comment(each) for each in reader.comments.list(session.id, resolved=True)]
-    return json.dumps(kept)

@@ -30,6 +30,7 @@ from rametd.git import RepositoryInfo, Snapshot, branch_name
 from rametd.services import events, ports
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.core import Core
+from rametd.services.departures.belongings import restore_belongings
 from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.integrity import archived_as, ref_gone
 from rametd.services.hooks import SessionHooks
@@ -39,7 +40,7 @@ from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message
 from rametd.services.worktrees.places import link_by_name
-from rametd.store import Reader, Unit, dump_session, load_comment, load_prompt, load_rule, load_session
+from rametd.store import Reader, Unit, dump_session, load_session
 
 TRASH = "trash"
 ARCHIVE = "archive"
@@ -327,15 +328,10 @@ class Restorer:
         setup = SetupState.RUNNING if own and session.setup else session.setup
         if data["origin"] == TRASH:
             entry = unit.trash.get(session.id)
-            kept = json.loads(entry.belongings) if entry is not None else {}
             unit.trash.remove(session.id)
             unit.sessions.insert(row(unit, self._core, replace(session, branch=data["branch"]), warnings))
-            for text in kept.get("rules", ()):
-                unit.rules.add(load_rule(text))
-            for text in kept.get("comments", ()):
-                unit.comments.add(load_comment(text))
-            for prompt in (load_prompt(text) for text in kept.get("prompts", ())):
-                unit.prompts.add(prompt.id, session.id, prompt.text, prompt.source, hops=prompt.hops)
+            if entry is not None:
+                restore_belongings(unit, session.id, entry.belongings)
         else:
             change_state(unit, unit.sessions.get(session.id), State.IDLE, principal=operation.principal)
         back = unit.sessions.update(
