@@ -37,8 +37,8 @@ Send the metadata `ramet-contract: 1` to be refused with a clear error by a daem
 """
 
 AGENTS = """The kinds of agents that `--agent` takes. `rametctl agents` shows which are installed here; [how to use them](../how-to/agents.md) has more. "tells": what the
-agent says of a turn's cost, and so which budgets can hold. "also": what else it can do with a conversation. "tried": whether it has been run with Ramet, or only its
-documentation says that it speaks the Agent Client Protocol.
+agent says of a turn's cost, and so which budgets can hold. "also": what else it can do with a conversation. "tried": the release that was run
+with Ramet, here with a scripted model; of one that was not run, only its documentation says that it speaks the Agent Client Protocol.
 """
 
 
@@ -133,7 +133,7 @@ def agents() -> str:
             able(each, "cost", "tokens"),
             able(each, "fork", "rewind", "steer", "attach").replace("neither", "-"),
             "yes" if each.capabilities.mcp else "no",
-            "yes" if each.tried else "no",
+            each.tried or "not run",
         )
         for each in described(Config())
     )

@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
-from ramet.v1 import session_pb2
+from ramet.v1 import common_pb2, session_pb2
 
 from tests.bench.figures import MB, Figure, Scale, progress
 from tests.support import other_agents
 from tests.support.agents import scripted_model
 from tests.support.daemon import IDLE, Client, connected, daemon_process, make_sandbox
+
+BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
 
 
 async def rows(scale: Scale) -> AsyncIterator[Figure]:
@@ -19,17 +21,21 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
     del scale
     async with scripted_model() as port:
         with tempfile.TemporaryDirectory() as directory:
-            config = other_agents.configuration(Path(directory) / "own", port)
+            config = "[permissions]\nallow_bypass = true\n" + other_agents.configuration(Path(directory) / "own", port)
             with (
                 make_sandbox(model_port=port, real_cli=True, config=config) as sandbox,
                 daemon_process(sandbox, forked=False),
             ):
                 repository = sandbox.repository()
                 async with connected(sandbox) as client:
-                    for name in ("claude", *filter(other_agents.program_of, other_agents.PROGRAMS)):
+                    for name in ("claude", *other_agents.SETTINGS):
+                        if name != "claude" and not other_agents.program_of(name):
+                            progress(f"{name} is not installed: {other_agents.KNOWN[name].install}")
+                            continue
                         progress(f"an agent of the kind {name}")
                         began = time.perf_counter()
-                        await client.create(repository, "hello", name=name, agent=name)
+                        asks = name == "claude" or other_agents.KNOWN[name].capabilities.ask
+                        await client.create(repository, "hello", name=name, agent=name, mode=0 if asks else BYPASS)
                         await client.reach(name, IDLE)
                         took = time.perf_counter() - began
                         how = "from the call that creates the session to the end of its first turn, model scripted"

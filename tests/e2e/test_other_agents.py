@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from ramet.v1 import attention_pb2, session_pb2
+from ramet.v1 import attention_pb2, common_pb2, session_pb2
 
 from tests.support import other_agents
 from tests.support.agents import script
@@ -30,7 +30,9 @@ from tests.support.family import payloads
 
 pytestmark = pytest.mark.full
 
-OTHERS = {"opencode": "codex", "codex": "opencode"}
+BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
+ASKING = [name for name in other_agents.SETTINGS if other_agents.KNOWN[name].capabilities.ask]
+WITH_TOOLS = [name for name in other_agents.SETTINGS if other_agents.KNOWN[name].capabilities.mcp]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         assert model.stdout is not None
         port = int(model.stdout.readline().rpartition(":")[2])
         agents = other_agents.configuration(tmp_path_factory.mktemp("agents") / "own", port)
-        config = f'[agents]\nsleep_after = "2s"\n{agents}'
+        config = f'[permissions]\nallow_bypass = true\n[agents]\nsleep_after = "2s"\n{agents}'
         with make_sandbox(model_port=port, config=config) as sandbox, daemon_process(sandbox) as running:
             yield running
         model.terminate()
@@ -84,7 +86,7 @@ async def ended(client: Client, name: str, turns: int) -> session_pb2.Session:
     return await eventually(look)
 
 
-@pytest.mark.parametrize("agent", other_agents.PROGRAMS)
+@pytest.mark.parametrize("agent", ASKING)
 async def test_an_agent_works_through_questions_cancels_kills_and_sleep(
     daemon: DaemonProcess, client: Client, repository: Path, agent: str
 ) -> None:
@@ -100,8 +102,8 @@ async def test_an_agent_works_through_questions_cancels_kills_and_sleep(
     await approve(client, question)
     session = await ended(client, agent, 1)
     assert (tree / first).read_text().strip() == first
-    assert session.tokens.input > 0
-    assert session.HasField("cost_usd") is (agent == "opencode"), "codex does not say what a turn costs"
+    able = other_agents.KNOWN[agent].capabilities
+    assert ((session.tokens.input > 0), session.HasField("cost_usd")) == (able.tokens, able.cost)
 
     await client.send(agent, script({"text": "thinking", "hang": True}))
     await client.reach(agent, WORKING)
@@ -136,23 +138,58 @@ async def sleeps(client: Client, name: str) -> bool:
     return not (await client.get(name)).agent_alive
 
 
-@pytest.mark.parametrize("agent", other_agents.PROGRAMS)
+async def test_an_agent_that_never_asks_works_through_kills_and_cancels(client: Client, repository: Path) -> None:
+    other_agents.need("pi")
+    made = await client.create(
+        repository, script(write("pi.txt"), {"text": "written"}), name="pi", agent="pi", mode=BYPASS
+    )
+    await ended(client, "pi", 1)
+    assert (Path(made.worktree) / "pi.txt").read_text().strip() == "pi.txt"
+    await client.send("pi", script({"text": "thinking", "hang": True}))
+    await client.reach("pi", WORKING)
+    await client.sessions.InterruptSession(session_pb2.InterruptSessionRequest(session="pi"), metadata=client.metadata)
+    await ended(client, "pi", 2)
+    request = session_pb2.GetSessionRequest(session="pi")
+    os.kill((await client.sessions.GetSession(request, metadata=client.metadata)).process.pid, signal.SIGKILL)
+    await client.send("pi", script({"text": "after the kill"}))
+    await ended(client, "pi", 3)
+
+
+@pytest.mark.parametrize("agent", WITH_TOOLS)
 async def test_an_agent_starts_a_sibling_of_another_kind_by_ramets_tools(
     client: Client, repository: Path, agent: str
 ) -> None:
+    other = "codex" if agent != "codex" else "opencode"
     other_agents.need(agent)
-    other_agents.need(OTHERS[agent])
+    other_agents.need(other)
     name = f"{agent}-child"
     spawn = {
         "tool": "mcp__ramet__spawn_session",
-        "input": {"prompt": "say hello", "name": name, "agent": OTHERS[agent]},
+        "input": {"prompt": "say hello", "name": name, "agent": other},
     }
     lead = await client.create(repository, script(spawn, {"text": "started"}), name=f"{agent}-leads", agent=agent)
     if (await client.reach(lead.name, WAITING, IDLE)).state == WAITING:
         await approve(client, await asked(client, lead.name))
     await ended(client, lead.name, 1)
     child = await ended(client, name, 1)
-    assert (child.agent, child.parent_id) == (OTHERS[agent], lead.id)
+    assert (child.agent, child.parent_id) == (other, lead.id)
+
+
+async def test_another_real_kind_goes_on_in_the_same_files_and_knows_what_was_said(
+    client: Client, repository: Path
+) -> None:
+    for agent in other_agents.REQUIRED:
+        other_agents.need(agent)
+    first = await client.create(repository, script({"text": "I have begun it."}), name="begins", agent="opencode")
+    await ended(client, first.name, 1)
+    (Path(first.worktree) / "begun.txt").write_text("mine\n")
+    request = session_pb2.ForkSessionRequest(session=first.id, agent="codex", prompt="go on", name="goes-on")
+    fork = (await client.sessions.ForkSession(request, metadata=client.metadata)).session
+    await ended(client, fork.name, 1)
+    assert (fork.agent, (Path(fork.worktree) / "begun.txt").read_text().strip()) == ("codex", "mine")
+    said = next(Path(fork.worktree).parents[2].glob(f"agents/{fork.id}-1/stdin.*")).read_text()
+    assert "You take over from another agent, opencode" in said
+    assert "I have begun it." in said
 
 
 def settings_of(agent: str, mark: Path) -> dict[str, str]:
@@ -166,7 +203,7 @@ def settings_of(agent: str, mark: Path) -> dict[str, str]:
     return {"opencode.json": json.dumps({"mcp": {"evil": server}}), ".opencode/plugin/evil.js": plugin}
 
 
-@pytest.mark.parametrize("agent", other_agents.PROGRAMS)
+@pytest.mark.parametrize("agent", other_agents.REQUIRED)
 async def test_an_agent_starts_nothing_that_the_person_has_not_trusted(
     daemon: DaemonProcess, client: Client, agent: str
 ) -> None:

@@ -3,57 +3,151 @@
 import json
 import os
 import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from rametd.agents.presets import PRESETS
+from rametd.agents.presets import PRESETS, Preset
 from rametd.config.kinds import toml
 
 DIRECTORY = "RAMET_TEST_AGENTS"
-"""Names a directory with the programs, which otherwise are looked for on the PATH."""
-PROGRAMS = {"opencode": "opencode", "codex": "codex-acp"}
+"""Names directories with the programs, which otherwise are looked for on the PATH."""
+REQUIRED = ("opencode", "codex")
+"""Agents that CI installs."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How an agent asks the scripted model. ``$DIR`` is its own directory, ``$URL`` the model."""
+
+    files: Mapping[str, object] = field(default_factory=dict)  # text, or JSON
+    env: Mapping[str, str] = field(default_factory=dict)
+    words: tuple[str, ...] = ()  # after the command
+
+
+OPENCODE_MODEL = {
+    "name": "m",
+    "tool_call": True,
+    "limit": {"context": 100_000, "output": 8000},
+    "cost": {"input": 1, "output": 2},
+}
+OPENCODE_PROVIDER = {
+    "npm": "@ai-sdk/openai-compatible",
+    "options": {"baseURL": "$URL/v1", "apiKey": "x"},
+    "models": {"m": OPENCODE_MODEL},
+}
+DROID_MODEL = {
+    "model": "m",
+    "id": "custom:m-0",
+    "displayName": "m",
+    "baseUrl": "$URL/v1",
+    "apiKey": "x",
+    "provider": "generic-chat-completion-api",
+    "maxOutputTokens": 8000,
+}
+PI_MODEL = {
+    "id": "m",
+    "name": "m",
+    "reasoning": False,
+    "input": ["text"],
+    "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+    "contextWindow": 100_000,
+    "maxTokens": 8000,
+}
+PI_PROVIDER = {"baseUrl": "$URL/v1", "api": "openai-completions", "apiKey": "x", "models": [PI_MODEL]}
+SETTINGS = {
+    "opencode": Setting(
+        {
+            "opencode.json": {
+                "model": "fake/m",
+                "small_model": "fake/m",
+                "share": "disabled",
+                "provider": {"fake": OPENCODE_PROVIDER},
+            }
+        },
+        {"OPENCODE_CONFIG": "$DIR/opencode.json", "OPENCODE_DISABLE_MODELS_FETCH": "1"},
+    ),
+    "codex": Setting(
+        {
+            "config.toml": 'model = "m"\nmodel_provider = "fake"\n[model_providers.fake]\nname = "fake"\n'
+            'base_url = "$URL/v1"\nwire_api = "responses"\nenv_key = "FAKE_KEY"\n'
+        },
+        {"CODEX_HOME": "$DIR", "FAKE_KEY": "x"},
+    ),
+    "droid": Setting(
+        {
+            ".factory/settings.json": {
+                "customModels": [DROID_MODEL],
+                "sessionDefaultSettings": {"model": "custom:m-0"},
+                "cloudSessionSync": False,
+            }
+        },
+        {"HOME": "$DIR", "FACTORY_API_KEY": "fk-x"},
+        ("-m", "custom:m-0"),
+    ),
+    "gemini": Setting(
+        {".gemini/settings.json": {"security": {"auth": {"selectedType": "gemini-api-key"}}}},
+        {"HOME": "$DIR", "GEMINI_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": "$URL"},
+        ("-m", "gemini-2.5-flash"),
+    ),
+    "qwen": Setting(
+        {".qwen/settings.json": {"security": {"auth": {"selectedType": "openai"}}}},
+        {"HOME": "$DIR", "OPENAI_API_KEY": "x", "OPENAI_BASE_URL": "$URL/v1", "OPENAI_MODEL": "m"},
+    ),
+    "pi": Setting(
+        {
+            ".pi/agent/models.json": {"providers": {"fake": PI_PROVIDER}},
+            ".pi/agent/settings.json": {"defaultProvider": "fake", "defaultModel": "m"},
+        },
+        {"HOME": "$DIR", "PI_OFFLINE": "1"},
+    ),
+    "copilot": Setting(
+        {},
+        {
+            "HOME": "$DIR",
+            "COPILOT_PROVIDER_BASE_URL": "$URL/v1",
+            "COPILOT_PROVIDER_API_KEY": "x",
+            "COPILOT_MODEL": "m",
+            "COPILOT_OFFLINE": "true",
+        },
+    ),
+    "claude-acp": Setting(
+        {}, {"CLAUDE_CONFIG_DIR": "$DIR", "ANTHROPIC_BASE_URL": "$URL", "ANTHROPIC_API_KEY": "x", "IS_SANDBOX": "1"}
+    ),
+}
+KNOWN = {preset.name: preset for preset in PRESETS}
 
 
 def program_of(name: str) -> str:
     """The path of an agent's program, or ""."""
-    return shutil.which(PROGRAMS[name], path=os.environ.get(DIRECTORY) or os.environ["PATH"]) or ""
+    return shutil.which(KNOWN[name].command[0], path=os.environ.get(DIRECTORY) or os.environ["PATH"]) or ""
 
 
 def need(name: str) -> None:
-    """Skip the test where the agent is missing; fail where CI should have it."""
+    """Skip the test where the agent is missing or too old; fail where CI should have it."""
     if not program_of(name):
-        install = next(preset.install for preset in PRESETS if preset.name == name)
-        words = f"no {PROGRAMS[name]}: {install}, or name the directory that has it in {DIRECTORY}"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(words)
+        preset = KNOWN[name]
+        words = f"no {preset.command[0]}: {preset.install}, or name the directories that have it in {DIRECTORY}"
+        (pytest.fail if name in REQUIRED and os.environ.get("CI") else pytest.skip)(words)
 
 
 def configuration(directory: Path, port: int) -> str:
     """TOML for the daemon; writes the agents' own files into ``directory``."""
-    directory.mkdir(parents=True)
-    model = {
-        "name": "m",
-        "tool_call": True,
-        "limit": {"context": 100_000, "output": 8000},
-        "cost": {"input": 1, "output": 2},
-    }
-    address = f"http://127.0.0.1:{port}/v1"
-    options = {"baseURL": address, "apiKey": "x"}
-    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"m": model}}
-    settings = {"model": "fake/m", "small_model": "fake/m", "share": "disabled", "provider": {"fake": provider}}
-    (directory / "opencode.json").write_text(json.dumps(settings))
-    codex = directory / "codex"
-    codex.mkdir()
-    (codex / "config.toml").write_text(
-        f'model = "m"\nmodel_provider = "fake"\n[model_providers.fake]\nname = "fake"\nbase_url = "{address}"\n'
-        'wire_api = "responses"\nenv_key = "FAKE_KEY"\n'
-    )
-    environments = {
-        "opencode": {"OPENCODE_CONFIG": str(directory / "opencode.json"), "OPENCODE_DISABLE_MODELS_FETCH": "1"},
-        "codex": {"CODEX_HOME": str(codex), "FAKE_KEY": "x"},
-    }
-    commands = {preset.name: preset.command for preset in PRESETS}
     return "".join(
-        f"[agents.{name}]\ncommand = {toml([program_of(name), *commands[name][1:]])}\nenv = {toml(environments[name])}\n"
-        for name in PROGRAMS
-        if program_of(name)
+        _one(KNOWN[name], each, directory / name, port) for name, each in SETTINGS.items() if program_of(name)
     )
+
+
+def _one(preset: Preset, setting: Setting, directory: Path, port: int) -> str:
+    def complete(text: str) -> str:
+        return text.replace("$DIR", str(directory)).replace("$URL", f"http://127.0.0.1:{port}")
+
+    for name, content in setting.files.items():
+        file = directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(complete(content if isinstance(content, str) else json.dumps(content)))
+    directory.mkdir(parents=True, exist_ok=True)
+    command = [program_of(preset.name), *preset.command[1:], *setting.words]
+    env = {name: complete(value) for name, value in setting.env.items()}
+    return f"[agents.{preset.name}]\ncommand = {toml(command)}\nenv = {toml(env)}\n"

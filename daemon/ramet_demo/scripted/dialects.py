@@ -12,9 +12,13 @@ Body = dict[str, Any]
 _PLACEHOLDERS = {"boolean": False, "integer": 0, "number": 0, "array": [], "object": {}}
 _SAME = {
     "Bash": ("bash", "exec_command", "run_shell_command", "Execute", "shell"),
-    "Write": ("write", "write_file", "Create"),
+    "Write": ("write", "write_file", "Create", "create"),
 }
-_NAMES = {"command": ("command", "cmd"), "file_path": ("file_path", "filePath", "path"), "content": ("content",)}
+_NAMES = {
+    "command": ("command", "cmd"),
+    "file_path": ("file_path", "filePath", "path"),
+    "content": ("content", "file_text"),
+}
 
 
 class Dialect(NamedTuple):

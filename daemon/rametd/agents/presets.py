@@ -35,7 +35,7 @@ class Preset:
     model_option: str = "model"  # category of the configuration option that sets the model
     keys: Mapping[str, str] = field(default_factory=dict)
     """Variables with a key that the agent takes only when it is asked to `authenticate`: the method for each."""
-    tried: bool = True  # whether it has been run with Ramet, or its documentation says so only
+    tried: str = ""  # release that was run with Ramet; "" if only its documentation says that it works
     faults: tuple[str, ...] = ()  # what a person should know of it
 
 
@@ -58,6 +58,7 @@ OPENCODE = Preset(
     login="opencode auth login",
     install="npm install -g opencode-ai",
     minimum_version="1.18",
+    tried="1.18.33",
     faults=("It never asks before it calls an MCP tool.", READS_SETTINGS),
 )
 
@@ -78,6 +79,7 @@ CODEX = Preset(
     keys={"OPENAI_API_KEY": "api-key", "CODEX_API_KEY": "api-key"},
     install="npm install -g @openai/codex @agentclientprotocol/codex-acp",
     minimum_version="2.0",
+    tried="2.6.0",
     faults=(
         "In the mode default its sandbox refuses a write without a question, unless the model asks for more rights.",
         "In the mode acceptEdits it may write in the temporary directory, too.",
@@ -95,6 +97,7 @@ DROID = Preset(
     login="droid",
     install="npm install -g droid",
     minimum_version="0.215",
+    tried="0.215.0",
     faults=("It hides MCP tools behind a tool search, and tells neither costs nor tokens.", READS_SETTINGS),
 )
 GEMINI = Preset(
@@ -110,6 +113,7 @@ GEMINI = Preset(
     login="gemini",
     install="npm install -g @google/gemini-cli",
     minimum_version="0.61",
+    tried="0.61.0",
     faults=(
         "A conversation that is resumed within the minute in which it began is lost.",
         "It has Ramet's tools only in a repository that you trust.",
@@ -126,11 +130,12 @@ QWEN = Preset(
         Mode.AUTO: "auto",
         Mode.BYPASS: "yolo",
     },
-    capabilities=Capabilities(tokens=True),
+    capabilities=Capabilities(tokens=True, images=True),
     places=(".qwen/",),
     login="qwen",
     install="npm install -g @qwen-code/qwen-code  # needs Node 22",
     minimum_version="0.24",
+    tried="0.24.4",
     faults=("It hides MCP tools behind a tool search, and needs Node 22.", READS_SETTINGS),
 )
 PI = Preset(
@@ -138,11 +143,12 @@ PI = Preset(
     title="Pi",
     command=("pi-acp",),
     modes={Mode.BYPASS: ""},
-    capabilities=Capabilities(ask=False, set_mode=False, mcp=False),
+    capabilities=Capabilities(ask=False, set_mode=False, mcp=False, images=True),
     places=(".pi/",),
     login="pi",
     install="npm install -g pi-acp @earendil-works/pi-coding-agent  # needs Node 22",
     minimum_version="0.0.34",
+    tried="0.0.34",
     faults=("It never asks, and takes no MCP tools; it needs Node 22.", READS_SETTINGS),
 )
 GOOSE = Preset(
@@ -154,18 +160,27 @@ GOOSE = Preset(
     places=(".goose/",),
     login="goose configure",
     install="see Goose's installation page; it is on no package registry",
-    tried=False,
     faults=(READS_SETTINGS,),
 )
+COPILOT_MODES = "https://agentclientprotocol.com/protocol/session-modes"
 COPILOT = Preset(
     name="copilot",
     title="GitHub Copilot CLI",
     command=("copilot", "--acp"),
-    modes={Mode.DEFAULT: "", Mode.ACCEPT_EDITS: "", Mode.BYPASS: ""},
+    modes={
+        Mode.DEFAULT: f"{COPILOT_MODES}#agent allow_all=off",
+        Mode.ACCEPT_EDITS: f"{COPILOT_MODES}#agent allow_all=off",
+        Mode.PLAN: f"{COPILOT_MODES}#plan allow_all=off",
+        Mode.BYPASS: f"{COPILOT_MODES}#agent allow_all=off",
+    },
+    capabilities=Capabilities(tokens=True, images=True),
+    # The first turns off all its questions, wherever the person has set it.
+    env={"COPILOT_ALLOW_ALL": "false", "COPILOT_AUTO_UPDATE": "false"},
     places=(".copilot/", ".github/copilot/", ".mcp.json", ".vscode/mcp.json"),
     login="copilot login",
     install="npm install -g @github/copilot",
-    tried=False,
+    minimum_version="1.0.102",
+    tried="1.0.102",
     faults=(READS_SETTINGS,),
 )
 CLAUDE_ACP = Preset(
@@ -178,6 +193,7 @@ CLAUDE_ACP = Preset(
     login="claude /login",
     install="npm install -g @agentclientprotocol/claude-agent-acp",
     minimum_version="0.49",
+    tried="0.101.0",
     faults=("The agent `claude` does more: it forks, rewinds and steers a conversation.", READS_SETTINGS),
 )
 

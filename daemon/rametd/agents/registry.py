@@ -21,6 +21,7 @@ CLAUDE = Preset(
     capabilities=Claude.capabilities,
     login="claude /login",
     install='pip install "ramet[daemon]"',
+    tried="2.1.332",
 )
 
 

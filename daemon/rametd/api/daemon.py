@@ -196,7 +196,7 @@ def kind_message(preset: Preset) -> daemon_pb2.KindOfAgent:
         capabilities=preset.capabilities.names(),
         modes=[MODES[mode] for mode in preset.modes],
         minimum_version=preset.minimum_version,
-        tried=preset.tried,
+        tried=bool(preset.tried),
         faults=preset.faults,
     )
 

@@ -184,7 +184,7 @@ class AcpChannel:
     async def _set_mode(self, mode: Mode) -> None:
         for word in self._preset.modes.get(mode, "").split():
             option, given, value = word.partition("=")
-            if given and value == "default" and option not in self._state.options.values():
+            if value in {"default", "off"} and option not in self._state.options.values():
                 continue
             if given:
                 await self._set("session/set_config_option", configId=option, value=value)

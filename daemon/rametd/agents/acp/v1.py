@@ -115,6 +115,7 @@ class Reader:
         self._calls: dict[str, _Call] = {}
         self._asked: dict[str, str] = {}  # id of a permission request → of its tool call
         self._cost: float | None = None
+        self._tokens = Tokens()  # of the turn's model calls, from an agent that reports each of them
         self._history = False  # the last line was a piece of the person's last message in a history
         self._last_user = ""
 
@@ -213,7 +214,8 @@ class Reader:
         stop = text(result, "stopReason")
         failed = bool(error) or stop == "refusal"
         words = text(error, "message") if error else self._words or (f"the agent stopped: {stop}" if failed else "")
-        tokens = _tokens(result)
+        tokens = _tokens(table(result, "usage") or table(table(table(result, "_meta"), "quota"), "token_count"))
+        tokens = tokens if tokens != Tokens() else self._tokens
         index = min(frame.start, LARGEST_INDEX)  # unique in the process, without a count that a restart would lose
         entry = LedgerEntry("", 0, index, "", None, tokens, 0.0)
         ended = frame.event.turn_ended
@@ -237,7 +239,7 @@ class Reader:
             )
         )
         facts.append(Activity("idle"))
-        self._words, self._cost = "", None
+        self._words, self._cost, self._tokens = "", None, Tokens()
         self._calls.clear()
         self._asked.clear()
         return frame._replace(facts=tuple(facts), before=before)
@@ -264,6 +266,7 @@ class Reader:
                 self._settings(update)
                 return frame._replace(facts=(Initialized(self.state.dump()),))
             case "agent_message_chunk" | "agent_thought_chunk":
+                self._tokens += _tokens(table(table(update, "_meta"), "usage"))
                 thinks = kind == "agent_thought_chunk"
                 if not words:
                     return frame
@@ -467,13 +470,12 @@ def _output(output: object) -> str:
     return output if isinstance(output, str) else ""
 
 
-def _tokens(result: Message) -> Tokens:
-    """The turn's tokens as the different agents tell them; all zero where they do not."""
+def _tokens(usage: Message) -> Tokens:
+    """Return a count of tokens in the names of the different agents; zero for what it lacks."""
 
     def whole(source: Message, *names: str) -> int:
         return next((value for name in names if isinstance(value := source.get(name), int) and 0 < value < 1 << 53), 0)
 
-    usage = table(result, "usage") or table(table(table(result, "_meta"), "quota"), "token_count")
     return Tokens(
         whole(usage, "inputTokens", "input_tokens"),
         whole(usage, "outputTokens", "output_tokens"),
