@@ -166,6 +166,32 @@ async def test_a_commit_of_a_submodule_that_only_the_session_has_is_unpublished(
     assert await unpublished(git, super_, tip) == []
 
 
+async def test_a_submodule_is_pushed_on_demand_to_the_persons_own_remote(
+    git: Git, super_: Super, tmp_path: Path
+) -> None:
+    commits_of_its_own(super_)
+    lib, origin = super_.tree.path / "lib", super_.sample.git("remote", "get-url", "origin", at=super_.lib)
+    super_.tree.git("checkout", "-q", "-b", "mine", at=lib)
+    tip, inner = super_.tree.commit("point"), super_.checked_out()
+    super_.sample.git("config", "push.recurseSubmodules", "on-demand")
+    for name in ("evil.git", "outer.git"):
+        super_.sample.git("init", "-q", "--bare", str(tmp_path / name))
+    super_.tree.git("config", f"url.{tmp_path}/evil.git.pushInsteadOf", origin, at=lib)
+    super_.sample.git("remote", "add", "origin", str(tmp_path / "outer.git"))
+
+    await git.remotes.push(
+        *(super_.repo, "origin", "work", tip),
+        ours=frozenset(),
+        environment=super_.sample.environment,
+        base=super_.sample.head,
+        worktree=super_.tree.path,
+        trusted=False,
+    )
+
+    assert super_.sample.git("rev-parse", "mine", at=Path(origin)) == inner
+    assert super_.sample.git("branch", "--list", at=tmp_path / "evil.git") == ""
+
+
 async def test_a_commit_that_the_local_url_of_a_submodule_has_is_published(git: Git, super_: Super) -> None:
     commits_of_its_own(super_)
     tip, inner = super_.tree.commit("point"), super_.checked_out()

@@ -38,6 +38,13 @@ async def test_an_error_holds_gits_own_words(tmp_path: Path) -> None:
     assert caught.value.data == {"command": "rev-parse"}
 
 
+async def test_a_reason_that_git_prints_to_standard_output_is_in_the_error(tmp_path: Path) -> None:
+    sample = repositories.plain(tmp_path / "repo", repositories.git_environment(tmp_path / "home"))
+
+    with pytest.raises(GitFailedError, match="nothing to commit"):
+        await GitProcess(sample.environment).write(sample.path, "commit", "-m", "x")
+
+
 async def test_a_missing_git_is_named(tmp_path: Path) -> None:
     git = GitProcess({"PATH": str(tmp_path)})
 

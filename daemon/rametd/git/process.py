@@ -60,8 +60,12 @@ class Completed:
 
     @property
     def words(self) -> str:
-        """Return git's error output as one line without its prefixes, for an error's message."""
-        lines = [line.strip() for line in self.stderr.decode(errors="replace").splitlines()]
+        """Return git's error output as one line without its prefixes, for an error's message.
+
+        Some subcommands, such as `git commit` and `git lfs push`, print the reason to standard output.
+        """
+        output = self.stderr if self.stderr.strip() else self.stdout[:4096]
+        lines = [line.strip() for line in output.decode(errors="replace").splitlines()]
         told = [line for line in lines if line and not line.startswith(("hint:", "Preparing worktree"))]
         fatal = [line for line in told if line.startswith(("fatal:", "error:"))]
         # Git's own lines only say that a filter failed; the filter's lines say why.

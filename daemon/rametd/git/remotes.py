@@ -173,7 +173,11 @@ class Remotes:
         lone = await unpublished(self._git, repo, worktree, base, commit)
         if lone and await push_mode(self._git, repo) == "on-demand":
             lone = tuple(
-                [each for each in lone if not await push_submodule(self._git, each, clean_environment(environment))]
+                [
+                    each
+                    for each in lone
+                    if not await push_submodule(self._git, repo, each, clean_environment(environment))
+                ]
             )
         if lone:
             raise PushRefusedError(lone[0].words, hint=lone[0].hint, remote=remote)

@@ -17,6 +17,7 @@ from rametd.git.repository import RepositoryInfo
 
 # Only local clones: git refuses a URL of any other kind instead of fetching from it.
 _LOCAL_ONLY: Final = {"GIT_ALLOW_PROTOCOL": "file"}
+_TRANSPORTS: Final = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
 _GITLINK: Final = "160000"
 _PATH_KEY: Final = r"^submodule\..*\.path$"
 
@@ -157,18 +158,24 @@ async def unpublished(
     return tuple(found)
 
 
-async def push_submodule(git: GitContext, lone: Unpublished, environment: Mapping[str, str]) -> bool:
-    """Push a submodule's checked-out branch to its origin; return whether that published the commit."""
-    inner = await _there(git, lone.directory) if lone.directory is not None else None
-    if inner is None or lone.directory is None:
+async def push_submodule(
+    git: GitContext, repo: RepositoryInfo, lone: Unpublished, environment: Mapping[str, str]
+) -> bool:
+    """Push a submodule's checked-out branch to its origin; return whether that published the commit.
+
+    Push from the person's checkout of it, to which the commit is fetched first: its agent configures the session's copy.
+    """
+    theirs = await git.compute(existing_git_dir, lone.directory) if lone.directory is not None else None
+    own = await _there(git, repo.root / lone.place)
+    if theirs is None or own is None:
         return False
-    branch = os.fsdecode(
-        (await git.process.run(lone.directory, *inner, "symbolic-ref", "--quiet", "HEAD")).stdout
-    ).strip()
-    if branch:
-        push = ("push", "--quiet", "--no-recurse-submodules", "--", "origin", f"{branch}:{branch}")
-        await git.process.run(lone.directory, *inner, *push, environment=environment)
-    return await _on_remote(git, Path(inner[0].removeprefix("--git-dir=")), lone.commit)
+    head = await git.process.run(theirs, f"--git-dir={theirs}", "symbolic-ref", "--quiet", "HEAD")
+    branch = os.fsdecode(head.stdout).strip()
+    module = Path(own[0].removeprefix("--git-dir="))
+    if branch and await _obtain(git, theirs, module, own, lone.commit):
+        push = ("push", "--quiet", "--no-recurse-submodules", "--", "origin", f"{lone.commit}:{branch}")
+        await git.process.run(module, *own, *push, environment={**environment, **_TRANSPORTS})
+    return await _on_remote(git, module, lone.commit)
 
 
 async def push_mode(git: GitContext, repo: RepositoryInfo) -> str:
