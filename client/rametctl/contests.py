@@ -1,21 +1,26 @@
 """Contests: compare the contenders, run their checks, ask another session to judge them, and pick one."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ramet.jsonify import enum_name
+from ramet.v1 import common_pb2, event_pb2, session_pb2, terminal_pb2, worktree_pb2
+from ramet.v1.event_pb2 import Event
+from ramet.v1.session_pb2 import ArchiveSessionRequest, Session
+from ramet.v1.terminal_pb2 import Command, StartCommandRequest
+from ramet.v1.worktree_pb2 import GetDiffResponse
+from ramet.words import plural
+
+from rametctl.app import App
 from rametctl.errors import ClientError
 from rametctl.options import new_request_id
 from rametctl.render.contest import Contender, Contest, Judge, Pair, check_words
+from rametctl.render.format import seconds_of
 from rametctl.render.session import reference, state_name
-
-if TYPE_CHECKING:
-    from ramet.v1.event_pb2 import Event
-    from ramet.v1.session_pb2 import ArchiveSessionRequest, Session
-    from ramet.v1.terminal_pb2 import Command, StartCommandRequest
-    from ramet.v1.worktree_pb2 import GetDiffResponse
-
-    from rametctl.app import App
+from rametctl.sessions import get_session, session_pages
+from rametctl.terminals import pieces
 
 PAIRED = 5
 """Largest number of contenders for which each pair is compared: ten comparisons."""
@@ -58,8 +63,6 @@ def members(sessions: "Iterable[Session]", repo_id: str, name: str) -> "tuple[li
 
 def find_members(app: "App", group: str) -> "tuple[str, list[Session], list[Session]]":
     """Find a contest by its name or one of its sessions. Return name, contenders, judges. Raises ClientError if there is none."""
-    from rametctl.sessions import get_session, session_pages
-
     repo = app.repo_here() or ""
     everything = [each for page in session_pages(app.connection, repo=repo, archived=True) for each in page.sessions]
     repos = {each.repo_id for each in everything if each.contest == group}
@@ -115,8 +118,6 @@ def pairs(sessions: "Sequence[Session]") -> "list[tuple[Session, Session]]":
 
 
 def _diff(app: "App", session: str, *, against: str = "") -> "GetDiffResponse | None":
-    from ramet.v1 import worktree_pb2
-
     request = worktree_pb2.GetDiffRequest(session=session, against=against, stat_only=True)
     try:
         return app.connection.call(lambda daemon: daemon.worktrees.GetDiff, request)
@@ -129,8 +130,6 @@ def _diff(app: "App", session: str, *, against: str = "") -> "GetDiffResponse | 
 
 def _commands(app: "App", session: "Session") -> "Iterable[Command]":
     """Read the commands of a session, the newest first."""
-    from ramet.v1 import terminal_pb2
-
     request = terminal_pb2.ListCommandsRequest(session=session.id, include_ended=True)
     for page in app.connection.pages(lambda daemon: daemon.terminals.ListCommands, request):
         yield from page.commands
@@ -138,8 +137,6 @@ def _commands(app: "App", session: "Session") -> "Iterable[Command]":
 
 def newest_check(commands: "Iterable[Command]", check: str) -> "Command | None":
     """Return the first check among ``commands``; if ``check`` is given, the first that ran it."""
-    from ramet.jsonify import enum_name
-
     return next(
         (each for each in commands if enum_name(each, "kind") == "check" and each.check == (check or each.check)), None
     )
@@ -147,8 +144,6 @@ def newest_check(commands: "Iterable[Command]", check: str) -> "Command | None":
 
 def check_requests(sessions: "Iterable[Session]", check: str) -> "Iterable[StartCommandRequest]":
     """Build the requests that start ``check`` in the sessions that are not working. The daemon does not repeat a check on the same files."""
-    from ramet.v1 import terminal_pb2
-
     for each in sessions:
         if state_name(each) not in {*WORKING, "archived"}:
             yield terminal_pb2.StartCommandRequest(session=each.id, check=check, request_id=new_request_id())
@@ -156,10 +151,6 @@ def check_requests(sessions: "Iterable[Session]", check: str) -> "Iterable[Start
 
 def run_checks(app: "App", contenders: Sequence[Contender], check: str) -> tuple[Contender, ...]:
     """Start the checks in parallel, and wait until all have ended."""
-    from dataclasses import replace
-
-    from rametctl.terminals import pieces
-
     started: dict[str, Command] = {}
     for request in check_requests((each.session for each in contenders if each.diff is not None), check):
         started[request.session] = app.connection.call(lambda daemon: daemon.terminals.StartCommand, request).command
@@ -180,8 +171,6 @@ def newest_judge(judges: "Iterable[Session]") -> "Session | None":
 
 def judged(judge: "Session | None", verdict: str, contenders: "Sequence[Session]") -> Judge | None:
     """Return a judge with its verdict: outdated if a contender has worked since the judge started."""
-    from rametctl.render.format import seconds_of
-
     if judge is None:
         return None
     began = seconds_of(judge.create_time)
@@ -190,8 +179,6 @@ def judged(judge: "Session | None", verdict: str, contenders: "Sequence[Session]
 
 
 def _last_words(app: "App", session: "Session") -> str:
-    from ramet.v1 import event_pb2
-
     if not session.turns or state_name(session) in WORKING:
         return ""
     request = event_pb2.ListEventsRequest(session=session.id, page_size=LAST_EVENTS, newest=True, omit_partials=True)
@@ -215,8 +202,6 @@ async def ask_judge(call: Call, contest: Contest, agent: str, *, number: int, pa
     ``number`` counts the judges of the contest from 1. ``path`` is a path in the repository, used if the first
     contender has no worktree. Return the session and the warnings.
     """
-    from ramet.v1 import common_pb2, session_pb2
-
     first = contest.contenders[0].session
     request = session_pb2.CreateSessionRequest(
         path=first.worktree if state_name(first) != "archived" else path,
@@ -235,8 +220,6 @@ async def ask_judge(call: Call, contest: Contest, agent: str, *, number: int, pa
 
 async def _patches(call: Call, contenders: Sequence[Contender]) -> list[tuple[Contender, bytes, bool]]:
     """Read the patch of each contender, and whether it is cut off."""
-    from ramet.v1 import worktree_pb2
-
     found = []
     for each in contenders:
         request = worktree_pb2.GetDiffRequest(session=each.session.id, max_bytes=MATERIAL // len(contenders))
@@ -247,16 +230,12 @@ async def _patches(call: Call, contenders: Sequence[Contender]) -> list[tuple[Co
 
 async def _task(call: Call, session: "Session") -> str:
     """Read the first prompt of a session."""
-    from ramet.v1 import event_pb2
-
     request = event_pb2.ListEventsRequest(session=session.id, omit_partials=True)
     page = await call(lambda daemon: daemon.events.ListEvents, request)
     return next((each.prompt_queued.prompt.text for each in page.events if each.HasField("prompt_queued")), "")
 
 
 def judge_prompt(contest: Contest, task: str, patches: "Sequence[tuple[Contender, bytes, bool]]") -> str:
-    from ramet.words import plural
-
     names = ", ".join(each.session.name for each in contest.contenders)
     parts = [JUDGING.format(count=len(contest.contenders), names=names), f"## The task\n\n{task}"]
     for each, patch, cut in patches:
@@ -280,8 +259,6 @@ def archive_requests(
 
     Raises ClientError if ``picked`` is archived, or if a contender is working and ``stop`` is not set.
     """
-    from ramet.v1 import session_pb2
-
     if not picked.contest:
         raise no_contest(picked)
     if state_name(picked) == "archived":

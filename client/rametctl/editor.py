@@ -1,12 +1,13 @@
 """The person's editor: for prompts, settings, requests and worktrees."""
 
+import json
 import shlex
-from typing import TYPE_CHECKING
 
-from rametctl.errors import ClientError
+import click
+from ramet.v1 import daemon_pb2
 
-if TYPE_CHECKING:
-    from rametctl.app import App
+from rametctl.app import App
+from rametctl.errors import ClientError, UsageError
 
 MARKER = "<!-- Write the prompt above this line; without one, nothing is done. -->"
 
@@ -18,10 +19,6 @@ def editor_command(app: "App") -> str:
 
 def configured_editor(app: "App") -> list[str]:
     """The program and arguments of the setting ``editor``, or of `editor_command`. Raises ClientError if it cannot be read."""
-    import json
-
-    from ramet.v1 import daemon_pb2
-
     config = app.connection.call(lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
     found = next((json.loads(each.value_json) for each in config.settings if each.key == "editor"), None)
     try:
@@ -32,8 +29,6 @@ def configured_editor(app: "App") -> list[str]:
 
 def edit(app: "App", text: str, *, extension: str, undone: str) -> str | None:
     """Open ``text`` in the editor; return None if it was not saved. ``undone`` begins the ClientError's message without an editor."""
-    import click
-
     try:
         return click.edit(text, editor=editor_command(app), extension=extension)
     except click.ClickException as error:
@@ -42,8 +37,6 @@ def edit(app: "App", text: str, *, extension: str, undone: str) -> str | None:
 
 def write_prompt(app: "App") -> str:
     """Let the person write a prompt. Raises UsageError for an empty one."""
-    from rametctl.errors import UsageError
-
     text = edit(app, f"\n\n{MARKER}\n", extension=".md", undone="no prompt was written") or ""
     prompt = text.partition(MARKER)[0].strip()
     if not prompt:

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from ramet.v1 import landing_pb2
+from ramet.v1.common_pb2 import Cursor
+from ramet.v1.landing_pb2 import Landing
+
+from rametctl.app import App
 from rametctl.errors import ClientError, PersonNeededError, TimedOutError
-
-if TYPE_CHECKING:
-    from ramet.v1.common_pb2 import Cursor
-    from ramet.v1.landing_pb2 import Landing
-
-    from rametctl.app import App
+from rametctl.render.landing import landing_line, landing_state
 
 OVER = frozenset({"landed", "removed", "held"})
 """States that an entry leaves only upon a command."""
@@ -18,8 +17,6 @@ OVER = frozenset({"landed", "removed", "held"})
 
 def all_landings(app: "App", *, repo: str, ended: bool = False) -> "list[Landing]":
     """Return the entries of all pages; ``repo`` "" means all repositories."""
-    from ramet.v1 import landing_pb2
-
     request = landing_pb2.ListLandingsRequest(repo=repo, include_ended=ended)
     pages = app.connection.pages(lambda daemon: daemon.landing.ListLandings, request)
     return [landing for page in pages for landing in page.landings]
@@ -27,8 +24,6 @@ def all_landings(app: "App", *, repo: str, ended: bool = False) -> "list[Landing
 
 def wait_landings(app: "App", landings: "Sequence[Landing]", timeout: float | None) -> "list[Landing]":
     """Wait until all entries have ended or need a person; the daemon enforces ``timeout``. Raise TimedOutError."""
-    from ramet.v1 import landing_pb2
-
     request = landing_pb2.WaitLandingsRequest(landings=[each.id for each in landings], timeout_seconds=timeout or 0)
     with app.output.spinner("landing …"):
         answer = app.connection.call(lambda daemon: daemon.landing.WaitLandings, request)
@@ -42,7 +37,6 @@ def follow_landings(
 ) -> "list[Landing]":
     """Show a line for each change of entries until none changes by itself. Raise TimedOutError after ``timeout`` seconds."""
     from rametctl.follow import follow
-    from rametctl.render.landing import landing_line, landing_state
 
     latest = {each.id: each for each in landings}
     shown = {each.id: ("", "") for each in landings}
@@ -83,8 +77,6 @@ def _telling_how_far(latest: "Mapping[str, Landing]") -> Iterator[None]:
 
 def summary(landings: "Sequence[Landing]") -> str:
     """Describe in one line which entries have landed and which wait."""
-    from rametctl.render.landing import landing_line
-
     return "; ".join(" ".join(landing_line(each).text.split()) for each in landings)
 
 
@@ -93,8 +85,6 @@ def check_landed(landings: "Sequence[Landing]", *, shown: bool) -> None:
 
     ``shown``: the reasons are on the screen already.
     """
-    from rametctl.render.landing import landing_state
-
     states = [landing_state(each) for each in landings]
     if "held" in states:
         held = landings[states.index("held")]

@@ -2,16 +2,18 @@
 
 import itertools
 import math
+import os.path
 import re
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+from ramet.v1 import common_pb2
 
-if TYPE_CHECKING:
-    from rametctl.app import App
+from rametctl.app import App
+from rametctl.errors import UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -43,8 +45,6 @@ class Verb(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Raise `UsageError` for an option in place of another's value, as in ``--commit -m "text"``."""
-        from rametctl.errors import UsageError
-
         given = args[: args.index("--")] if "--" in args else args
         takers = {
             name: param.opts[-1]
@@ -192,15 +192,11 @@ def effort_option(function: Function) -> Function:
 
 def mode_number(mode: str | None) -> "Any":
     """Return the contract's number of a mode; unspecified for None."""
-    from ramet.v1 import common_pb2
-
     return common_pb2.PermissionMode.Value(MODES[mode] if mode else "PERMISSION_MODE_UNSPECIFIED")
 
 
 def mode_name(number: int) -> str:
     """Return a mode in the spelling of `--mode`."""
-    from ramet.v1 import common_pb2
-
     return next((mode for mode, name in MODES.items() if common_pb2.PermissionMode.Value(name) == number), "default")
 
 
@@ -210,8 +206,6 @@ def new_request_id() -> str:
 
 def repo_path(app: "App", repo: str | None) -> str:
     """Return an absolute path inside the requested repository: the current directory, or what ``--repo`` names."""
-    import os.path
-
     if repo is None:
         return app.cwd
     path = app.absolute(repo)
@@ -225,8 +219,6 @@ def repo_path(app: "App", repo: str | None) -> str:
 
 def repo_reference(app: "App", repo: str | None) -> str:
     """Return the repository's reference for the daemon: an absolute path if ``repo`` is a directory, else the given name."""
-    import os.path
-
     if repo is None:
         return app.cwd
     path = app.absolute(repo)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from rametctl.app import App
+from rametctl.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
     pass
@@ -16,8 +17,6 @@ DEFAULT = "plan.toml"
 
 def read_plan(app: App, file: str | None) -> tuple[str, str]:
     """Return the absolute path of a plan, "" for standard input, and its text. Raise UsageError."""
-    from rametctl.errors import UsageError
-
     if file == "-":
         return "", _decoded(sys.stdin.buffer.read(), "standard input")
     path = Path(app.absolute(file)) if file is not None else default_file(app)
@@ -38,8 +37,6 @@ def default_file(app: App) -> Path | None:
 
 
 def _decoded(data: bytes, source: str) -> str:
-    from rametctl.errors import UsageError
-
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -48,8 +45,6 @@ def _decoded(data: bytes, source: str) -> str:
 
 def of_plan(app: App, file: str | None, call: Callable[[str], Answer]) -> Answer:
     """Call with the plan's name: the given file or name, else the usual file if it is applied, else the only plan."""
-    from rametctl.errors import RefusedError
-
     if file is not None:
         looks_like_one = "/" in file or file.endswith(".toml") or Path(app.absolute(file)).is_file()
         return call(app.absolute(file) if looks_like_one else file)

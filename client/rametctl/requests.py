@@ -1,22 +1,29 @@
 """Requests, for `inbox`, `approve`, `deny` and `answer`: find and answer them, and print the outcome."""
 
+import json
+import sys
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ramet.jsonify import to_json
+from ramet.v1 import attention_pb2
+from ramet.v1.attention_pb2 import AttentionRequest, Resolution
+
+from rametctl.app import App
+from rametctl.errors import ClientError, UsageError
+from rametctl.lines import line
 from rametctl.options import new_request_id
+from rametctl.render.request import kind_name, request_lines, short_id, shown_decision, title
+from rametctl.render.rule import rule_text
+from rametctl.shown import remember, was_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ramet.v1.attention_pb2 import AttentionRequest, Resolution
-
-    from rametctl.app import App
     from rametctl.connection import Connection
 
 
 def get_request(app: "App", reference: str) -> "AttentionRequest":
     """Find a request by id, unique prefix, or a session with exactly one open request."""
-    from ramet.v1 import attention_pb2
-
     return app.connection.call(
         lambda daemon: daemon.attention.GetRequest,
         attention_pb2.GetRequestRequest(request=reference),
@@ -25,38 +32,26 @@ def get_request(app: "App", reference: str) -> "AttentionRequest":
 
 def open_requests(connection: "Connection") -> list["AttentionRequest"]:
     """Return all open requests, oldest first."""
-    from ramet.v1 import attention_pb2
-
     pages = connection.pages(lambda daemon: daemon.attention.ListRequests, attention_pb2.ListRequestsRequest())
     return [request for page in pages for request in page.requests]
 
 
 def by_urgency(requests: "Sequence[AttentionRequest]") -> "tuple[list[AttentionRequest], list[AttentionRequest]]":
     """Return requests that block work, then reviews of finished work, each in order of arrival."""
-    from rametctl.render.request import kind_name
-
     blocking = [request for request in requests if kind_name(request) != "review"]
     return blocking, [request for request in requests if kind_name(request) == "review"]
 
 
 def resolve(app: "App", reference: str, resolution: "Resolution") -> object:
     """Answer a request, print the outcome for people, and return it as JSON."""
-    from ramet.jsonify import to_json
-    from ramet.v1 import attention_pb2
-
     request = attention_pb2.ResolveRequestRequest(request=reference, resolution=resolution, request_id=new_request_id())
     response = app.connection.call(lambda daemon: daemon.attention.ResolveRequest, request)
     answer = response.request
     rules = list(response.rules) or ([response.rule] if response.HasField("rule") else [])
     if not app.output.json_mode:
-        from rametctl.lines import line
-        from rametctl.render.request import shown_decision, title
-
         name = answer.session_name or answer.session_id
         app.output.show(line((name, "bold"), f"  {title(answer)}  ", (shown_decision(answer), "green")))
         if rules:
-            from rametctl.render.rule import rule_text
-
             for rule in rules:
                 app.output.show(line(f"from now on: {rule_text(rule, answer.session_name)}", indent=2))
             ids = " ".join(rule.id for rule in rules)
@@ -72,19 +67,11 @@ def seen_request(app: "App", reference: str) -> str:
 
     Then show it and ask the person. Raise ClientError if the answer is no, or without a terminal.
     """
-    import sys
-    import time
-
-    from rametctl.errors import ClientError
-    from rametctl.shown import remember, was_shown
-
     if not app.output.terminal:
         return reference  # a script names what it means
     request = get_request(app, reference)
     if request.id.startswith(reference) or was_shown(app, request):
         return request.id
-    from rametctl.render.request import request_lines, short_id
-
     app.output.show(*request_lines(request, time.time()))
     remember(app, [request])
     if sys.stdin is None or not sys.stdin.isatty():
@@ -97,17 +84,12 @@ def seen_request(app: "App", reference: str) -> str:
 
 def finished_turns(requests: "Sequence[AttentionRequest]") -> "list[AttentionRequest]":
     """Return reviews of finished turns."""
-    from rametctl.render.request import kind_name
-
     return [request for request in requests if kind_name(request) == "review"]
 
 
 def edited_input(app: "App", request: "AttentionRequest") -> str:
     """Open the request's input in $EDITOR and return the result; "" if unchanged. Raises a ClientError."""
-    import json
-
     from rametctl.editor import edit
-    from rametctl.errors import ClientError, UsageError
 
     before = json.loads(request.input_json or "{}")
     shown = json.dumps(before, ensure_ascii=False, indent=2) + "\n"

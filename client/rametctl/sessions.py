@@ -4,18 +4,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ramet.jsonify import to_json
+from ramet.v1 import session_pb2
+from ramet.v1.attention_pb2 import AttentionRequest
+from ramet.v1.session_pb2 import GetSessionResponse, ListSessionsResponse, Session, WaitSessionsResponse
+
+from rametctl.app import App
 from rametctl.errors import ClientError, PersonNeededError, TimedOutError
+from rametctl.render.request import answer_command, title
+from rametctl.render.session import in_tree_order, outcome, reference, state_name
 
 if TYPE_CHECKING:
-    from ramet.v1.attention_pb2 import AttentionRequest
-    from ramet.v1.session_pb2 import (
-        GetSessionResponse,
-        ListSessionsResponse,
-        Session,
-        WaitSessionsResponse,
-    )
-
-    from rametctl.app import App
     from rametctl.connection import Connection
 
 END_OF_LOG = 20
@@ -31,8 +30,6 @@ def session_pages(
     connection: "Connection", *, repo: str, states: Sequence[str] = (), archived: bool = False
 ) -> Iterator["ListSessionsResponse"]:
     """Yield all pages of sessions, oldest first; ``repo`` "" means all repositories."""
-    from ramet.v1 import session_pb2
-
     request = session_pb2.ListSessionsRequest(
         repo=repo,
         states=[session_pb2.SessionState.Value(f"SESSION_STATE_{state.upper()}") for state in states],
@@ -43,8 +40,6 @@ def session_pages(
 
 def get_session(app: "App", session: str, *, disk_use: bool = False, variables: bool = False) -> "GetSessionResponse":
     """Return a session with its details; an ambiguous name means the one in the current repository."""
-    from ramet.v1 import session_pb2
-
     request = session_pb2.GetSessionRequest(
         session=session, path=app.repo_here() or "", include_disk_use=disk_use, include_variables=variables
     )
@@ -78,8 +73,6 @@ def acting_session(app: "App") -> bool:
 
 def descendants(connection: "Connection", session: "Session") -> list["Session"]:
     """Return all descendants, parents before children, including archived ones, without removed ones."""
-    from rametctl.render.session import in_tree_order
-
     pages = session_pages(connection, repo=session.repo_id, archived=True)
     order = in_tree_order([each for page in pages for each in page.sessions])
     found: list[Session] = []
@@ -96,8 +89,6 @@ def descendants(connection: "Connection", session: "Session") -> list["Session"]
 
 def is_living(session: "Session") -> bool:
     """Return whether its agent runs, or is about to."""
-    from rametctl.render.session import state_name
-
     return session.agent_alive or state_name(session) in LIVING
 
 
@@ -110,8 +101,6 @@ def wait_sessions(
     timeout: float | None = None,
 ) -> "WaitSessionsResponse":
     """Wait, over restarts of the daemon, for at most ``timeout`` seconds, which the daemon enforces."""
-    from ramet.v1 import session_pb2
-
     request = session_pb2.WaitSessionsRequest(
         sessions=sessions, any=any_of_them, condition=session_pb2.WaitCondition.Value(CONDITIONS[condition])
     )
@@ -123,8 +112,6 @@ def wait_sessions(
 
 def check_outcome(answer: "WaitSessionsResponse") -> None:
     """Return if the condition holds; else raise the outcome as an error with its exit code."""
-    from ramet.v1 import session_pb2
-
     match answer.outcome:
         case session_pb2.WAIT_OUTCOME_DONE:
             return
@@ -138,8 +125,6 @@ def check_outcome(answer: "WaitSessionsResponse") -> None:
 
 def person_needed(requests: Sequence["AttentionRequest"]) -> PersonNeededError:
     """Describe the waiting sessions, and the command that answers the first."""
-    from rametctl.render.request import answer_command, title
-
     if not requests:
         return PersonNeededError("a person is needed", hint="see: rametctl inbox")
     first = requests[0]
@@ -151,8 +136,6 @@ def person_needed(requests: Sequence["AttentionRequest"]) -> PersonNeededError:
 
 
 def _cannot_come(answer: "WaitSessionsResponse") -> ClientError:
-    from rametctl.render.session import reference, state_name
-
     stuck = [session for session in answer.sessions if state_name(session) in {"failed", "lost", "paused", "archived"}]
     if not stuck:
         return ClientError("it cannot come any more: a session is gone", hint="see: rametctl ls", reason="CANNOT_COME")
@@ -171,8 +154,6 @@ def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from rametctl.render.session import reference
-
         names = ", ".join(session.name for session in sessions)
         verb = "continues" if len(sessions) == 1 else "continue"
         # A terminal has written ^C on the line.
@@ -183,7 +164,6 @@ def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
 
 def show_end(app: "App", session: "Session") -> None:
     """Print the last words of the awaited session's turn, and its state."""
-    from rametctl.render.session import outcome, state_name
     from rametctl.render.transcript import last_words
     from rametctl.transcripts import newest
 
@@ -206,10 +186,6 @@ def outcome_of(
     app: "App", session: "Session", *, note: str = "", state: str = "", **extra: object
 ) -> dict[str, object]:
     """As `report`, for one of several sessions: print for people, and return the JSON. ``state`` as for `outcome`."""
-    from ramet.jsonify import to_json
-
-    from rametctl.render.session import outcome
-
     if not app.output.json_mode:
         app.output.show(outcome(session, state))
         if note:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rametctl.app import App
 
 
-def each(app: "App", names: Sequence[str], act: Callable[[str], object]) -> int:
+def for_each(app: "App", names: Sequence[str], act: Callable[[str], object]) -> int:
     """Call ``act`` for every name and return the exit code of the first failure, or 0.
 
     ``act`` prints for people and returns the JSON: one object for one name, an array for several, with an error in place of a failed

@@ -5,12 +5,10 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ramet.v1.attention_pb2 import AttentionRequest
+from ramet.v1.attention_pb2 import AttentionRequest
 
-    from rametctl.app import App
+from rametctl.app import App
 
 MOST = 1000
 """Most remembered ids, the newest last."""

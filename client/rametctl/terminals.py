@@ -3,14 +3,13 @@
 import shlex
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from ramet.jsonify import enum_name
+from ramet.v1 import terminal_pb2
+from ramet.v1.terminal_pb2 import Command, WatchOutputResponse
+
+from rametctl.app import App
 from rametctl.errors import ClientError, TimedOutError, UnreachableError
-
-if TYPE_CHECKING:
-    from ramet.v1.terminal_pb2 import Command, WatchOutputResponse
-
-    from rametctl.app import App
 
 GIVE_UP = 60.0
 """Seconds without a daemon after which following ends."""
@@ -26,8 +25,6 @@ def pieces(app: "App", command_id: str, *, follow: bool) -> Iterator["WatchOutpu
 
     Raise UnreachableError after ``GIVE_UP`` seconds without a daemon, TimedOutError at the limit of `Connection.within`.
     """
-    from ramet.v1 import terminal_pb2
-
     offset = 0
     failing_since: float | None = None
     while True:
@@ -84,8 +81,6 @@ def follow_to_end(app: "App", command: "Command", stop: str) -> "Command":
 
 def ends_at_once(app: "App", command: "Command") -> "tuple[Command, str] | None":
     """Return a command that ends within a `MOMENT`, with its last line of output; None if it keeps running."""
-    from ramet.v1 import terminal_pb2
-
     tail = b""
     request = terminal_pb2.WatchOutputRequest(command=command.id, follow=True)
     try:
@@ -113,8 +108,6 @@ def exit_code(command: "Command") -> int:
 
 def how_it_ended(command: "Command") -> str:
     """Describe a command's state, such as "failed (code 3)"."""
-    from ramet.jsonify import enum_name
-
     match enum_name(command, "state"):
         case "exited":
             return "done" if command.exit_status == "code 0" else f"failed ({command.exit_status})"

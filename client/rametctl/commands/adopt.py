@@ -3,6 +3,7 @@
 import sys
 
 import click
+from ramet.v1 import session_pb2
 
 from rametctl.app import App
 from rametctl.options import Budget, agent_option, budget_option, mode_number, mode_option, new_request_id
@@ -41,8 +42,6 @@ def command(
       rametctl adopt ../shop-login
       rametctl adopt ../shop-login "finish this change"
     """
-    from ramet.v1 import session_pb2
-
     from rametctl.commands.new import report_one
 
     text = read_prompt(prompt, file, sys.stdin)

@@ -1,17 +1,15 @@
 """`rametctl agents`: kinds of agents."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import daemon_pb2
+from ramet.v1.daemon_pb2 import KindOfAgent
 
 from rametctl.app import App
+from rametctl.lines import Span, line
 from rametctl.options import Verb, VerbGroup, complete_agent, mode_name
-
-if TYPE_CHECKING:
-    from ramet.v1.daemon_pb2 import KindOfAgent
-
-    from rametctl.lines import Span
 
 PATIENCE_S = 300.0
 """Nine programs, two at a time, each with a minute to start."""
@@ -86,10 +84,6 @@ def show(app: App, name: str) -> None:
     Example:
       rametctl agents show codex
     """
-    from ramet.jsonify import to_json
-
-    from rametctl.lines import line
-
     (agent,) = _agents(app, [name], start=False)
     if app.output.json_mode:
         app.output.json(to_json(agent))
@@ -111,15 +105,11 @@ def show(app: App, name: str) -> None:
 
 
 def _agents(app: App, names: Sequence[str], *, start: bool) -> "Sequence[KindOfAgent]":
-    from ramet.v1 import daemon_pb2
-
     request = daemon_pb2.ListAgentsRequest(names=names, inspect=True, start=start)
     return app.connection.call(lambda daemon: daemon.daemon.ListAgents, request, timeout=PATIENCE_S).agents
 
 
 def _list(app: App, agents: "Sequence[KindOfAgent]") -> None:
-    from ramet.jsonify import to_json
-
     if app.output.json_mode:
         app.output.json([to_json(each) for each in agents])
         return

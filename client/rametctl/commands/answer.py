@@ -1,14 +1,22 @@
 """`rametctl answer`: answer a question."""
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from ramet.v1 import attention_pb2
+from ramet.words import plural
 
 from rametctl.app import App
+from rametctl.elicitation import content
+from rametctl.errors import ClientError, UsageError
 from rametctl.options import request_argument
 from rametctl.prompts import PromptCommand
+from rametctl.render.format import parsed
+from rametctl.render.request import kind_name, labels, questions
+from rametctl.requests import get_request, resolve, seen_request
 
 
 @click.command("answer", cls=PromptCommand, short_help="Answer a question or an MCP server's form.")
@@ -29,18 +37,8 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
       rametctl answer fix-login "1,3" "keep the old name"
       rametctl answer deploy region=eu-west-1 replicas=3
     """
-    from ramet.v1 import attention_pb2
-
-    from rametctl.render.format import parsed
-    from rametctl.render.request import kind_name, questions
-    from rametctl.requests import get_request, resolve, seen_request
-
     found = get_request(app, seen_request(app, request))
     if kind_name(found) == "elicitation":
-        import json
-
-        from rametctl.elicitation import content
-
         filled = json.dumps(content(parsed(found.input_json), answers), ensure_ascii=False)
         resolution = attention_pb2.Resolution(approve=attention_pb2.Approval(updated_input_json=filled))
     else:
@@ -55,8 +53,6 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
 def _choose(app: App, asked: Sequence[Mapping[str, Any]]) -> list[str]:
     """Ask each question on the terminal. Raises ClientError without a terminal, and if the person cancels."""
     from rametctl.choosing import choose
-    from rametctl.errors import ClientError, UsageError
-    from rametctl.render.request import labels
 
     if not app.output.terminal or sys.stdin is None or not sys.stdin.isatty():
         raise UsageError("no answer was given, and stdin is not a terminal", hint="give one answer for each question")
@@ -75,10 +71,6 @@ def _choose(app: App, asked: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _replies(asked: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> Sequence[str]:
-    from ramet.words import plural
-
-    from rametctl.errors import UsageError
-
     if asked and len(asked) != len(answers):
         raise UsageError(
             f"{plural(len(answers), 'answer')} to {plural(len(asked), 'question')}",
@@ -91,8 +83,6 @@ def _replies(asked: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> Sequ
 
 def chosen_answer(question: Mapping[str, Any], text: str) -> str:
     """``text`` with the numbers of choices replaced by their labels. Raises UsageError for a number out of range."""
-    from rametctl.render.request import labels
-
     choices = labels(question)
     if not choices or text in choices:
         return text
@@ -103,8 +93,6 @@ def chosen_answer(question: Mapping[str, Any], text: str) -> str:
 
 
 def _label(part: str, choices: Sequence[str]) -> str:
-    from rametctl.errors import UsageError
-
     if part in choices:
         return part
     if not 1 <= int(part) <= len(choices):

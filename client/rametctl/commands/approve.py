@@ -1,15 +1,16 @@
 """`rametctl approve`: approve requests."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
+from ramet.v1 import attention_pb2
+from ramet.v1.attention_pb2 import AttentionRequest
 
 from rametctl.app import App
+from rametctl.errors import UsageError
 from rametctl.options import Verb, mode_number, mode_option, requests_argument
-
-if TYPE_CHECKING:
-    from ramet.v1.attention_pb2 import AttentionRequest
+from rametctl.requests import edited_input, get_request, resolve, seen_request
+from rametctl.several import for_each
 
 
 class ApproveCommand(Verb):
@@ -56,12 +57,6 @@ def command(
       rametctl approve k3xw9abc --always "git commit *"
       rametctl approve fix-login --mode acceptEdits
     """
-    from ramet.v1 import attention_pb2
-
-    from rametctl.errors import UsageError
-    from rametctl.requests import edited_input, get_request, resolve, seen_request
-    from rametctl.several import each
-
     if for_session is not None and always is not None:
         raise UsageError("--session and --always were both given", hint="--always includes the session")
     chosen = always if always is not None else for_session
@@ -85,13 +80,11 @@ def command(
             approval.rules.append(chosen)
         return resolve(app, reference, attention_pb2.Resolution(approve=approval))
 
-    return each(app, requests, act)
+    return for_each(app, requests, act)
 
 
 def offered(request: "AttentionRequest", number: int) -> Sequence[str]:
     """The rules that the inbox shows under ``number``. Raises UsageError."""
-    from rametctl.errors import UsageError
-
     if not 1 <= number <= len(request.offers):
         hint = f"offers are 1 to {len(request.offers)}" if request.offers else "none is offered; give a rule"
         raise UsageError(f"there is no offer {number}", hint=hint)

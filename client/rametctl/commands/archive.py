@@ -1,9 +1,14 @@
 """`rametctl archive`: remove the worktree, keep the work."""
 
 import click
+from ramet.v1 import session_pb2
+from ramet.words import size
 
 from rametctl.app import App
 from rametctl.options import Verb, new_request_id, sessions_argument
+from rametctl.render.session import reference
+from rametctl.sessions import outcome_of, session_name
+from rametctl.several import for_each
 
 
 @click.command("archive", cls=Verb, short_help="Remove the worktree, keep the work.")
@@ -19,12 +24,6 @@ def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
     Example:
       rametctl archive fix-login docs
     """
-    from ramet.v1 import session_pb2
-    from ramet.words import size
-
-    from rametctl.render.session import reference
-    from rametctl.sessions import outcome_of, session_name
-    from rametctl.several import each
 
     def act(session: str) -> object:
         request = session_pb2.ArchiveSessionRequest(
@@ -44,4 +43,4 @@ def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
             warnings=list(answer.warnings),
         )
 
-    return each(app, sessions, act)
+    return for_each(app, sessions, act)

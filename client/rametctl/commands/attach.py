@@ -2,15 +2,15 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 import click
+from ramet.v1 import session_pb2
+from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
+from rametctl.errors import ClientError, UsageError
 from rametctl.options import Verb, complete_session
-
-if TYPE_CHECKING:
-    from ramet.v1.session_pb2 import Session
+from rametctl.sessions import get_session, session_pages
 
 TERMINAL_VARIABLES = (
     "COLORFGBG", "COLORTERM", "DISPLAY", "GHOSTTY_", "ITERM_", "KITTY_", "LANG", "LC_", "NO_COLOR", "SSH_CONNECTION", "SSH_TTY",
@@ -41,9 +41,6 @@ def command(app: App, session: str | None, last: bool, native: bool, interrupt: 
       rametctl attach --last
       rametctl attach fix-login --native
     """
-    from rametctl.errors import UsageError
-    from rametctl.sessions import get_session
-
     if (session is None) != last:
         raise UsageError("name one session, or give --last", hint="see: rametctl attach --help")
     if interrupt and not native:
@@ -58,9 +55,6 @@ def command(app: App, session: str | None, last: bool, native: bool, interrupt: 
 
 
 def _newest(app: App) -> "Session":
-    from rametctl.errors import ClientError
-    from rametctl.sessions import session_pages
-
     sessions = [each for page in session_pages(app.connection, repo=app.repo_here() or "") for each in page.sessions]
     if not sessions:
         raise ClientError("no sessions here", hint="create one: rametctl new PROMPT")
@@ -69,11 +63,6 @@ def _newest(app: App) -> "Session":
 
 def attach_native(app: App, session: str, *, interrupt: bool) -> None:
     """Exec the agent's program. The daemon leases the conversation to this process, whose pid and start time survive `exec`."""
-    from ramet.v1 import session_pb2
-
-    from rametctl.errors import ClientError
-    from rametctl.sessions import get_session
-
     if not (sys.stdin.isatty() and app.output.terminal):
         raise click.UsageError("stdin and stdout must be a terminal")
     found = get_session(app, session).session

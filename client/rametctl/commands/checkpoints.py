@@ -1,16 +1,19 @@
 """`rametctl checkpoints`: list or create checkpoints."""
 
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Sequence
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import worktree_pb2
+from ramet.v1.worktree_pb2 import Checkpoint
 
 from rametctl.app import App
+from rametctl.lines import Span
 from rametctl.options import Verb, new_request_id, session_argument
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ramet.v1.worktree_pb2 import Checkpoint
+from rametctl.render.format import age
+from rametctl.render.session import checkpoint_reason
+from rametctl.sessions import session_name
 
 
 @click.command("checkpoints", cls=Verb, short_help="List or create checkpoints.")
@@ -29,11 +32,6 @@ def command(app: App, session: str, make: bool) -> None:
       rametctl checkpoints fix-login --make
       rametctl diff fix-login --against 3
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import worktree_pb2
-
-    from rametctl.sessions import session_name
-
     name = session_name(app, session)
     if make:
         wanted = worktree_pb2.CreateCheckpointRequest(session=name, request_id=new_request_id())
@@ -54,12 +52,6 @@ def command(app: App, session: str, make: bool) -> None:
 
 
 def _show(app: App, checkpoints: "Sequence[Checkpoint]") -> None:
-    import time
-
-    from rametctl.lines import Span
-    from rametctl.render.format import age
-    from rametctl.render.session import checkpoint_reason
-
     now = time.time()
     rows: list[list[Span]] = [
         [

@@ -2,16 +2,19 @@
 
 import re
 import sys
-from typing import TYPE_CHECKING
 
 import click
+from ramet.jsonify import enum_name, to_json
+from ramet.v1 import worktree_pb2
+from ramet.v1.worktree_pb2 import Comment
+from ramet.words import plural
 
 from rametctl.app import App
+from rametctl.errors import UsageError
+from rametctl.lines import line
 from rametctl.options import new_request_id, session_argument
 from rametctl.prompts import PromptCommand, read_prompt
-
-if TYPE_CHECKING:
-    from ramet.v1.worktree_pb2 import Comment
+from rametctl.sessions import session_name
 
 
 @click.command("comment", cls=PromptCommand, short_help="Add, send and resolve review comments.")
@@ -37,9 +40,6 @@ def command(
       rametctl comment fix-login
       rametctl comment fix-login --resolve 3f2a
     """
-    from rametctl.errors import UsageError
-    from rametctl.sessions import session_name
-
     if sum(map(bool, (place, send, resolve))) > 1 and not (place and send):
         raise UsageError("conflicting options were given", hint="give either a comment, --send, or --resolve")
     session_id = session_name(app, session)
@@ -57,8 +57,6 @@ def command(
 
 
 def _add(app: App, session_id: str, place: str, text: str, *, quiet: bool) -> None:
-    from ramet.v1 import worktree_pb2
-
     path, line, end_line = _place(place)
     request = worktree_pb2.AddCommentRequest(
         session=session_id, path=path, line=line, end_line=end_line, text=text, request_id=new_request_id()
@@ -71,8 +69,6 @@ def _add(app: App, session_id: str, place: str, text: str, *, quiet: bool) -> No
 
 def _place(place: str) -> tuple[str, int, int]:
     """Parse ``FILE:LINE-END``, ``FILE:LINE`` or ``FILE``; a colon without numbers after it belongs to the name."""
-    from rametctl.errors import UsageError
-
     found = re.fullmatch(r"(.+):([0-9]{1,9})(?:-([0-9]{1,9}))?", place, re.DOTALL)
     if found is None:
         return place, 0, 0
@@ -83,12 +79,6 @@ def _place(place: str) -> tuple[str, int, int]:
 
 
 def _send(app: App, session_id: str) -> None:
-    from ramet.jsonify import to_json
-    from ramet.v1 import worktree_pb2
-    from ramet.words import plural
-
-    from rametctl.lines import line
-
     request = worktree_pb2.SendCommentsRequest(session=session_id, request_id=new_request_id())
     answer = app.connection.call(lambda daemon: daemon.worktrees.SendComments, request)
     if app.output.json_mode:
@@ -98,25 +88,17 @@ def _send(app: App, session_id: str) -> None:
 
 
 def _resolve(app: App, comment: str) -> None:
-    from ramet.v1 import worktree_pb2
-
     request = worktree_pb2.ResolveCommentRequest(comment=comment, request_id=new_request_id())
     _show(app, [app.connection.call(lambda daemon: daemon.worktrees.ResolveComment, request).comment], single=True)
 
 
 def _list(app: App, session_id: str, everything: bool) -> None:
-    from ramet.v1 import worktree_pb2
-
     request = worktree_pb2.ListCommentsRequest(session=session_id, include_resolved=everything)
     pages = app.connection.pages(lambda daemon: daemon.worktrees.ListComments, request)
     _show(app, [comment for page in pages for comment in page.comments])
 
 
 def _show(app: App, comments: "list[Comment]", *, single: bool = False) -> None:
-    from ramet.jsonify import enum_name, to_json
-
-    from rametctl.lines import line
-
     if app.output.json_mode:
         values = [to_json(comment) for comment in comments]
         app.output.json(values[0] if single else values)

@@ -1,14 +1,14 @@
 """`rametctl compare`: compare the contenders of a contest."""
 
-from typing import TYPE_CHECKING
-
 import click
+from ramet import jsonify
+from ramet.v1 import worktree_pb2
+from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
+from rametctl.errors import UsageError
 from rametctl.options import Verb, complete_agent, complete_session
-
-if TYPE_CHECKING:
-    from ramet.v1.session_pb2 import Session
+from rametctl.render.session import reference
 
 
 @click.command("compare", cls=Verb, short_help="Compare the contenders of a contest.")
@@ -37,9 +37,7 @@ def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judg
       rametctl pick make-it-faster-1 --land
     """
     from rametctl.contests import ask_judge, calls, compare, find_members
-    from rametctl.errors import UsageError
     from rametctl.render.contest import contest_lines, to_json
-    from rametctl.render.session import reference
 
     if pair is not None:
         if check or judge:
@@ -58,8 +56,6 @@ def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judg
         for warning in warnings:
             app.output.note(f"rametctl: warning: {warning}")
         if app.output.json_mode:
-            from ramet import jsonify
-
             app.output.json(jsonify.to_json(session))
             return
         app.output.text(f"{session.name} reads the diffs; its verdict: rametctl compare {contest.name}")
@@ -73,10 +69,7 @@ def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judg
 
 
 def _show_pair(app: App, contenders: "list[Session]", pair: tuple[str, str]) -> None:
-    from ramet.v1 import worktree_pb2
-
     from rametctl.commands.diff import show_diff
-    from rametctl.errors import UsageError
 
     by_name = {name: each.id for each in contenders for name in (each.name, each.id)}
     for name in pair:

@@ -3,15 +3,19 @@
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import daemon_pb2
+from ramet.v1.daemon_pb2 import GetConfigResponse
 
 from rametctl.app import App
+from rametctl.errors import ClientError
+from rametctl.lines import line
 from rametctl.options import Verb, repo_option, repo_path
-
-if TYPE_CHECKING:
-    from ramet.v1.daemon_pb2 import GetConfigResponse
+from rametctl.render.format import shown_value
+from rametctl.settings import toml_value, with_setting
+from rametctl.start import daemon_command
 
 WARNING = "warning: "
 FROM_REPOSITORY = "repository file"
@@ -41,12 +45,8 @@ def show(app: App, repo: str | None) -> None:
     Example:
       rametctl config show --json | jq '.settings[] | select(.origin == "owner")'
     """
-    from rametctl.render.format import shown_value
-
     answer = _get(app, repo)
     if app.output.json_mode:
-        from ramet.jsonify import to_json
-
         app.output.json(to_json(answer))
         return
     app.output.show(
@@ -69,8 +69,6 @@ def show(app: App, repo: str | None) -> None:
 
 def _show_withheld(app: App, answer: "GetConfigResponse") -> None:
     """Show the repository's settings that are not in effect, and the command that trusts them."""
-    from rametctl.lines import line
-
     root = str(Path(answer.repo_file).parent)
     trust = f"rametctl repo trust {shlex.quote(answer.repo)}"
     if not answer.repo:  # an unregistered repository cannot be trusted
@@ -97,8 +95,6 @@ def check(app: App, repo: str | None) -> None:
     Example:
       rametctl config check
     """
-    from rametctl.errors import ClientError
-
     owner_file = app.directories.config_file
     repo_file = _repo_file(app, repo)
     said = _problems(app, repo_file)
@@ -136,8 +132,6 @@ def set_value(app: App, key: str, value: str) -> None:
       rametctl config set agents.sleep_after 30m
       rametctl config set land.protected '["main", "release/*"]'
     """
-    from rametctl.settings import toml_value, with_setting
-
     file = app.directories.config_file
     before = _text(file)
     _write(app, file, before, with_setting(before or "", key, toml_value(value)))
@@ -172,8 +166,6 @@ def edit(app: App) -> None:
 
 
 def _text(file: Path) -> str | None:
-    from rametctl.errors import ClientError
-
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -184,8 +176,6 @@ def _text(file: Path) -> str | None:
 
 def _write(app: App, file: Path, before: str | None, after: str) -> None:
     """Replace the file; restore the old one if the daemon would refuse the new one. Raise ClientError."""
-    from rametctl.errors import ClientError
-
     known = [text for text in _problems(app, None) if not text.startswith(WARNING)]
     file.parent.mkdir(parents=True, exist_ok=True)
     _replace(file, after)
@@ -228,9 +218,6 @@ def _problems(app: App, repo_file: Path | None) -> list[str]:
     """Return the errors and warnings that ``rametd`` reports, one line each."""
     import subprocess
 
-    from rametctl.errors import ClientError
-    from rametctl.start import daemon_command
-
     command = [*daemon_command(), "check"]
     if repo_file is not None:
         command += ["--repository-file", str(repo_file)]
@@ -242,8 +229,6 @@ def _problems(app: App, repo_file: Path | None) -> list[str]:
 
 
 def _get(app: App, repo: str | None) -> "GetConfigResponse":
-    from ramet.v1 import daemon_pb2
-
     path = repo_path(app, repo) if repo is not None else app.repo_here() or ""
     request = daemon_pb2.GetConfigRequest(repo_path=path)
     return app.connection.call(lambda daemon: daemon.daemon.GetConfig, request)

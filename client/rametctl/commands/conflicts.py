@@ -1,15 +1,18 @@
 """`rametctl conflicts`: show which sessions conflict."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import worktree_pb2
+from ramet.v1.worktree_pb2 import ListConflictsRequest, ListConflictsResponse, WatchConflictsResponse
 
 from rametctl.app import App
+from rametctl.errors import UsageError
+from rametctl.lines import Line, line
 from rametctl.options import Verb, repo_option, repo_reference, sessions_argument
-
-if TYPE_CHECKING:
-    from ramet.v1.worktree_pb2 import ListConflictsRequest, ListConflictsResponse, WatchConflictsResponse
+from rametctl.render.conflicts import conflict_lines
+from rametctl.sessions import session_name, session_pages
 
 
 @click.command("conflicts", cls=Verb, short_help="Show which sessions conflict.")
@@ -34,11 +37,6 @@ def command(app: App, sessions: tuple[str, ...], with_clean: bool, matrix: bool,
       rametctl conflicts fix-login --json | jq '.[] | select(.red)'
       rametctl conflicts --watch
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import worktree_pb2
-
-    from rametctl.errors import UsageError
-
     if watch and (with_clean or matrix):
         raise UsageError("--watch shows only pairs with conflicts", hint="omit --clean and --matrix")
     if matrix and sessions:
@@ -58,15 +56,11 @@ def command(app: App, sessions: tuple[str, ...], with_clean: bool, matrix: bool,
 
 
 def _ids(app: App, sessions: tuple[str, ...]) -> list[str]:
-    from rametctl.sessions import session_name
-
     return [session_name(app, each) for each in sessions]
 
 
 def _repo(app: App, repo: str | None, sessions: tuple[str, ...]) -> str:
     """Return the repository's reference; "" if sessions determine it or the current directory is in none."""
-    from rametctl.errors import UsageError
-
     if repo is not None:
         return repo_reference(app, repo)
     if sessions:
@@ -80,27 +74,18 @@ def _repo(app: App, repo: str | None, sessions: tuple[str, ...]) -> str:
 def _show(
     app: App, answer: "ListConflictsResponse | WatchConflictsResponse", *, every_pair: bool, matrix: bool = False
 ) -> None:
-    from rametctl.render.conflicts import conflict_lines
-
     shown = conflict_lines(app.output, answer, _names(app, answer), every_pair=every_pair, matrix=matrix)
     app.output.show(*shown)
 
 
 def _names(app: App, answer: "ListConflictsResponse | WatchConflictsResponse") -> dict[str, str]:
     """Return the names of the compared sessions, in the answer's order."""
-    from rametctl.sessions import session_pages
-
     known = {each.id: each.name for page in session_pages(app.connection, repo="") for each in page.sessions}
     return {identity: known.get(identity, identity) for identity in answer.session_ids}
 
 
 def _watch(app: App, request: "ListConflictsRequest") -> None:
-    from ramet.jsonify import to_json
-    from ramet.v1 import worktree_pb2
-
     from rametctl.follow import keep_watching
-    from rametctl.lines import Line, line
-    from rametctl.render.conflicts import conflict_lines
 
     asked = worktree_pb2.WatchConflictsRequest(repo=request.repo, sessions=request.sessions)
     if not app.output.terminal:

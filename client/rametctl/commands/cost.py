@@ -1,16 +1,15 @@
 """`rametctl cost`: show costs."""
 
-from typing import TYPE_CHECKING
-
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import daemon_pb2
+from ramet.v1.common_pb2 import Tokens
+from ramet.v1.daemon_pb2 import GetCostsResponse
 
 from rametctl.app import App
+from rametctl.lines import Line
 from rametctl.options import Verb
-
-if TYPE_CHECKING:
-    from ramet.v1.daemon_pb2 import GetCostsResponse
-
-    from rametctl.lines import Line
+from rametctl.render.format import money
 
 GROUPINGS = ("session", "day", "model", "repo")
 
@@ -27,9 +26,6 @@ def command(app: App, by: str) -> None:
       rametctl cost --by day
       rametctl cost --json | jq 'map(.cost_usd) | add'
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import daemon_pb2
-
     request = daemon_pb2.GetCostsRequest(grouping=daemon_pb2.CostGrouping.Value(f"COST_GROUPING_{by.upper()}"))
     answer = app.connection.call(lambda daemon: daemon.daemon.GetCosts, request)
     if app.output.json_mode:
@@ -41,10 +37,6 @@ def command(app: App, by: str) -> None:
 
 
 def _table(app: App, by: str, answer: "GetCostsResponse") -> "list[Line]":
-    from ramet.v1.common_pb2 import Tokens
-
-    from rametctl.render.format import money
-
     def amounts(cost_usd: float, unpriced: bool, tokens: Tokens | None, style: str = "") -> "list[tuple[str, str]]":
         known = "unknown" if unpriced and not cost_usd else money(cost_usd) + (" + unknown" if unpriced else "")
         if tokens is None:

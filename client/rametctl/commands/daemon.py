@@ -5,13 +5,20 @@ import time
 from typing import TYPE_CHECKING
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import daemon_pb2
+from ramet.v1.daemon_pb2 import GetInfoResponse
+from ramet.words import plural
 
 from rametctl.app import App
+from rametctl.daemonlog import follow_file, log_line, tail
+from rametctl.errors import ClientError, ConnectionLostError, RefusedError, TimedOutError, UnreachableError
+from rametctl.lines import line
 from rametctl.options import Verb
+from rametctl.render.format import local_time, money
+from rametctl.start import daemon_command
 
 if TYPE_CHECKING:
-    from ramet.v1.daemon_pb2 import GetInfoResponse
-
     from rametctl.connection import Connection
 
 STOP_DEADLINE = 30.0
@@ -40,8 +47,6 @@ def run(app: App) -> None:
     Example:
       rametctl daemon run
     """
-    from rametctl.start import daemon_command
-
     words = [*daemon_command(), "run"]
     os.execvpe(words[0], words, dict(app.environ))  # noqa: S606  no shell is wanted
 
@@ -78,8 +83,6 @@ def stop(app: App) -> None:
     elif stopped is None:
         app.output.text("no daemon is running")
     else:
-        from ramet.words import plural
-
         pid, agents = stopped
         who = "agents" if agents is None else plural(agents, "agent")
         runs = f"; {who} {'keeps' if agents == 1 else 'keep'} running" if agents != 0 else ""
@@ -113,13 +116,6 @@ def status(app: App) -> None:
       rametctl daemon status
       rametctl daemon status --json | jq .agents_alive
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import daemon_pb2
-
-    from rametctl.errors import RefusedError
-    from rametctl.lines import line
-    from rametctl.render.format import local_time, money
-
     connection = app.connect(autostart=False)
     info = connection.info(timeout=10)
     statistics: daemon_pb2.GetStatisticsResponse | None = None
@@ -179,20 +175,14 @@ def logs(app: App, follow: bool, lines: int) -> None:
       rametctl daemon logs -n 50
       rametctl daemon logs --follow
     """
-    from rametctl.daemonlog import follow_file, tail
-
     file = app.directories.logs / "rametd.log"
     if not file.exists():
-        from rametctl.errors import ClientError
-
         raise ClientError(f"no log yet: {file}", hint="run: rametctl daemon start", reason="NO_LOG")
     for text in follow_file(file, lines) if follow else tail(file, lines):
         _print_log_line(app, text)
 
 
 def _print_log_line(app: App, text: str) -> None:
-    from rametctl.daemonlog import log_line
-
     if app.output.json_mode:
         app.output.json_line(text)
     else:
@@ -204,10 +194,6 @@ def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
 
     Never signals a process: a pid in a file may belong to another process by now.
     """
-    from ramet.v1 import daemon_pb2
-
-    from rametctl.errors import ConnectionLostError, TimedOutError, UnreachableError
-
     if not connection.running():
         return None
     pid, instance = 0, ""
@@ -252,8 +238,6 @@ def _alive(pid: int) -> bool:
 
 
 def _is_another(connection: "Connection", instance_id: str) -> bool:
-    from rametctl.errors import ClientError
-
     connection.close()
     try:
         return connection.info(timeout=1, retry=False).instance_id != instance_id
@@ -263,8 +247,6 @@ def _is_another(connection: "Connection", instance_id: str) -> bool:
 
 def _say_running(app: App, info: "GetInfoResponse", what: str) -> None:
     if app.output.json_mode:
-        from ramet.jsonify import to_json
-
         app.output.json(to_json(info))
     else:
         app.output.text(f"{what}: rametd {info.version} (pid {info.pid}) at {info.socket}")

@@ -5,6 +5,7 @@ import os
 import click
 
 from rametctl.app import App
+from rametctl.start import daemon_python
 
 
 @click.command(
@@ -23,7 +24,5 @@ def command(app: App, args: tuple[str, ...]) -> None:
     Example:
       rametctl demo
     """
-    from rametctl.start import daemon_python
-
     python = daemon_python()
     os.execve(python, [python, "-P", "-m", "ramet_demo", *args], dict(app.environ))  # noqa: S606  no shell is wanted

@@ -1,9 +1,12 @@
 """`rametctl deny`: deny requests."""
 
 import click
+from ramet.v1 import attention_pb2
 
 from rametctl.app import App
 from rametctl.options import Verb, requests_argument
+from rametctl.requests import resolve, seen_request
+from rametctl.several import for_each
 
 
 @click.command("deny", cls=Verb, short_help="Deny requests.")
@@ -20,10 +23,5 @@ def command(app: App, requests: tuple[str, ...], message: str) -> int:
       rametctl deny fix-login -m "use the staging database"
       rametctl deny k3xw9abc docs
     """
-    from ramet.v1 import attention_pb2
-
-    from rametctl.requests import resolve, seen_request
-    from rametctl.several import each
-
     resolution = attention_pb2.Resolution(deny=attention_pb2.Denial(message=message))
-    return each(app, requests, lambda reference: resolve(app, seen_request(app, reference), resolution))
+    return for_each(app, requests, lambda reference: resolve(app, seen_request(app, reference), resolution))

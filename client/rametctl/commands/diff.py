@@ -1,15 +1,16 @@
 """`rametctl diff`: show a session's changes."""
 
-from typing import TYPE_CHECKING
-
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import worktree_pb2
+from ramet.v1.session_pb2 import Session
+from ramet.v1.worktree_pb2 import GetDiffResponse, WatchChangesResponse
 
 from rametctl.app import App
+from rametctl.errors import ClientError, UsageError
 from rametctl.options import Verb, complete_changed, session_argument
-
-if TYPE_CHECKING:
-    from ramet.v1.session_pb2 import Session
-    from ramet.v1.worktree_pb2 import GetDiffResponse, WatchChangesResponse
+from rametctl.render.diff import patch_lines, stat_lines
+from rametctl.sessions import get_session
 
 LARGEST_PATCH = 48 << 20
 """Bytes; the daemon's limit."""
@@ -63,11 +64,6 @@ def command(
       rametctl diff fix-login --watch
       rametctl diff fix-login > fix.patch && git apply fix.patch
     """
-    from ramet.v1 import worktree_pb2
-
-    from rametctl.errors import ClientError, UsageError
-    from rametctl.sessions import get_session
-
     if stat and name_only:
         raise UsageError("--stat and --name-only were both given", hint="give one of them")
     if watch and (paths or space):
@@ -101,20 +97,14 @@ def command(
 
 
 def show_diff(app: App, answer: "GetDiffResponse", *, stat: bool = False, name_only: bool = False) -> None:
-    from ramet.jsonify import to_json
-
     if app.output.json_mode:
         app.output.json(to_json(answer))
         return
     if name_only:
         app.output.raw(*(change.path for change in answer.files))
     elif stat:
-        from rametctl.render.diff import stat_lines
-
         app.output.show(*stat_lines(answer))
     elif app.output.terminal:
-        from rametctl.render.diff import patch_lines
-
         app.output.page(patch_lines(answer.patch))
     else:
         app.output.binary(answer.patch)
@@ -124,9 +114,6 @@ def show_diff(app: App, answer: "GetDiffResponse", *, stat: bool = False, name_o
 
 def _watch(app: App, session: "Session", against: str, *, stat: bool, name_only: bool) -> None:
     """Show the present differences and every change, over restarts of the daemon, until interrupted."""
-    from ramet.jsonify import to_json
-    from ramet.v1 import worktree_pb2
-
     from rametctl.follow import keep_watching
 
     request = worktree_pb2.WatchChangesRequest(
@@ -153,12 +140,8 @@ def _show_change(app: App, answer: "WatchChangesResponse", *, stat: bool, name_o
     if name_only:
         app.output.raw(*answer.changed_paths)
     elif stat:
-        from rametctl.render.diff import stat_lines
-
         app.output.show(*stat_lines(answer))
     elif app.output.terminal:
-        from rametctl.render.diff import patch_lines
-
         app.output.page(patch_lines(answer.patch), paged=False)
     else:
         app.output.binary(answer.patch)

@@ -1,8 +1,12 @@
 """`rametctl doctor`: compare what should be with what is."""
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import worktree_pb2
+from ramet.words import plural
 
 from rametctl.app import App
+from rametctl.lines import line
 from rametctl.options import Verb, new_request_id, repo_option, repo_reference
 
 
@@ -20,12 +24,6 @@ def command(app: App, repo: str | None, fix: bool) -> int:
       rametctl doctor
       rametctl doctor --fix
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import worktree_pb2
-    from ramet.words import plural
-
-    from rametctl.lines import line
-
     request = worktree_pb2.DiagnoseRequest(
         repo=repo_reference(app, repo) if repo else "", fix=fix, request_id=new_request_id()
     )

@@ -1,9 +1,14 @@
 """`rametctl done`: close finished turns."""
 
 import click
+from ramet.v1 import attention_pb2
 
 from rametctl.app import App
+from rametctl.errors import ClientError, UsageError
 from rametctl.options import Verb, sessions_argument
+from rametctl.requests import finished_turns, open_requests, resolve
+from rametctl.sessions import get_session
+from rametctl.several import for_each
 
 
 @click.command("done", cls=Verb, short_help="Close finished turns: you have looked at them.")
@@ -19,13 +24,6 @@ def command(app: App, sessions: tuple[str, ...], everything: bool) -> int:
       rametctl done fix-login docs
       rametctl done --all
     """
-    from ramet.v1 import attention_pb2
-
-    from rametctl.errors import ClientError, UsageError
-    from rametctl.requests import finished_turns, open_requests, resolve
-    from rametctl.sessions import get_session
-    from rametctl.several import each
-
     if bool(sessions) == everything:
         raise UsageError("give sessions, or --all", hint="see: rametctl inbox")
     waiting = finished_turns(open_requests(app.connection))
@@ -45,4 +43,4 @@ def command(app: App, sessions: tuple[str, ...], everything: bool) -> int:
             raise ClientError(f"no finished turn of {found.name} waits for you", hint="see: rametctl inbox")
         return resolve(app, review.id, approval)
 
-    return each(app, sessions, act)
+    return for_each(app, sessions, act)

@@ -1,17 +1,19 @@
 """`rametctl events`: show a session's events."""
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import event_pb2
+from ramet.v1.common_pb2 import Cursor
+from ramet.v1.event_pb2 import Event
+from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
+from rametctl.errors import UsageError
 from rametctl.options import Verb, session_argument
-
-if TYPE_CHECKING:
-    from ramet.v1.common_pb2 import Cursor
-    from ramet.v1.event_pb2 import Event
-    from ramet.v1.session_pb2 import Session
+from rametctl.render.event import PROTOCOL, summary
+from rametctl.sessions import get_session, session_name
 
 PAGE = 200
 PAGE_OF_FRAMES = 50
@@ -39,11 +41,6 @@ def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines:
       rametctl events fix-login --audit
       rametctl events fix-login --raw | jq -r .type
     """
-    from ramet.v1.session_pb2 import Session
-
-    from rametctl.errors import UsageError
-    from rametctl.sessions import get_session, session_name
-
     if follow and audit:
         raise UsageError("--follow does not go with --audit", hint="omit one of them")
     # The id, so that a renamed session is still followed.
@@ -64,8 +61,6 @@ def _print_stored(
     app: App, session_id: str, printer: "_Printer", *, frames: bool, audit: bool, newest: int | None
 ) -> "Cursor":
     """Print the stored events; return the end of the log. ``newest`` may be more than a page."""
-    from ramet.v1 import event_pb2
-
     kept: deque[Event] = deque(maxlen=newest)
     size = PAGE_OF_FRAMES if frames else PAGE
     request = event_pb2.ListEventsRequest(
@@ -105,15 +100,9 @@ class _Printer:
     def shows(self, event: "Event") -> bool:
         if self._raw:
             return bool(event.frame)
-        from rametctl.render.event import PROTOCOL
-
         return self._app.output.json_mode or event.WhichOneof("payload") not in PROTOCOL
 
     def print(self, event: "Event") -> None:
-        from ramet.jsonify import to_json
-
-        from rametctl.render.event import summary
-
         output = self._app.output
         if self._list is not None:
             self._list.append(to_json(event))

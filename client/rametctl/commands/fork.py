@@ -3,10 +3,13 @@
 import sys
 
 import click
+from ramet.v1 import session_pb2
 
 from rametctl.app import App
+from rametctl.errors import UsageError
 from rametctl.options import agent_option, new_request_id, session_argument
 from rametctl.prompts import PromptCommand, read_prompt
+from rametctl.sessions import check_outcome, going_on, report, session_name, show_end, wait_sessions
 
 
 @click.command("fork", cls=PromptCommand, short_help="Copy a session: conversation and files.")
@@ -42,11 +45,6 @@ def command(
       rametctl fork fix-login --at 3 --name fix-login-again
       rametctl fork fix-login --agent codex "review this, then go on"
     """
-    from ramet.v1 import session_pb2
-
-    from rametctl.errors import UsageError
-    from rametctl.sessions import check_outcome, going_on, report, session_name, show_end, wait_sessions
-
     text = read_prompt(prompt, file, sys.stdin)
     if wait and text is None:
         raise UsageError("there is nothing to wait for without a prompt", hint="give a prompt", reason="EMPTY_PROMPT")

@@ -1,9 +1,16 @@
 """`rametctl gc`: clean up finished sessions."""
 
+import shlex
+
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import worktree_pb2
 
 from rametctl.app import App
+from rametctl.errors import ClientError, UsageError
 from rametctl.options import Verb, new_request_id, repo_option, repo_reference
+from rametctl.render.garbage import done, listing
+from rametctl.render.warnings import note_warnings
 
 
 @click.command("gc", cls=Verb, short_help="List or remove finished sessions and leftovers.")
@@ -25,13 +32,6 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
       rametctl gc
       rametctl gc --yes
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import worktree_pb2
-
-    from rametctl.errors import ClientError, UsageError
-    from rametctl.render.garbage import done, listing
-    from rametctl.render.warnings import note_warnings
-
     if yes and dry_run:
         raise UsageError("--yes and --dry-run were both given", hint="give one of them")
     here = app.repo_here() if repo is None else None
@@ -56,6 +56,4 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
 
 def _again(repo: str | None) -> str:
     """Return the command that removes the listed items."""
-    import shlex
-
     return f"rametctl gc --yes --repo {shlex.quote(repo)}" if repo is not None else "rametctl gc --yes"

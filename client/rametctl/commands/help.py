@@ -1,15 +1,13 @@
 """`rametctl help`: explain a verb, a topic, or list all verbs."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import click
 
 from rametctl.app import App
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rametctl.lines import Line
+from rametctl.cli import ALIASES, GROUPS, unknown_verb
+from rametctl.errors import UsageError
+from rametctl.lines import Line, line
 
 TOPICS = {
     "exit-codes": """\
@@ -79,9 +77,6 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
 
 def _every_verb(root: click.Context) -> "Iterator[Line]":
     """One line for each verb, by group."""
-    from rametctl.cli import ALIASES, GROUPS
-    from rametctl.lines import line
-
     assert isinstance(root.command, click.Group)
     for group, rows in GROUPS.items():
         yield line((group, "bold"))
@@ -94,9 +89,6 @@ def _every_verb(root: click.Context) -> "Iterator[Line]":
 
 def _help(root: click.Context, words: tuple[str, ...]) -> str:
     """Return the help of a verb, given as a path of names. Raise UsageError for an unknown one."""
-    from rametctl.cli import unknown_verb
-    from rametctl.errors import UsageError
-
     context, command = root, root.command
     for word in words:
         found = command.get_command(context, word) if isinstance(command, click.Group) else None

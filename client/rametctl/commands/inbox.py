@@ -5,15 +5,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import attention_pb2
+from ramet.v1.attention_pb2 import AttentionRequest
+from ramet.words import plural
 
 from rametctl.app import App
 from rametctl.errors import ClientError, RefusedError
+from rametctl.lines import Line, line
 from rametctl.options import Verb, complete_asking
+from rametctl.render.inbox import inbox_lines
+from rametctl.render.request import request_lines, short_id, shown_decision, title
+from rametctl.requests import by_urgency, get_request, open_requests
+from rametctl.sessions import get_session
+from rametctl.shown import remember
 
 if TYPE_CHECKING:
-    from ramet.v1.attention_pb2 import AttentionRequest
-
-    from rametctl.lines import Line
     from rametctl.view.model import View
 
 PAUSE_S = 0.1
@@ -38,12 +45,6 @@ def command(app: App, requests: tuple[str, ...], full: bool, watch: bool) -> Non
       rametctl inbox fix-login
       rametctl inbox --json | jq -r '.[].id'
     """
-    from ramet.jsonify import to_json
-
-    from rametctl.render.inbox import inbox_lines
-    from rametctl.requests import by_urgency, open_requests
-    from rametctl.shown import remember
-
     if watch:
         _watch(app)
         return
@@ -72,9 +73,6 @@ def command(app: App, requests: tuple[str, ...], full: bool, watch: bool) -> Non
 
 def _named(app: App, waiting: "Sequence[AttentionRequest]", names: Sequence[str]) -> "list[AttentionRequest]":
     """Return the requests with these ids, and all of these sessions. Raise ClientError for a session without any."""
-    from rametctl.requests import get_request
-    from rametctl.sessions import get_session
-
     found: dict[str, AttentionRequest] = {}
     for name in names:
         of_it = [request for request in waiting if request.id.startswith(name)]
@@ -92,11 +90,6 @@ def _named(app: App, waiting: "Sequence[AttentionRequest]", names: Sequence[str]
 
 
 def _in_full(blocking: "Sequence[AttentionRequest]", reviews: "Sequence[AttentionRequest]") -> "Iterator[Line]":
-    from ramet.words import plural
-
-    from rametctl.lines import line
-    from rametctl.render.request import request_lines
-
     waiting = [*blocking, *reviews]
     headings = {0: f"waits for your answer: {plural(len(blocking), 'request')}"} if blocking else {}
     if reviews:
@@ -112,9 +105,6 @@ def _in_full(blocking: "Sequence[AttentionRequest]", reviews: "Sequence[Attentio
 
 def _watch(app: App) -> None:
     """Print the open requests, then new ones and answers."""
-    from rametctl.lines import line
-    from rametctl.render.request import request_lines, short_id, shown_decision, title
-    from rametctl.requests import by_urgency
     from rametctl.view import parts
     from rametctl.view.live import draw
 
@@ -144,8 +134,6 @@ def _watch(app: App) -> None:
 
 async def _closed(view: "View", request_id: str) -> "AttentionRequest | None":
     """Return a request that is not open any more; None if its session is gone."""
-    from ramet.v1 import attention_pb2
-
     request = attention_pb2.GetRequestRequest(request=request_id)
     try:
         return (await view.link.call(lambda daemon: daemon.attention.GetRequest, request)).request
@@ -154,8 +142,6 @@ async def _closed(view: "View", request_id: str) -> "AttentionRequest | None":
 
 
 def _show(app: App, request: "AttentionRequest", lines: "Iterable[Line]") -> None:
-    from ramet.jsonify import to_json
-
     if app.output.json_mode:
         app.output.json(to_json(request), stream=True)
     else:

@@ -1,9 +1,12 @@
 """`rametctl interrupt`: end running turns; the agents stay."""
 
 import click
+from ramet.v1 import session_pb2
 
 from rametctl.app import App
 from rametctl.options import Verb, new_request_id, sessions_argument
+from rametctl.sessions import outcome_of, session_name
+from rametctl.several import for_each
 
 
 @click.command("interrupt", cls=Verb, short_help="End the running turn; the agent stays.")
@@ -16,10 +19,6 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
     Example:
       rametctl interrupt fix-login
     """
-    from ramet.v1 import session_pb2
-
-    from rametctl.sessions import outcome_of, session_name
-    from rametctl.several import each
 
     def act(session: str) -> object:
         request = session_pb2.InterruptSessionRequest(session=session_name(app, session), request_id=new_request_id())
@@ -30,4 +29,4 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
         note = "" if answer.interrupted else "there was no turn to interrupt"
         return outcome_of(app, answer.session, note=note, interrupted=answer.interrupted)
 
-    return each(app, sessions, act)
+    return for_each(app, sessions, act)

@@ -1,14 +1,18 @@
 """`rametctl land`: merge sessions' work into the target branch, checked first."""
 
-from typing import TYPE_CHECKING
+import sys
+import time
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import landing_pb2
+from ramet.v1.landing_pb2 import LandSessionsRequest, LandSessionsResponse
 
 from rametctl.app import App
+from rametctl.errors import RefusedError, UsageError
+from rametctl.landings import check_landed, follow_landings, wait_landings
 from rametctl.options import Verb, new_request_id, sessions_argument
-
-if TYPE_CHECKING:
-    from ramet.v1.landing_pb2 import LandSessionsRequest, LandSessionsResponse
+from rametctl.render.landing import landing_line
 
 SHORTEST = 0.001
 """Seconds; 0 would mean no limit."""
@@ -51,15 +55,7 @@ def command(
       rametctl land fix-login docs --check "make test"
       rametctl land docs --method squash --target release --detach
     """
-    import time
-
-    from ramet.jsonify import to_json
-    from ramet.v1 import landing_pb2
-
     from rametctl.connection import GRACE
-    from rametctl.errors import UsageError
-    from rametctl.landings import check_landed, follow_landings, wait_landings
-    from rametctl.render.landing import landing_line
 
     if detach and timeout is not None:
         raise UsageError("--detach and --timeout were both given", hint="give one of them")
@@ -99,10 +95,6 @@ def command(
 
 def queue_landing(app: App, request: "LandSessionsRequest") -> "LandSessionsResponse":
     """Queue the sessions; on a terminal, ask whether to land on a branch that has an upstream."""
-    import sys
-
-    from rametctl.errors import RefusedError
-
     try:
         return app.connection.call(lambda daemon: daemon.landing.LandSessions, request)
     except RefusedError as error:

@@ -1,9 +1,12 @@
 """`rametctl logs`: read a session's conversation."""
 
 import click
+from ramet.jsonify import to_json
 
 from rametctl.app import App
 from rametctl.options import Verb, session_argument
+from rametctl.sessions import get_session, session_pages
+from rametctl.shown import remember
 
 
 @click.command("logs", cls=Verb, short_help="Read a session's conversation.")
@@ -28,8 +31,6 @@ def command(app: App, session: str, follow: bool, turns: int | None, full: bool,
     """
     from rametctl.commands.watch import watch_sessions
     from rametctl.render.transcript import Conversation, open_requests
-    from rametctl.sessions import get_session
-    from rametctl.shown import remember
     from rametctl.transcripts import drawn, read_turns
 
     if follow:
@@ -42,8 +43,6 @@ def command(app: App, session: str, follow: bool, turns: int | None, full: bool,
         conversation.add(event)
     entries = conversation.turns(turns) if turns is not None else conversation.entries
     if app.output.json_mode:
-        from ramet.jsonify import to_json
-
         first = entries[0].seq if entries else 0
         app.output.json([to_json(event) for event in events if event.seq >= first])
         return
@@ -53,8 +52,6 @@ def command(app: App, session: str, follow: bool, turns: int | None, full: bool,
 
 
 def _names(app: App) -> dict[str, str]:
-    from rametctl.sessions import session_pages
-
     return {
         each.id: each.name for page in session_pages(app.connection, repo="", archived=True) for each in page.sessions
     }

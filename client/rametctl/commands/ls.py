@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import repo_pb2
+from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
+from rametctl.errors import ClientError, RefusedError
+from rametctl.lines import Line, line
 from rametctl.options import STATES, Verb, repo_option, repo_reference
+from rametctl.render.session import by_urgency, in_tree_order, left_out, outcome, session_table, state_name
+from rametctl.sessions import session_pages
 
 if TYPE_CHECKING:
-    from ramet.v1.session_pb2 import Session
-
-    from rametctl.lines import Line
     from rametctl.view.model import View
 
 REDRAW = 0.2
@@ -33,8 +37,6 @@ class Query:
 
     def takes(self, session: "Session") -> bool:
         """Return whether a session's state is in the list."""
-        from rametctl.render.session import state_name
-
         state = state_name(session)
         return state in self.states if self.states else self.archived or state != "archived"
 
@@ -76,8 +78,6 @@ def command(
         return
     sessions, elsewhere = _sessions(app, query)
     if app.output.json_mode:
-        from ramet.jsonify import to_json
-
         app.output.json([to_json(session) for session in sessions])
     elif quiet:
         app.output.raw(*(session.name for session in sessions))
@@ -89,9 +89,6 @@ def command(
 
 def _sessions(app: App, query: Query) -> "tuple[list[Session], int]":
     """Return the sessions, and the number of those in repositories other than the current one."""
-    from rametctl.errors import ClientError
-    from rametctl.sessions import session_pages
-
     try:
         pages = list(session_pages(app.connection, repo=query.repo, states=query.states, archived=query.archived))
     except ClientError as error:
@@ -104,8 +101,6 @@ def _sessions(app: App, query: Query) -> "tuple[list[Session], int]":
 
 
 def _table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:
-    from rametctl.lines import line
-
     if not sessions:
         where = "here" if query.around or query.repo else "yet"
         what = f"no {' or '.join(query.states)} sessions {where}" if query.states else f"no sessions {where}"
@@ -114,8 +109,6 @@ def _table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"
 
 
 def _rows(query: Query, sessions: Sequence["Session"]) -> list[tuple[int, "Session"]]:
-    from rametctl.render.session import in_tree_order
-
     return in_tree_order(sessions) if query.tree else [(0, session) for session in sessions]
 
 
@@ -123,8 +116,6 @@ def _table_of(
     app: App, query: Query, sessions: Sequence["Session"], rows: Sequence[tuple[int, "Session"]]
 ) -> list["Line"]:
     """Return the table of ``rows``, a subset of ``sessions``."""
-    from rametctl.render.session import session_table
-
     with_repo = not query.repo and len({session.repo for session in sessions}) > 1
     return session_table(app.output, rows, time.time(), with_repo=with_repo)
 
@@ -161,10 +152,6 @@ def _watch(app: App, query: Query) -> None:
 
 async def _repo_id(view: "View", query: Query) -> str:
     """Return the id of the repository; "" if the daemon does not know that of the current directory yet."""
-    from ramet.v1 import repo_pb2
-
-    from rametctl.errors import RefusedError
-
     try:
         found = await view.link.call(lambda daemon: daemon.repos.GetRepo, repo_pb2.GetRepoRequest(repo=query.repo))
     except RefusedError as error:
@@ -176,8 +163,6 @@ async def _repo_id(view: "View", query: Query) -> str:
 
 def _fitting_table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:
     """Return the table with as many rows as fit on the terminal: first sessions that need a person, and a count of the others."""
-    from rametctl.render.session import by_urgency, left_out
-
     # One line is for the headers, and one for the cursor.
     room = max(app.output.height - 2, 2)
     if len(sessions) <= room:
@@ -193,11 +178,6 @@ def _fitting_table(app: App, query: Query, sessions: Sequence["Session"]) -> lis
 
 def _print_changes(app: App, sessions: Sequence["Session"], seen: dict[str, bytes]) -> None:
     """Print a line for each session that differs from what was ``seen``."""
-    from ramet.jsonify import to_json
-
-    from rametctl.lines import line
-    from rametctl.render.session import outcome
-
     for session in sessions:
         # The number of its newest event changes with every word of the agent, and does not count as a change.
         key = type(session)()

@@ -1,18 +1,18 @@
 """`rametctl messages`: list messages between sessions."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import click
+from ramet.jsonify import enum_name, to_json
+from ramet.v1 import orchestration_pb2
+from ramet.v1.orchestration_pb2 import Message
 
 from rametctl.app import App
+from rametctl.errors import UsageError
+from rametctl.lines import Line, line
 from rametctl.options import Verb, complete_session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ramet.v1.orchestration_pb2 import Message
-
-    from rametctl.lines import Line
+from rametctl.render.format import local_time
+from rametctl.sessions import acting_session, get_session
 
 
 @click.command("messages", cls=Verb, short_help="List messages between sessions.")
@@ -28,12 +28,6 @@ def command(app: App, session: str | None) -> None:
       rametctl messages parser
       rametctl messages parser --json | jq -r '.[].text'
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import orchestration_pb2
-
-    from rametctl.errors import UsageError
-    from rametctl.sessions import acting_session, get_session
-
     inside = acting_session(app)
     if inside and session is not None:
         raise UsageError("a session reads its own messages", hint="omit SESSION")
@@ -53,11 +47,6 @@ def command(app: App, session: str | None) -> None:
 
 
 def _lines(message: "Message") -> "Iterator[Line]":
-    from ramet.jsonify import enum_name
-
-    from rametctl.lines import line
-    from rametctl.render.format import local_time
-
     state = enum_name(message, "state") or "withdrawn"
     yield line(
         ((message.from_name or message.from_id), "bold"), " → ",

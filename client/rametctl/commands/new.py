@@ -3,13 +3,16 @@
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import click
+from ramet import jsonify
+from ramet.v1 import session_pb2
+from ramet.v1.session_pb2 import CreateSessionRequest, Session
 
 from rametctl.app import App
 from rametctl.environment import variable_changes
-from rametctl.errors import ClientError
+from rametctl.errors import ClientError, UsageError
 from rametctl.options import (
     Budget,
     budget_option,
@@ -24,9 +27,8 @@ from rametctl.options import (
     repo_path,
 )
 from rametctl.prompts import PromptCommand, image_option, read_images, read_prompt
-
-if TYPE_CHECKING:
-    from ramet.v1.session_pb2 import CreateSessionRequest, Session
+from rametctl.render.session import created, reference, setup_failed
+from rametctl.sessions import check_outcome, going_on, show_end, wait_sessions
 
 
 class Options(TypedDict):
@@ -129,9 +131,7 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
       rametctl new "make it faster" --agent claude:2 --agent codex --check make
     """
     from rametctl.editor import write_prompt
-    from rametctl.errors import UsageError
     from rametctl.prompts import with_files
-    from rametctl.sessions import going_on
 
     if options["base"] and options["existing"]:
         raise UsageError("--base and --existing were both given", hint="an existing branch is its own base")
@@ -175,8 +175,6 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
 
 def expand_agents(agents: Sequence[str], count: int) -> list[str]:
     """The agents of a contest, "" for the default one; empty for a single session. Raises UsageError."""
-    from rametctl.errors import UsageError
-
     if count > 1 and len(agents) > 1:
         raise UsageError("--count and several --agent were given", hint="give --agent KIND:N")
     kinds: list[str] = []
@@ -197,8 +195,6 @@ def _make_first_commit(app: App) -> bool:
 
 
 def _request(options: Options, contenders: Sequence[str], prompt: str) -> "CreateSessionRequest":
-    from ramet.v1 import session_pb2
-
     return session_pb2.CreateSessionRequest(
         prompt=prompt,
         name=options["name"],
@@ -240,8 +236,6 @@ def _create(app: App, request: "CreateSessionRequest") -> "tuple[list[Session], 
 
 
 def _report(app: App, sessions: "Sequence[Session]", *, stream: bool, idle: bool, hint: bool) -> None:
-    from rametctl.render.session import created, reference
-
     if app.output.json_mode:
         _print_json(app, sessions, stream=stream)
         return
@@ -265,8 +259,6 @@ def report_one(app: App, session: "Session", *, idle: bool) -> None:
 
 def _print_json(app: App, sessions: "Sequence[Session]", *, stream: bool = False) -> None:
     """One object for one session, an array for a contest; a line for each where a stream follows."""
-    from ramet import jsonify
-
     shown = [jsonify.to_json(each) for each in sessions]
     if stream:
         for each in shown:
@@ -276,9 +268,6 @@ def _print_json(app: App, sessions: "Sequence[Session]", *, stream: bool = False
 
 
 def _wait(app: App, sessions: "Sequence[Session]") -> None:
-    from rametctl.render.session import reference, setup_failed
-    from rametctl.sessions import check_outcome, show_end, wait_sessions
-
     answer = wait_sessions(app, [each.id for each in sessions])
     latest = {session.id: session for session in answer.sessions}
     now = [latest.get(each.id, each) for each in sessions]

@@ -1,8 +1,11 @@
 """`rametctl notify`: the daemon's notifications about requests and sessions that need a person."""
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import attention_pb2
 
 from rametctl.app import App
+from rametctl.lines import line
 from rametctl.options import Verb
 
 
@@ -28,11 +31,6 @@ def test(app: App) -> int:
     Example:
       rametctl notify test
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import attention_pb2
-
-    from rametctl.lines import line
-
     with app.output.spinner("sending …"):
         answer = app.connection.call(
             lambda daemon: daemon.attention.TestNotifications, attention_pb2.TestNotificationsRequest()

@@ -3,7 +3,9 @@
 import click
 
 from rametctl.app import App
+from rametctl.errors import ClientError
 from rametctl.options import Verb, session_argument
+from rametctl.sessions import get_session
 
 
 @click.command("open", cls=Verb, short_help="Open a session's worktree in your editor.")
@@ -23,8 +25,6 @@ def command(app: App, session: str, paths: tuple[str, ...]) -> int:
     import subprocess
 
     from rametctl.editor import configured_editor
-    from rametctl.errors import ClientError
-    from rametctl.sessions import get_session
 
     worktree = get_session(app, session).session.worktree
     argv = [*configured_editor(app), *(paths or ["."])]

@@ -4,6 +4,7 @@ import click
 
 from rametctl.app import App
 from rametctl.options import Verb, session_argument
+from rametctl.sessions import get_session
 
 
 @click.command("path", cls=Verb, short_help="Print the path of a session's worktree.")
@@ -16,8 +17,6 @@ def command(app: App, session: str) -> None:
     Example:
       cd "$(rametctl path fix-login)"
     """
-    from rametctl.sessions import get_session
-
     worktree = get_session(app, session).session.worktree
     if app.output.json_mode:
         app.output.json({"path": worktree})

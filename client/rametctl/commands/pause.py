@@ -1,9 +1,12 @@
 """`rametctl pause`: pause sessions."""
 
 import click
+from ramet.v1 import session_pb2
 
 from rametctl.app import App
 from rametctl.options import Verb, new_request_id, sessions_argument
+from rametctl.sessions import outcome_of, session_name
+from rametctl.several import for_each
 
 
 @click.command("pause", cls=Verb, short_help="Pause a session; prompts wait.")
@@ -17,10 +20,6 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
     Example:
       rametctl pause fix-login
     """
-    from ramet.v1 import session_pb2
-
-    from rametctl.sessions import outcome_of, session_name
-    from rametctl.several import each
 
     def act(session: str) -> object:
         request = session_pb2.PauseSessionRequest(session=session_name(app, session), request_id=new_request_id())
@@ -28,4 +27,4 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
             answer = app.connection.call(lambda daemon: daemon.sessions.PauseSession, request)
         return outcome_of(app, answer.session)
 
-    return each(app, sessions, act)
+    return for_each(app, sessions, act)

@@ -1,14 +1,17 @@
 """`rametctl pick`: pick one contender of a contest and archive the others."""
 
-from typing import TYPE_CHECKING
-
 import click
+from ramet import jsonify
+from ramet.v1 import landing_pb2
+from ramet.v1.landing_pb2 import Landing
 
 from rametctl.app import App
+from rametctl.errors import UsageError
+from rametctl.landings import check_landed, wait_landings
 from rametctl.options import Verb, new_request_id, session_argument
-
-if TYPE_CHECKING:
-    from ramet.v1.landing_pb2 import Landing
+from rametctl.render.landing import landing_line
+from rametctl.render.session import reference
+from rametctl.sessions import get_session
 
 
 @click.command("pick", cls=Verb, short_help="Pick one contender, archive the others.")
@@ -30,16 +33,8 @@ def command(app: App, session: str, land: bool, commit_message: str | None, loca
     """
     import asyncio
 
-    from ramet import jsonify
-    from ramet.v1 import landing_pb2
-
     from rametctl.commands.land import queue_landing
     from rametctl.contests import archive_requests, calls, find_members, no_contest, pick, picked_words
-    from rametctl.errors import UsageError
-    from rametctl.landings import check_landed, wait_landings
-    from rametctl.render.landing import landing_line
-    from rametctl.render.session import reference
-    from rametctl.sessions import get_session
 
     if (commit_message is not None or local) and not land:
         raise UsageError("--commit and --local need --land", hint="add --land")

@@ -1,16 +1,28 @@
 """`rametctl plan`: threads of work with paths of their own, from a file to landed work."""
 
+import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import plan_pb2
+from ramet.v1.plan_pb2 import CheckPlanResponse
 
 from rametctl.app import App
+from rametctl.errors import RefusedError
 from rametctl.options import Verb, VerbGroup, new_request_id, repo_option, repo_path
 from rametctl.plans import of_plan, read_plan, shown
-
-if TYPE_CHECKING:
-    from ramet.v1.plan_pb2 import CheckPlanResponse
+from rametctl.render.plan import (
+    applied_lines,
+    check_lines,
+    cleanup_lines,
+    converge_lines,
+    plan_table,
+    problem_lines,
+    status_lines,
+)
+from rametctl.render.warnings import note_warnings
 
 
 @click.group("plan", cls=VerbGroup, short_help="Manage plans: check, apply, status, converge, cleanup.")
@@ -48,10 +60,6 @@ def check(app: App, file: str | None, repo: str | None) -> int:
     Example:
       rametctl plan check plan.toml
     """
-    from ramet.jsonify import to_json
-
-    from rametctl.render.plan import check_lines
-
     name, text = read_plan(app, file)
     answer = _check(app, name, text, repo)
     if app.output.json_mode:
@@ -76,12 +84,6 @@ def apply(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
       rametctl plan apply
       rametctl plan apply --dry-run
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import plan_pb2
-
-    from rametctl.errors import RefusedError
-    from rametctl.render.plan import applied_lines, problem_lines
-
     name, text = read_plan(app, file)
     request = plan_pb2.ApplyPlanRequest(
         path=repo_path(app, repo), text=text, file=name, dry_run=dry_run, request_id=new_request_id()
@@ -136,10 +138,6 @@ def converge(app: App, file: str | None, dry_run: bool, remote: str, repo: str |
     Example:
       rametctl plan converge --dry-run
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import plan_pb2
-
-    from rametctl.render.plan import converge_lines
 
     def call(name: str) -> plan_pb2.ConvergePlanResponse:
         request = plan_pb2.ConvergePlanRequest(
@@ -170,11 +168,6 @@ def cleanup(app: App, file: str | None, dry_run: bool, repo: str | None) -> None
     Example:
       rametctl plan cleanup
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import plan_pb2
-
-    from rametctl.render.plan import cleanup_lines
-    from rametctl.render.warnings import note_warnings
 
     def call(name: str) -> plan_pb2.CleanUpPlanResponse:
         request = plan_pb2.CleanUpPlanRequest(
@@ -200,11 +193,6 @@ def ls(app: App) -> None:
     Example:
       rametctl plan ls --json | jq -r '.[].file'
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import plan_pb2
-
-    from rametctl.render.plan import plan_table
-
     pages = app.connection.pages(lambda daemon: daemon.plans.ListPlans, plan_pb2.ListPlansRequest())
     plans = [plan for page in pages for plan in page.plans]
     if app.output.json_mode:
@@ -224,7 +212,6 @@ def schema(app: App) -> None:
     Example:
       rametctl plan schema > plan.schema.json
     """
-    import json
     from importlib.resources import files
 
     text = (files("ramet") / "plan.schema.json").read_text(encoding="utf-8")
@@ -235,19 +222,12 @@ def schema(app: App) -> None:
 
 
 def _check(app: App, name: str, text: str, repo: str | None) -> "CheckPlanResponse":
-    from ramet.v1 import plan_pb2
-
     request = plan_pb2.CheckPlanRequest(path=repo_path(app, repo), text=text, file=name)
     with app.output.spinner("checking …"):
         return app.connection.call(lambda daemon: daemon.plans.CheckPlan, request)
 
 
 def _status(app: App, file: str | None, repo: str | None) -> None:
-    from ramet.jsonify import to_json
-    from ramet.v1 import plan_pb2
-
-    from rametctl.render.plan import status_lines
-
     def call(name: str) -> plan_pb2.GetPlanResponse:
         request = plan_pb2.GetPlanRequest(plan=name, path=repo_path(app, repo))
         with app.output.spinner("looking …"):

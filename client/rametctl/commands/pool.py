@@ -1,17 +1,17 @@
 """`rametctl pool`: manage spare worktrees."""
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import worktree_pb2
+from ramet.v1.worktree_pb2 import Spare
+from ramet.words import plural, size
 
 from rametctl.app import App
 from rametctl.options import Verb, VerbGroup, new_request_id, repo_option, repo_reference
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ramet.v1.worktree_pb2 import Spare
+from rametctl.render.format import age
 
 
 @click.group("pool", cls=VerbGroup, short_help="Manage spare worktrees.")
@@ -56,8 +56,6 @@ def fill(app: App, repo: str | None) -> None:
     Example:
       rametctl pool fill
     """
-    from ramet.v1 import worktree_pb2
-
     request = worktree_pb2.FillPoolRequest(repo=repo_reference(app, repo), request_id=new_request_id())
     with app.output.spinner("filling the pool …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.FillPool, request)
@@ -80,9 +78,6 @@ def drain(app: App, repo: str | None) -> None:
     Example:
       rametctl pool drain --repo shop
     """
-    from ramet.v1 import worktree_pb2
-    from ramet.words import plural
-
     request = worktree_pb2.DrainPoolRequest(repo=repo_reference(app, repo), request_id=new_request_id())
     with app.output.spinner("draining the pool …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.DrainPool, request)
@@ -94,10 +89,6 @@ def drain(app: App, repo: str | None) -> None:
 
 def _status(app: App, repo: str | None, *, spares_only: bool = False) -> None:
     """Print the pool; as JSON one object, or with ``spares_only`` an array of its spares."""
-    from ramet.jsonify import to_json
-    from ramet.v1 import worktree_pb2
-    from ramet.words import plural, size
-
     request = worktree_pb2.GetPoolRequest(repo=repo_reference(app, repo))
     answer = app.connection.call(lambda daemon: daemon.worktrees.GetPool, request)
     if app.output.json_mode and spares_only:
@@ -117,10 +108,6 @@ def _status(app: App, repo: str | None, *, spares_only: bool = False) -> None:
 
 
 def _show(app: App, spares: "Sequence[Spare]") -> None:
-    from ramet.words import size
-
-    from rametctl.render.format import age
-
     now = time.time()
     for spare in spares:
         warm = "  with an agent" if spare.warm_agent else f"  without an agent: {spare.reason}" if spare.reason else ""
@@ -130,6 +117,4 @@ def _show(app: App, spares: "Sequence[Spare]") -> None:
 
 
 def _print_json(app: App, spares: "Sequence[Spare]") -> None:
-    from ramet.jsonify import to_json
-
     app.output.json([to_json(spare) for spare in spares])

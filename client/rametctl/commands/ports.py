@@ -1,14 +1,13 @@
 """`rametctl ports`: list sessions' ports and their listeners."""
 
-from typing import TYPE_CHECKING
-
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import terminal_pb2
+from ramet.v1.terminal_pb2 import Port
 
 from rametctl.app import App
 from rametctl.options import Verb, complete_session
-
-if TYPE_CHECKING:
-    from ramet.v1.terminal_pb2 import Port
+from rametctl.sessions import session_name
 
 
 @click.command("ports", cls=Verb, short_help="List ports and their listeners.")
@@ -24,11 +23,6 @@ def command(app: App, session: str | None) -> None:
       rametctl ports fix-login
       rametctl ports --json | jq '.[] | select(.listening)'
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import terminal_pb2
-
-    from rametctl.sessions import session_name
-
     name = session_name(app, session) if session is not None else ""
     request = terminal_pb2.ListPortsRequest(session=name)
     answer = app.connection.call(lambda daemon: daemon.terminals.ListPorts, request)

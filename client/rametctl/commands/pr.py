@@ -1,10 +1,14 @@
 """`rametctl pr`: manage pull requests of sessions."""
 
-from typing import TYPE_CHECKING
-
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import landing_pb2
+from ramet.v1.landing_pb2 import PullRequest
+from ramet.words import plural
 
 from rametctl.app import App
+from rametctl.errors import RefusedError
+from rametctl.lines import line
 from rametctl.options import (
     Verb,
     VerbGroup,
@@ -14,9 +18,9 @@ from rametctl.options import (
     session_argument,
     sessions_argument,
 )
-
-if TYPE_CHECKING:
-    from ramet.v1.landing_pb2 import PullRequest
+from rametctl.render.pull_request import status_lines
+from rametctl.render.warnings import note_warnings
+from rametctl.sessions import session_name
 
 
 @click.group("pr", cls=VerbGroup, short_help="Manage pull requests: create, status, fix, cleanup, …")
@@ -53,9 +57,6 @@ def create(app: App, session: str, title: str, body: str, base: str, draft: bool
       rametctl pr create fix-login
       rametctl pr create fix-login --ready --title "Fix the login"
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import landing_pb2
-
     request = landing_pb2.CreatePullRequestRequest(
         session=_id(app, session),
         title=title,
@@ -97,9 +98,6 @@ def link(app: App, session: str, number: int) -> None:
     Example:
       rametctl pr link fix-login --pr 17
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import landing_pb2
-
     request = landing_pb2.LinkPullRequestRequest(session=_id(app, session), number=number, request_id=new_request_id())
     with app.output.spinner("asking …"):
         answer = app.connection.call(lambda daemon: daemon.landing.LinkPullRequest, request)
@@ -142,10 +140,6 @@ def open_(app: App, session: str) -> None:
     """
     import webbrowser
 
-    from ramet.jsonify import to_json
-
-    from rametctl.errors import RefusedError
-
     found = _list(app, [_id(app, session)], "", refresh=False)
     if not found:
         raise RefusedError(
@@ -173,10 +167,6 @@ def fix(app: App, session: str) -> None:
     Example:
       rametctl pr fix fix-login && rametctl wait fix-login
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import landing_pb2
-    from ramet.words import plural
-
     request = landing_pb2.FixPullRequestRequest(session=_id(app, session), request_id=new_request_id())
     with app.output.spinner("asking …"):
         answer = app.connection.call(lambda daemon: daemon.landing.FixPullRequest, request)
@@ -205,12 +195,6 @@ def cleanup(app: App, sessions: tuple[str, ...], remote_branches: bool, dry_run:
       rametctl pr cleanup --dry-run
       rametctl pr cleanup fix-login --remote
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import landing_pb2
-
-    from rametctl.lines import line
-    from rametctl.render.warnings import note_warnings
-
     request = landing_pb2.CleanUpPullRequestsRequest(
         sessions=[_id(app, name) for name in sessions],
         repo="" if sessions else repo_reference(app, repo),
@@ -234,8 +218,6 @@ def cleanup(app: App, sessions: tuple[str, ...], remote_branches: bool, dry_run:
 
 
 def _id(app: App, session: str) -> str:
-    from rametctl.sessions import session_name
-
     return session_name(app, session)
 
 
@@ -244,18 +226,12 @@ def _name(pull: "PullRequest") -> str:
 
 
 def _list(app: App, sessions: list[str], repo: str, *, refresh: bool) -> "list[PullRequest]":
-    from ramet.v1 import landing_pb2
-
     request = landing_pb2.ListPullRequestsRequest(sessions=sessions, repo=repo, refresh=refresh)
     pages = app.connection.pages(lambda daemon: daemon.landing.ListPullRequests, request)
     return [pull for page in pages for pull in page.pull_requests]
 
 
 def _status(app: App, sessions: tuple[str, ...], repo: str | None, *, everywhere: bool, refresh: bool) -> None:
-    from ramet.jsonify import to_json
-
-    from rametctl.render.pull_request import status_lines
-
     ids = [_id(app, session) for session in sessions]
     named = repo is not None or app.repo_here() is not None
     where = repo_reference(app, repo) if named and not everywhere and not ids else ""

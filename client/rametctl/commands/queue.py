@@ -1,14 +1,14 @@
 """`rametctl queue`: manage the merge queues."""
 
-from typing import TYPE_CHECKING
-
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import landing_pb2
+from ramet.v1.landing_pb2 import Landing
 
 from rametctl.app import App
+from rametctl.landings import all_landings
 from rametctl.options import Verb, VerbGroup, complete_session, new_request_id, repo_option, repo_reference
-
-if TYPE_CHECKING:
-    from ramet.v1.landing_pb2 import Landing
+from rametctl.render.landing import landing_line, landing_table
 
 
 @click.group("queue", cls=VerbGroup, short_help="Manage the merge queues: ls, rm, retry.")
@@ -51,8 +51,6 @@ def remove(app: App, landing: str) -> None:
     Example:
       rametctl queue rm docs
     """
-    from ramet.v1 import landing_pb2
-
     request = landing_pb2.RemoveLandingRequest(landing=landing, request_id=new_request_id())
     _show(app, app.connection.call(lambda daemon: daemon.landing.RemoveLanding, request).landing)
 
@@ -67,18 +65,11 @@ def retry(app: App, landing: str) -> None:
     Example:
       rametctl queue retry fix-login
     """
-    from ramet.v1 import landing_pb2
-
     request = landing_pb2.RetryLandingRequest(landing=landing, request_id=new_request_id())
     _show(app, app.connection.call(lambda daemon: daemon.landing.RetryLanding, request).landing)
 
 
 def _list(app: App, repo: str | None, *, ended: bool) -> None:
-    from ramet.jsonify import to_json
-
-    from rametctl.landings import all_landings
-    from rametctl.render.landing import landing_table
-
     found = all_landings(app, repo=repo_reference(app, repo) if repo is not None else "", ended=ended)
     if app.output.json_mode:
         app.output.json([to_json(each) for each in found])
@@ -89,10 +80,6 @@ def _list(app: App, repo: str | None, *, ended: bool) -> None:
 
 
 def _show(app: App, landing: "Landing") -> None:
-    from ramet.jsonify import to_json
-
-    from rametctl.render.landing import landing_line
-
     if app.output.json_mode:
         app.output.json(to_json(landing))
     else:

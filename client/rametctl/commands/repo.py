@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import click
+from google.protobuf.field_mask_pb2 import FieldMask
+from ramet.jsonify import to_json
+from ramet.v1 import repo_pb2
+from ramet.v1.repo_pb2 import GetTrustResponse, Repo, TrustItem
 
 from rametctl.app import App
+from rametctl.errors import ClientError, RefusedError, UsageError
+from rametctl.lines import Line, line
 from rametctl.options import Verb, new_request_id, repo_reference
-
-if TYPE_CHECKING:
-    from ramet.v1.repo_pb2 import GetTrustResponse, Repo, TrustItem
-
-    from rametctl.lines import Line
+from rametctl.render.format import local_time
 
 CLAUDE = "Claude's own; its hooks, servers and commands run with every agent"
 
@@ -39,8 +40,6 @@ def add(app: App, path: str) -> None:
     Example:
       rametctl repo add ~/src/shop
     """
-    from ramet.v1 import repo_pb2
-
     request = repo_pb2.RegisterRepoRequest(path=app.absolute(path), request_id=new_request_id())
     with _hinting("give the path of one: rametctl repo add PATH"):
         answer = app.connection.call(lambda daemon: daemon.repos.RegisterRepo, request)
@@ -56,9 +55,6 @@ def ls(app: App) -> None:
     Example:
       rametctl repo ls --json | jq -r '.[].root'
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import repo_pb2
-
     pages = app.connection.pages(lambda daemon: daemon.repos.ListRepos, repo_pb2.ListReposRequest())
     repos = [repo for page in pages for repo in page.repos]
     if app.output.json_mode:
@@ -121,11 +117,6 @@ def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
       rametctl repo trust
       rametctl repo trust shop --no
     """
-    from google.protobuf.field_mask_pb2 import FieldMask
-    from ramet.v1 import repo_pb2
-
-    from rametctl.errors import UsageError
-
     found = _get_or_add(app, repo)
     asked = not app.output.json_mode and app.on_terminal
     request = repo_pb2.UpdateRepoRequest(
@@ -153,8 +144,6 @@ def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
 
 def _agreed(app: App, trust: "GetTrustResponse", *, ask: bool) -> bool:
     """Show what would run; whether the person agrees."""
-    from rametctl.errors import ClientError
-
     if trust.problem:
         raise ClientError(trust.problem, hint="correct it first", reason="BAD_CONFIG")
     if trust.items:
@@ -167,8 +156,6 @@ def _agreed(app: App, trust: "GetTrustResponse", *, ask: bool) -> bool:
 
 
 def _get_trust(app: App, repo: "Repo") -> "GetTrustResponse":
-    from ramet.v1 import repo_pb2
-
     return app.connection.call(lambda daemon: daemon.repos.GetTrust, repo_pb2.GetTrustRequest(repo=repo.id))
 
 
@@ -183,9 +170,6 @@ def remove(app: App, repo: str) -> None:
     Example:
       rametctl repo rm shop
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import repo_pb2
-
     request = repo_pb2.RemoveRepoRequest(repo=repo_reference(app, repo), request_id=new_request_id())
     answer = app.connection.call(lambda daemon: daemon.repos.RemoveRepo, request)
     if app.output.json_mode:
@@ -197,8 +181,6 @@ def remove(app: App, repo: str) -> None:
 @contextmanager
 def _hinting(hint: str) -> Iterator[None]:
     """Where there is no repository the daemon's advice is an option that the verbs here do not have; ``hint`` is what they do have."""
-    from rametctl.errors import RefusedError
-
     try:
         yield
     except RefusedError as error:
@@ -208,8 +190,6 @@ def _hinting(hint: str) -> Iterator[None]:
 
 
 def _get(app: App, repo: str | None) -> "Repo":
-    from ramet.v1 import repo_pb2
-
     request = repo_pb2.GetRepoRequest(repo=repo_reference(app, repo))
     with _hinting("name one; see: rametctl repo ls"):
         return app.connection.call(lambda daemon: daemon.repos.GetRepo, request).repo
@@ -217,10 +197,6 @@ def _get(app: App, repo: str | None) -> "Repo":
 
 def _get_or_add(app: App, repo: str | None) -> "Repo":
     """One that is named by a place in it is made known where it is not yet."""
-    from ramet.v1 import repo_pb2
-
-    from rametctl.errors import RefusedError
-
     try:
         return _get(app, repo)
     except RefusedError as error:
@@ -233,11 +209,6 @@ def _get_or_add(app: App, repo: str | None) -> "Repo":
 
 
 def _show(app: App, repo: "Repo") -> None:
-    from ramet.jsonify import to_json
-
-    from rametctl.lines import line
-    from rametctl.render.format import local_time
-
     if app.output.json_mode:
         app.output.json(to_json(repo))
         return
@@ -255,10 +226,6 @@ def _show(app: App, repo: "Repo") -> None:
 
 def _contents(trust: "GetTrustResponse") -> "Iterator[Line]":
     """Return lines with every item, first those that the person has not trusted in this form."""
-    from ramet.v1 import repo_pb2
-
-    from rametctl.lines import line
-
     words = {repo_pb2.TRUST_STATE_CHANGED: "changed since you trusted it", repo_pb2.TRUST_STATE_NEW: "new"}
     marked = trust.repo.trusted
     for item in sorted(trust.items, key=lambda each: each.state == repo_pb2.TRUST_STATE_TRUSTED):
@@ -281,8 +248,6 @@ def _texts(item: "TrustItem") -> Iterator[str]:
 
 def _difference(trust: "GetTrustResponse") -> "Iterator[Line]":
     """Return the difference from the trusted contents; nothing for an untrusted repository."""
-    from rametctl.lines import line
-
     styles = {"+": "green", "-": "red", "@": "cyan"}
     if trust.repo.trusted and trust.difference:
         yield from (line((text, styles.get(text[:1], ""))) for text in trust.difference.split("\n"))

@@ -1,10 +1,13 @@
 """`rametctl restore`: restore archived and removed sessions."""
 
 import click
+from ramet.v1 import session_pb2, worktree_pb2
 
 from rametctl.app import App
 from rametctl.errors import RefusedError
 from rametctl.options import Verb, new_request_id, sessions_argument
+from rametctl.sessions import get_session, outcome_of
+from rametctl.several import for_each
 
 
 @click.command("restore", cls=Verb, short_help="Restore an archived or removed session.")
@@ -20,16 +23,10 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
       rametctl restore fix-login
       rametctl trash ls
     """
-    from rametctl.several import each
-
-    return each(app, sessions, lambda session: _restore(app, session))
+    return for_each(app, sessions, lambda session: _restore(app, session))
 
 
 def _restore(app: App, session: str) -> object:
-    from ramet.v1 import session_pb2, worktree_pb2
-
-    from rametctl.sessions import get_session, outcome_of
-
     try:
         found = get_session(app, session).session
     except RefusedError as error:

@@ -1,9 +1,12 @@
 """`rametctl resume`: resume paused, lost or failed sessions."""
 
 import click
+from ramet.v1 import session_pb2
 
 from rametctl.app import App
 from rametctl.options import Verb, new_request_id, sessions_argument
+from rametctl.sessions import outcome_of, session_name
+from rametctl.several import for_each
 
 
 @click.command("resume", cls=Verb, short_help="Resume a paused, lost or failed session.")
@@ -16,10 +19,6 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
     Example:
       rametctl resume fix-login
     """
-    from ramet.v1 import session_pb2
-
-    from rametctl.sessions import outcome_of, session_name
-    from rametctl.several import each
 
     def act(session: str) -> object:
         request = session_pb2.ResumeSessionRequest(session=session_name(app, session), request_id=new_request_id())
@@ -30,4 +29,4 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
         note = "" if answer.resumed else "nothing to resume: the session was not paused, lost or failed"
         return outcome_of(app, answer.session, note=note)
 
-    return each(app, sessions, act)
+    return for_each(app, sessions, act)

@@ -1,9 +1,14 @@
 """`rametctl rewind`: rewind a session to a checkpoint."""
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import worktree_pb2
+from ramet.words import plural
 
 from rametctl.app import App
+from rametctl.lines import line
 from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.sessions import session_name
 
 
 @click.command("rewind", cls=Verb, short_help="Rewind a session to a checkpoint.")
@@ -22,13 +27,6 @@ def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
       rametctl rewind fix-login 3
       rametctl rewind fix-login 3 --files-only
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import worktree_pb2
-    from ramet.words import plural
-
-    from rametctl.lines import line
-    from rametctl.sessions import session_name
-
     request = worktree_pb2.RewindSessionRequest(
         session=session_name(app, session), checkpoint=checkpoint, files_only=files_only, request_id=new_request_id()
     )

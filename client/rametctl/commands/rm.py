@@ -1,15 +1,18 @@
 """`rametctl rm`: remove sessions."""
 
-from typing import TYPE_CHECKING
-
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import session_pb2
+from ramet.v1.session_pb2 import DeleteSessionResponse
 
 from rametctl.app import App
-from rametctl.errors import ClientError
+from rametctl.errors import ClientError, RefusedError
+from rametctl.lines import line
 from rametctl.options import Verb, new_request_id, sessions_argument
-
-if TYPE_CHECKING:
-    from ramet.v1.session_pb2 import DeleteSessionResponse
+from rametctl.render.format import local_time
+from rametctl.render.session import reference, state_name
+from rametctl.sessions import get_session
+from rametctl.several import for_each
 
 
 @click.command("rm", cls=Verb, short_help="Remove sessions, their worktrees and branches.")
@@ -29,9 +32,6 @@ def command(app: App, sessions: tuple[str, ...], stop: bool, force: bool) -> int
       rametctl rm fix-login
       rametctl rm fix-login docs --stop --force
     """
-    from ramet.jsonify import to_json
-
-    from rametctl.several import each
 
     def act(session: str) -> object:
         answer = _remove(app, session, stop=stop, force=force)
@@ -39,17 +39,11 @@ def command(app: App, sessions: tuple[str, ...], stop: bool, force: bool) -> int
             _show(app, answer)
         return to_json(answer)
 
-    return each(app, sessions, act)
+    return for_each(app, sessions, act)
 
 
 def _remove(app: App, session: str, *, stop: bool, force: bool) -> "DeleteSessionResponse":
     """Remove one session. Print what would be lost before the error."""
-    from ramet.v1 import session_pb2
-
-    from rametctl.errors import RefusedError
-    from rametctl.render.session import state_name
-    from rametctl.sessions import get_session
-
     found = get_session(app, session).session
     if session != found.name and not session.endswith(f"/{found.name}") and not found.id.startswith(session):
         raise ClientError(f"{session!r} is only the beginning of {found.name}", hint="remove it by its whole name")
@@ -73,12 +67,6 @@ def _remove(app: App, session: str, *, stop: bool, force: bool) -> "DeleteSessio
 
 
 def _show(app: App, answer: "DeleteSessionResponse") -> None:
-    from ramet.v1 import session_pb2
-
-    from rametctl.lines import line
-    from rametctl.render.format import local_time
-    from rametctl.render.session import reference
-
     session = answer.session
     for warning in answer.warnings:
         app.output.note(f"rametctl: {warning}")

@@ -1,11 +1,16 @@
 """`rametctl rules`: manage permission rules."""
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import attention_pb2
+from ramet.v1.attention_pb2 import PermissionRule
 
 from rametctl.app import App
+from rametctl.errors import ClientError, RefusedError, UsageError
+from rametctl.lines import line
 from rametctl.options import (
     Verb,
     VerbGroup,
@@ -15,11 +20,8 @@ from rametctl.options import (
     repo_option,
     repo_reference,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ramet.v1.attention_pb2 import PermissionRule
+from rametctl.render.rule import rule_table, rule_text
+from rametctl.sessions import get_session, session_pages
 
 EFFECTS = ("allow", "ask", "deny")
 
@@ -66,12 +68,6 @@ def remove(app: App, ids: tuple[str, ...]) -> None:
     Example:
       rametctl rules rm k3xw9abc
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import attention_pb2
-
-    from rametctl.lines import line
-    from rametctl.render.rule import rule_text
-
     known = _rules(app, "")
     chosen = {_find(known, given).id: None for given in ids}
     removed = [
@@ -110,14 +106,6 @@ def add(
       rametctl rules add "Bash(git push:*)" --ask --session release
       rametctl rules add "Bash(npm test)" --agent codex
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import attention_pb2
-
-    from rametctl.errors import UsageError
-    from rametctl.lines import line
-    from rametctl.render.rule import rule_text
-    from rametctl.sessions import get_session
-
     chosen = [name for name, given in zip(EFFECTS, (allow, ask, deny), strict=True) if given]
     if len(chosen) > 1:
         raise UsageError(f"--{chosen[0]} and --{chosen[1]} were both given", hint="give one of them")
@@ -145,11 +133,6 @@ def add(
 
 
 def _list(app: App, repo: str | None) -> None:
-    from ramet.jsonify import to_json
-
-    from rametctl.errors import ClientError
-    from rametctl.render.rule import rule_table
-
     around = repo is None
     where = repo_reference(app, repo) if not around else app.repo_here() or ""
     try:
@@ -171,8 +154,6 @@ def _list(app: App, repo: str | None) -> None:
 
 def _rules(app: App, repo: str) -> "list[PermissionRule]":
     """Return the rules of all pages; ``repo`` "" means all repositories."""
-    from ramet.v1 import attention_pb2
-
     request = attention_pb2.ListRulesRequest(repo=repo)
     pages = app.connection.pages(lambda daemon: daemon.attention.ListRules, request)
     return [rule for page in pages for rule in page.rules]
@@ -180,8 +161,6 @@ def _rules(app: App, repo: str) -> "list[PermissionRule]":
 
 def _names(app: App, rules: "list[PermissionRule]") -> "Mapping[str, str]":
     """Return the names of sessions with rules of their own, by id."""
-    from rametctl.sessions import session_pages
-
     if not any(rule.session_id for rule in rules):
         return {}
     pages = session_pages(app.connection, repo="", archived=True)
@@ -189,8 +168,6 @@ def _names(app: App, rules: "list[PermissionRule]") -> "Mapping[str, str]":
 
 
 def _find(rules: "list[PermissionRule]", given: str) -> "PermissionRule":
-    from rametctl.errors import RefusedError, UsageError
-
     found = [rule for rule in rules if rule.id == given] or [rule for rule in rules if rule.id.startswith(given)]
     if not found or not given:
         raise RefusedError(

@@ -2,15 +2,19 @@
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import click
+from ramet.jsonify import enum_name, to_json
+from ramet.v1 import terminal_pb2
+from ramet.v1.terminal_pb2 import Command
 
 from rametctl.app import App
+from rametctl.errors import UsageError
 from rametctl.options import Verb, new_request_id, session_argument
-
-if TYPE_CHECKING:
-    from ramet.v1.terminal_pb2 import Command
+from rametctl.render.format import age
+from rametctl.sessions import get_session, session_name
+from rametctl.terminals import ends_at_once, exit_code, follow_to_end, how_it_ended, show_output, title
 
 TYPED = "rametctl.typed"
 ENDED = 30.0
@@ -81,9 +85,6 @@ def command(ctx: click.Context, /, **options: Unpack[Options]) -> int:
       rametctl run fix-login --list
       rametctl run fix-login --logs k3m --follow
     """
-    from rametctl.errors import UsageError
-    from rametctl.sessions import get_session, session_name
-
     app = ctx.find_object(App)
     assert app is not None
     typed: tuple[str, ...] = ctx.meta.get(TYPED, ())
@@ -113,11 +114,6 @@ def command(ctx: click.Context, /, **options: Unpack[Options]) -> int:
 
 
 def _start(app: App, session: str, argv: tuple[str, ...], options: Options) -> int:
-    from ramet.jsonify import to_json
-    from ramet.v1 import terminal_pb2
-
-    from rametctl.terminals import exit_code, follow_to_end, how_it_ended
-
     request = terminal_pb2.StartCommandRequest(
         session=session, argv=argv, name=options["name"] or "", request_id=new_request_id()
     )
@@ -141,10 +137,6 @@ def _start(app: App, session: str, argv: tuple[str, ...], options: Options) -> i
 
 def _detach(app: App, started: "Command", stop: str) -> int:
     """Report that it runs, after a moment in which it could fail."""
-    from ramet.jsonify import to_json
-
-    from rametctl.terminals import ends_at_once, exit_code, how_it_ended
-
     over = ends_at_once(app, started)
     if app.output.json_mode:
         app.output.json(to_json(over[0] if over else started))
@@ -160,10 +152,6 @@ def _detach(app: App, started: "Command", stop: str) -> int:
 
 
 def _logs(app: App, name: str, *, follow: bool) -> int:
-    from ramet.jsonify import to_json
-
-    from rametctl.terminals import show_output
-
     ended = show_output(app, name, follow=follow)
     if app.output.json_mode and ended is not None:
         app.output.json(to_json(ended), stream=True)
@@ -171,11 +159,6 @@ def _logs(app: App, name: str, *, follow: bool) -> int:
 
 
 def _stop(app: App, name: str) -> int:
-    from ramet.jsonify import to_json
-    from ramet.v1 import terminal_pb2
-
-    from rametctl.terminals import how_it_ended, title
-
     request = terminal_pb2.StopCommandRequest(command=name, request_id=new_request_id())
     with app.output.spinner("stopping the command …"):
         stopped = app.connection.call(lambda daemon: daemon.terminals.StopCommand, request).command
@@ -187,12 +170,6 @@ def _stop(app: App, name: str) -> int:
 
 
 def _list(app: App, session: str, *, everything: bool) -> int:
-    from ramet.jsonify import enum_name, to_json
-    from ramet.v1 import terminal_pb2
-
-    from rametctl.render.format import age
-    from rametctl.terminals import how_it_ended, title
-
     request = terminal_pb2.ListCommandsRequest(session=session, include_ended=everything)
     pages = app.connection.pages(lambda daemon: daemon.terminals.ListCommands, request)
     found = [command for page in pages for command in page.commands]

@@ -1,16 +1,20 @@
 """`rametctl send`: send a prompt."""
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import session_pb2
+from ramet.v1.session_pb2 import PROMPT_STATE_QUEUED, SendPromptResponse, Session
 
 from rametctl.app import App
+from rametctl.errors import UsageError
 from rametctl.options import new_request_id, session_argument
 from rametctl.prompts import PromptCommand, image_option, read_images, read_prompt
-
-if TYPE_CHECKING:
-    from ramet.v1.session_pb2 import SendPromptResponse, Session
+from rametctl.render.request import answer_command
+from rametctl.render.session import outcome, reference, state_name
+from rametctl.requests import by_urgency
+from rametctl.sessions import addressee, check_outcome, get_session, going_on, show_end, wait_sessions
 
 
 @click.command("send", cls=PromptCommand, short_help="Send a prompt to an agent.")
@@ -38,12 +42,8 @@ def command(
       rametctl send fix-login -f review.md --wait
       git diff | rametctl send fix-login
     """
-    from ramet.v1 import session_pb2
-
     from rametctl.editor import write_prompt
-    from rametctl.errors import UsageError
     from rametctl.prompts import with_files
-    from rametctl.sessions import addressee, going_on
 
     if wait and watch:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
@@ -74,10 +74,6 @@ def command(
 
 
 def _report(app: App, answer: "SendPromptResponse", *, delivered: bool = False, stream: bool = False) -> None:
-    from ramet.jsonify import to_json
-
-    from rametctl.render.session import outcome
-
     if app.output.json_mode:
         app.output.json(to_json(answer), stream=stream)
         return
@@ -88,11 +84,6 @@ def _report(app: App, answer: "SendPromptResponse", *, delivered: bool = False, 
 
 def _first_answer(app: App, session: "Session") -> str:
     """Return the command that answers the request that blocks a waiting session; "" for another state."""
-    from rametctl.render.request import answer_command
-    from rametctl.render.session import state_name
-    from rametctl.requests import by_urgency
-    from rametctl.sessions import get_session
-
     if state_name(session) != "waiting":
         return ""
     blocking, _ = by_urgency(get_session(app, session.id).open_requests)
@@ -101,10 +92,6 @@ def _first_answer(app: App, session: "Session") -> str:
 
 def fate(sent: "SendPromptResponse", answer: str = "") -> str:
     """Describe what happens to a queued prompt, by its session's state; ``answer`` is the command that unblocks the session."""
-    from ramet.v1.session_pb2 import PROMPT_STATE_QUEUED
-
-    from rametctl.render.session import reference, state_name
-
     session = sent.session
     match state_name(session):
         case "working" if sent.prompt.state == PROMPT_STATE_QUEUED:
@@ -120,8 +107,6 @@ def fate(sent: "SendPromptResponse", answer: str = "") -> str:
 
 
 def _wait(app: App, answer: "SendPromptResponse") -> None:
-    from rametctl.sessions import check_outcome, show_end, wait_sessions
-
     waited = wait_sessions(app, [answer.session.id])
     if waited.sessions:
         answer.session.CopyFrom(waited.sessions[0])

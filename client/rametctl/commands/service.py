@@ -4,15 +4,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from rametctl.app import App
+from rametctl.errors import ClientError
 from rametctl.options import Verb
-
-if TYPE_CHECKING:
-    from rametctl.service import Report, Service
+from rametctl.service import Report, Service, ServiceError, find_rametd
 
 
 @click.group("service", short_help="Run the daemon as a service: install, uninstall, status.")
@@ -70,8 +68,6 @@ def status(app: App) -> int:
 
 
 def _service(app: App) -> "Service":
-    from rametctl.service import Service, find_rametd
-
     return Service(find_rametd(Path(sys.executable), app.environ.get("PATH", "")), app.environ)
 
 
@@ -85,9 +81,6 @@ def _report(app: App, report: "Report") -> int:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    from rametctl.errors import ClientError
-    from rametctl.service import ServiceError
-
     try:
         yield
     except ServiceError as error:

@@ -1,11 +1,18 @@
 """`rametctl set`: change a session."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
+from google.protobuf.field_mask_pb2 import FieldMask
+from ramet.jsonify import to_json
+from ramet.v1 import session_pb2
+from ramet.v1.session_pb2 import Session
+from ramet.words import tokens
 
 from rametctl.app import App
+from rametctl.environment import variable_changes
+from rametctl.errors import UsageError
+from rametctl.lines import line
 from rametctl.options import (
     Budget,
     Verb,
@@ -18,9 +25,8 @@ from rametctl.options import (
     new_request_id,
     session_argument,
 )
-
-if TYPE_CHECKING:
-    from ramet.v1.session_pb2 import Session
+from rametctl.render.format import money
+from rametctl.sessions import get_session, session_name
 
 
 @click.command("set", cls=Verb, short_help="Change a session: model, mode, budget, paths, variables.")
@@ -55,13 +61,6 @@ def command(
       rametctl set fix-login --own 'docs/**' --disown src/api/
       rametctl set fix-login --env AWS_PROFILE=test --unset-env ANTHROPIC_API_KEY
     """
-    from google.protobuf.field_mask_pb2 import FieldMask
-    from ramet.v1 import session_pb2
-
-    from rametctl.environment import variable_changes
-    from rametctl.errors import UsageError
-    from rametctl.sessions import get_session, session_name
-
     changes = {"model": model, "mode": mode, "effort": effort, "name": name, "priority": priority}
     paths = [field for field, value in changes.items() if value is not None]
     if budget is not None:
@@ -89,12 +88,8 @@ def command(
     for warning in answer.warnings:
         app.output.note(f"rametctl: {warning}")
     if app.output.json_mode:
-        from ramet.jsonify import to_json
-
         app.output.json(to_json(answer.session))
         return
-    from rametctl.lines import line
-
     taken = {"budget_tokens"} if budget == {} else set()  # said with the other budget
     said = [_said(path, answer.session) for path in paths if path not in taken]
     if variables is not None:
@@ -112,10 +107,6 @@ def _changed(patterns: Sequence[str], more: Sequence[str], less: Sequence[str]) 
 
 def _said(path: str, session: "Session") -> str:
     """Describe the changed fields with their new values."""
-    from ramet.words import tokens
-
-    from rametctl.render.format import money
-
     match path:
         case "model":
             return f"model {session.model}" if session.model else "the agent's default model"

@@ -1,15 +1,16 @@
 """`rametctl setup`: prepare a session's worktree."""
 
 import json
-from typing import TYPE_CHECKING
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import terminal_pb2
+from ramet.v1.terminal_pb2 import SetUpSessionResponse
 
 from rametctl.app import App
 from rametctl.options import Verb, new_request_id, session_argument
-
-if TYPE_CHECKING:
-    from ramet.v1.terminal_pb2 import SetUpSessionResponse
+from rametctl.sessions import session_name
+from rametctl.terminals import follow_to_end, how_it_ended
 
 
 @click.command("setup", cls=Verb, short_help="Run the setup of a session's worktree.")
@@ -26,12 +27,6 @@ def command(app: App, session: str, detach: bool) -> int:
       rametctl setup fix-login
       rametctl setup fix-login --json
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import terminal_pb2
-
-    from rametctl.sessions import session_name
-    from rametctl.terminals import follow_to_end, how_it_ended
-
     request = terminal_pb2.SetUpSessionRequest(session=session_name(app, session), request_id=new_request_id())
     with app.output.spinner("starting …"):
         answer = app.connection.call(lambda daemon: daemon.terminals.SetUpSession, request)

@@ -3,9 +3,13 @@
 import os
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import terminal_pb2
 
 from rametctl.app import App
+from rametctl.errors import ClientError
 from rametctl.options import Verb, session_argument
+from rametctl.sessions import session_name
 
 
 @click.command("shell", cls=Verb, short_help="Open your shell in a session's worktree.")
@@ -21,12 +25,6 @@ def command(app: App, session: str) -> None:
       rametctl shell fix-login
       rametctl shell fix-login --json | jq -r .directory
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import terminal_pb2
-
-    from rametctl.errors import ClientError
-    from rametctl.sessions import session_name
-
     request = terminal_pb2.GetShellRequest(session=session_name(app, session))
     answer = app.connection.call(lambda daemon: daemon.terminals.GetShell, request)
     if app.output.json_mode:

@@ -3,9 +3,15 @@
 import time
 
 import click
+from ramet.jsonify import to_json
 
 from rametctl.app import App
+from rametctl.errors import RefusedError
 from rametctl.options import Verb, session_argument
+from rametctl.render.request import request_lines
+from rametctl.render.session import details, variable_lines
+from rametctl.sessions import descendants, get_session
+from rametctl.shown import remember
 
 LAST_EVENTS = 100
 """How many newest events to search for the last words."""
@@ -26,14 +32,7 @@ def command(app: App, session: str, disk: bool, env: bool) -> None:
       rametctl show fix-login
       rametctl show fix-login --json | jq .worktree
     """
-    from ramet.jsonify import to_json
-
-    from rametctl.errors import RefusedError
-    from rametctl.render.request import request_lines
-    from rametctl.render.session import details, variable_lines
     from rametctl.render.transcript import last_words
-    from rametctl.sessions import descendants, get_session
-    from rametctl.shown import remember
     from rametctl.transcripts import newest
 
     answer = get_session(app, session, disk_use=disk, variables=env)

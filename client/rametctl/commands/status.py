@@ -3,7 +3,10 @@
 import click
 
 from rametctl.app import App
+from rametctl.errors import UnreachableError
 from rametctl.options import Verb
+from rametctl.render.session import state_name
+from rametctl.sessions import session_pages
 
 WORKING = frozenset({"queued", "starting", "working", "lost"})
 
@@ -20,10 +23,6 @@ def command(app: App, short: bool) -> None:
       rametctl status
       set -g status-right '#(rametctl status --short)'
     """
-    from rametctl.errors import UnreachableError
-    from rametctl.render.session import state_name
-    from rametctl.sessions import session_pages
-
     connection = app.connect(autostart=False) if short else app.connection
     try:
         sessions = [session for page in session_pages(connection, repo="") for session in page.sessions]

@@ -1,14 +1,17 @@
 """`rametctl stop`: stop the agent."""
 
-from typing import TYPE_CHECKING
-
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import session_pb2
+from ramet.v1.session_pb2 import Session
+from ramet.words import plural
 
 from rametctl.app import App
+from rametctl.errors import UsageError
 from rametctl.options import Verb, new_request_id, sessions_argument
-
-if TYPE_CHECKING:
-    from ramet.v1.session_pb2 import Session
+from rametctl.sessions import descendants as descendants_of
+from rametctl.sessions import get_session, is_living, outcome_of
+from rametctl.several import for_each
 
 
 @click.command("stop", cls=Verb, short_help="Stop the agent; keep the session.")
@@ -25,23 +28,14 @@ def command(app: App, sessions: tuple[str, ...], descendants: bool, alone: bool)
       rametctl stop fix-login
       rametctl stop lead --descendants
     """
-    from rametctl.errors import UsageError
-    from rametctl.several import each
-
     if descendants and alone:
         raise UsageError("--descendants and --alone were both given", hint="give one of them")
-    status = each(app, sessions, lambda session: _stop_family(app, session, descendants, alone))
+    status = for_each(app, sessions, lambda session: _stop_family(app, session, descendants, alone))
     app.output.hint("to start an agent again: rametctl resume, or send")
     return status
 
 
 def _stop_family(app: App, session: str, descendants: bool, alone: bool) -> object:
-    from ramet.jsonify import to_json
-    from ramet.words import plural
-
-    from rametctl.sessions import descendants as descendants_of
-    from rametctl.sessions import get_session, is_living, outcome_of
-
     found = get_session(app, session).session
     living = [] if alone else [each for each in descendants_of(app.connection, found) if is_living(each)]
     names = ", ".join(" ".join(each.name.split()) for each in living)
@@ -60,8 +54,6 @@ def _stop_family(app: App, session: str, descendants: bool, alone: bool) -> obje
 
 
 def _stop(app: App, session_id: str) -> "Session":
-    from ramet.v1 import session_pb2
-
     request = session_pb2.StopSessionRequest(session=session_id, request_id=new_request_id())
     answer = app.connection.call(lambda daemon: daemon.sessions.StopSession, request)
     for warning in answer.warnings:

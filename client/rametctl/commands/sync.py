@@ -1,15 +1,18 @@
 """`rametctl sync`: merge the base's newest commits into a session."""
 
 import shlex
-from typing import TYPE_CHECKING
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import worktree_pb2
+from ramet.v1.worktree_pb2 import SyncSessionResponse
+from ramet.words import plural
 
 from rametctl.app import App
+from rametctl.lines import line
 from rametctl.options import Verb, new_request_id, session_argument
-
-if TYPE_CHECKING:
-    from ramet.v1.worktree_pb2 import SyncSessionResponse
+from rametctl.render.session import reference
+from rametctl.sessions import session_name
 
 
 @click.command("sync", cls=Verb, short_help="Merge the base's newest commits.")
@@ -31,11 +34,6 @@ def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, as
       rametctl sync fix-login --rebase --fetch
       rametctl sync fix-login --ask-agent
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import worktree_pb2
-
-    from rametctl.sessions import session_name
-
     request = worktree_pb2.SyncSessionRequest(
         session=session_name(app, session),
         method=worktree_pb2.SYNC_METHOD_REBASE if rebase else worktree_pb2.SYNC_METHOD_MERGE,
@@ -61,11 +59,6 @@ def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, as
 
 def _show(app: App, answer: "SyncSessionResponse", *, rebased: bool, options: str) -> None:
     """Report conflicts. ``options`` are the given ones, for the hint that repeats the command with the agent's help."""
-    from ramet.words import plural
-
-    from rametctl.lines import line
-    from rametctl.render.session import reference
-
     name = answer.session.name
     if not answer.conflicts:
         if not answer.commits:

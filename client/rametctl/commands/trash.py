@@ -1,14 +1,18 @@
 """`rametctl trash`: manage removed sessions."""
 
-from typing import TYPE_CHECKING
+import time
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import worktree_pb2
+from ramet.v1.worktree_pb2 import TrashEntry
+from ramet.words import plural, size
 
 from rametctl.app import App
+from rametctl.errors import UsageError
 from rametctl.options import Verb, VerbGroup, new_request_id, repo_option, repo_reference
-
-if TYPE_CHECKING:
-    from ramet.v1.worktree_pb2 import TrashEntry
+from rametctl.render.format import age, local_time
+from rametctl.sessions import report
 
 
 @click.group("trash", cls=VerbGroup, short_help="Manage removed sessions: ls, restore, empty.")
@@ -36,8 +40,6 @@ def ls(app: App, repo: str | None = None) -> None:
     Example:
       rametctl trash ls --json | jq -r '.[].name'
     """
-    from ramet.jsonify import to_json
-
     entries = _list(app, repo)
     if app.output.json_mode:
         app.output.json([to_json(entry) for entry in entries])
@@ -59,10 +61,6 @@ def restore(app: App, entry: str) -> None:
     Example:
       rametctl trash restore fix-login
     """
-    from ramet.v1 import worktree_pb2
-
-    from rametctl.sessions import report
-
     request = worktree_pb2.RestoreTrashRequest(entry=entry, request_id=new_request_id())
     with app.output.spinner("restoring the session …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.RestoreTrash, request)
@@ -85,12 +83,6 @@ def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> in
       rametctl trash empty fix-login --yes
       rametctl trash empty --yes
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import worktree_pb2
-    from ramet.words import plural
-
-    from rametctl.errors import UsageError
-
     if not yes:
         count = len(entries) or len(_list(app, repo))
         if not app.on_terminal:
@@ -111,20 +103,12 @@ def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> in
 
 
 def _list(app: App, repo: str | None) -> "list[TrashEntry]":
-    from ramet.v1 import worktree_pb2
-
     request = worktree_pb2.ListTrashRequest(repo=repo_reference(app, repo) if repo else "")
     pages = app.connection.pages(lambda daemon: daemon.worktrees.ListTrash, request)
     return [entry for page in pages for entry in page.entries]
 
 
 def _show(app: App, entries: "list[TrashEntry]") -> None:
-    import time
-
-    from ramet.words import size
-
-    from rametctl.render.format import age, local_time
-
     now = time.time()
     app.output.show(
         *app.output.table(

@@ -1,9 +1,13 @@
 """`rametctl unsend`: take back a queued prompt."""
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import session_pb2
 
 from rametctl.app import App
+from rametctl.errors import UsageError
 from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.sessions import get_session, session_name
 
 
 @click.command("unsend", cls=Verb, short_help="Take back a queued prompt.")
@@ -21,12 +25,6 @@ def command(app: App, session: str, number: int | None, every: bool) -> None:
       rametctl unsend fix-login
       rametctl unsend fix-login | $EDITOR -
     """
-    from ramet.jsonify import to_json
-    from ramet.v1 import session_pb2
-
-    from rametctl.errors import UsageError
-    from rametctl.sessions import get_session, session_name
-
     if number is not None and every:
         raise UsageError("N does not go with --all", hint="give one of them")
     request = session_pb2.WithdrawPromptsRequest(session=session_name(app, session), request_id=new_request_id())

@@ -3,6 +3,7 @@
 import click
 
 from rametctl.app import App
+from rametctl.errors import UnreachableError
 from rametctl.options import Verb
 
 
@@ -18,7 +19,6 @@ def command(app: App) -> None:
     from importlib.metadata import version
 
     from rametctl.connection import CONTRACT_VERSION
-    from rametctl.errors import UnreachableError
 
     client = version("ramet")
     try:

@@ -1,9 +1,14 @@
 """`rametctl wait`: wait for sessions."""
 
+import time
+
 import click
+from ramet.jsonify import to_json
 
 from rametctl.app import App
 from rametctl.options import Verb, sessions_argument
+from rametctl.render.session import outcome
+from rametctl.sessions import check_outcome, get_session, going_on, wait_sessions
 
 
 @click.command("wait", cls=Verb, short_help="Wait until sessions are idle, need you, or have ended.")
@@ -27,13 +32,7 @@ def command(app: App, sessions: tuple[str, ...], any_of_them: bool, condition: s
       rametctl wait fix-login docs && rametctl diff docs
       rametctl wait fix-login --for waiting --timeout 600
     """
-    import time
-
-    from ramet.jsonify import to_json
-
     from rametctl.connection import GRACE
-    from rametctl.render.session import outcome
-    from rametctl.sessions import check_outcome, get_session, going_on, wait_sessions
 
     begin = time.monotonic()
     with app.connection.within(None if timeout is None else timeout + GRACE):

@@ -4,15 +4,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
+from ramet.jsonify import to_json
+from ramet.v1 import event_pb2
+from ramet.v1.common_pb2 import Cursor
+from ramet.v1.event_pb2 import Event
+from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
+from rametctl.errors import UsageError
 from rametctl.options import Verb, sessions_argument
+from rametctl.output import Foot
+from rametctl.render.session import by_urgency, left_out, state_name
+from rametctl.sessions import get_session, session_pages
+from rametctl.shown import remember
 
 if TYPE_CHECKING:
-    from ramet.v1.common_pb2 import Cursor
-    from ramet.v1.event_pb2 import Event
-    from ramet.v1.session_pb2 import Session
-
     from rametctl.follow import Step
     from rametctl.render.transcript import Entry
     from rametctl.view.model import View
@@ -49,7 +55,6 @@ def command(app: App, sessions: tuple[str, ...], turns: int | None, every: bool,
       rametctl watch
       rametctl watch --json --since 0b5c:812 | jq -r .payload
     """
-    from rametctl.errors import UsageError
     from rametctl.follow import parse_cursor
 
     if (turns or every) and not sessions:
@@ -64,8 +69,6 @@ def watch_sessions(
     app: App, sessions: Sequence[str], since: "Cursor | None" = None, *, turns: int | None = 1, full: bool = False
 ) -> None:
     """Print events until interrupted. Begin with the newest ``turns`` turns, None for the first."""
-    from rametctl.sessions import get_session, session_pages
-
     if sessions:
         named = {each.id: each for each in (get_session(app, session).session for session in sessions)}
         shown = list(named.values())
@@ -144,8 +147,6 @@ class _Json(_Watch):
             self.names[step.event.session_id] = step.event.session_updated.session.name
 
     def _print(self, event: "Event", cursor: str) -> None:
-        from ramet.jsonify import to_json
-
         line = {**to_json(event), "session": self.names.get(event.session_id), "cursor": cursor}
         self._app.output.json(line, stream=True)
 
@@ -155,7 +156,6 @@ class _Screen(_Watch):
 
     def __init__(self, app: App, sessions: "Sequence[Session]", *, several: bool, full: bool) -> None:
         super().__init__(app, sessions)
-        from rametctl.output import Foot
         from rametctl.transcripts import Printer
 
         self._foot = Foot(app.output) if app.output.terminal else None
@@ -173,14 +173,12 @@ class _Screen(_Watch):
     def _begin(self, session_id: str, entries: "Sequence[Entry]") -> None:
         """Print stored entries; the requests among them count as shown."""
         from rametctl.render.transcript import open_requests
-        from rametctl.shown import remember
 
         remember(self._app, open_requests(entries))
         self._printer.begin(session_id, entries)
 
     def glance(self, cursor: "Cursor") -> "Cursor":
         """Print the state of each live session; last those that need a person, so that they stay on the screen."""
-        from rametctl.render.session import by_urgency, left_out, state_name
         from rametctl.transcripts import count_line, resting_line
 
         live = [each for each in by_urgency(self._sessions) if state_name(each) != "archived"]
@@ -196,8 +194,6 @@ class _Screen(_Watch):
 
     def _glance_at(self, session: "Session") -> None:
         """Print the last lines of a session, and its open requests."""
-        from ramet.v1 import event_pb2
-
         request = event_pb2.ListEventsRequest(
             session=session.id, page_size=GLANCE_EVENTS, newest=True, omit_partials=True
         )
@@ -239,8 +235,6 @@ class _Screen(_Watch):
             self._printer.leave()
 
     def _add(self, event: "Event") -> None:
-        from rametctl.shown import remember
-
         self._printer.add(event)
         if event.HasField("request_opened"):
             remember(self._app, [event.request_opened.request])

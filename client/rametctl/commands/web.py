@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from ramet.paths import PathsError, make_private_directory
+from ramet.v1 import session_pb2
 
 from rametctl.app import App
+from rametctl.errors import UnreachableError, UsageError
 from rametctl.options import Verb, VerbGroup, session_argument
+from rametctl.sessions import session_name
 
 if TYPE_CHECKING:
     from rametctl.web.access import Access
@@ -37,8 +41,6 @@ def command(ctx: click.Context, listen: str, port: int, hosts: tuple[str, ...]) 
     if ctx.invoked_subcommand is not None:
         return
     app: App = ctx.find_object(App)  # type: ignore[assignment]
-    from rametctl.errors import UsageError
-
     try:
         from rametctl.web.server import listening, serve
         from rametctl.web.site import Site
@@ -89,10 +91,6 @@ def share(app: App, session: str, read_only: bool, lasting: str, port: int, host
     Example:
       rametctl web share fix-login --for 2h
     """
-    from ramet.v1 import session_pb2
-
-    from rametctl.sessions import session_name
-
     request = session_pb2.GetSessionRequest(session=session_name(app, session))
     found = app.connection.call(lambda daemon: daemon.sessions.GetSession, request).session
     _print_link(app, host, port, _access(app).link(session=found.id, lasts=_seconds(lasting)))
@@ -134,8 +132,6 @@ def revoke(app: App, ids: tuple[str, ...], everything: bool) -> None:
     Example:
       rametctl web revoke --all
     """
-    from rametctl.errors import UsageError
-
     if everything == bool(ids):
         raise UsageError("name browser sessions, or give --all", hint="list them: rametctl web sessions")
     gone = _access(app).revoke(set(ids))
@@ -148,9 +144,6 @@ def revoke(app: App, ids: tuple[str, ...], everything: bool) -> None:
 
 
 def _access(app: App) -> "Access":
-    from ramet.paths import PathsError, make_private_directory
-
-    from rametctl.errors import UnreachableError, UsageError
     from rametctl.web.access import Access
 
     if app.environ.get("RAMET_TOKEN") or app.environ.get("RAMET_SESSION"):
@@ -177,8 +170,6 @@ def _print_link(app: App, host: str, port: int, token: str) -> None:
 
 
 def _seconds(text: str) -> float:
-    from rametctl.errors import UsageError
-
     found = re.fullmatch(r"(\d+)([mhd])", text)
     if found is None or not int(found[1]):
         raise UsageError(f"invalid time: {text!r}", hint="write it as 30m, 2h or 1d")

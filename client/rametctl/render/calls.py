@@ -3,15 +3,13 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ramet.v1.event_pb2 import ToolCall, ToolResult
 from ramet.visible import visible
 from ramet.words import plural
 
 from rametctl.render.format import parsed
-
-if TYPE_CHECKING:
-    from ramet.v1.event_pb2 import ToolCall, ToolResult
 
 ESSENTIAL = (
     "command",

@@ -1,23 +1,13 @@
 """Conflicts between sessions, as a matrix and as files with their lines."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
+from ramet.v1.worktree_pb2 import Conflict, FileConflict, LineRange, ListConflictsResponse, WatchConflictsResponse
 from ramet.words import plural
 
 from rametctl.lines import Line, Span, line
-
-if TYPE_CHECKING:
-    from ramet.v1.worktree_pb2 import (
-        Conflict,
-        FileConflict,
-        LineRange,
-        ListConflictsResponse,
-        WatchConflictsResponse,
-    )
-
-    from rametctl.output import Output
+from rametctl.output import Output
 
 SHOWN_FILES = 10
 WORDS = {

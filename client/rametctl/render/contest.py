@@ -3,10 +3,13 @@
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ramet import jsonify
 from ramet.jsonify import enum_name
+from ramet.v1.session_pb2 import Session
+from ramet.v1.terminal_pb2 import Command
+from ramet.v1.worktree_pb2 import GetDiffResponse
 from ramet.visible import visible
 from ramet.words import plural
 
@@ -15,11 +18,6 @@ from rametctl.output import Output
 from rametctl.render.format import cost, duration, seconds_of
 from rametctl.render.session import state_name, state_style
 from rametctl.terminals import how_it_ended
-
-if TYPE_CHECKING:
-    from ramet.v1.session_pb2 import Session
-    from ramet.v1.terminal_pb2 import Command
-    from ramet.v1.worktree_pb2 import GetDiffResponse
 
 NAMED = 4
 """Files that a line names."""

@@ -2,27 +2,21 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ramet.jsonify import enum_name, to_json
+from ramet.v1.event_pb2 import AssistantMessage, ConflictChanged, Event, SessionSynced, StateChanged, TurnEnded
 from ramet.words import plural
 
 from rametctl.lines import Line, Span, line, truncated
 from rametctl.render.calls import call_summary
 from rametctl.render.format import duration, local_time, money
+from rametctl.render.landing import landing_spans
 from rametctl.render.pull_request import pull_request_spans
 from rametctl.render.request import shown_decision, title
 from rametctl.render.session import state_style
-
-if TYPE_CHECKING:
-    from ramet.v1.event_pb2 import (
-        AssistantMessage,
-        ConflictChanged,
-        Event,
-        SessionSynced,
-        StateChanged,
-        TurnEnded,
-    )
+from rametctl.terminals import exit_code, how_it_ended
+from rametctl.terminals import title as command_title
 
 PROTOCOL = frozenset({"control_line", "agent_notice", "partial"})
 """Reports of the agent's program about itself, and pieces of messages that also arrive complete; not for people."""
@@ -144,8 +138,6 @@ def summary_spans(event: "Event") -> list[Span]:
         case "pull_request_changed":
             return pull_request_spans(event.pull_request_changed.pull_request)
         case "landing_changed":
-            from rametctl.render.landing import landing_spans
-
             return [("landing: ", "dim"), *landing_spans(event.landing_changed.landing)]
         case "target_moved":
             moved = event.target_moved
@@ -188,10 +180,8 @@ def _exit_spans(event: "Event") -> list[Span]:
 
 
 def _command_spans(event: "Event") -> list[Span]:
-    from rametctl.terminals import exit_code, how_it_ended, title
-
     command = (event.command_started if event.HasField("command_started") else event.command_ended).command
-    what = f"{command.id} {one_line(title(command))}"
+    what = f"{command.id} {one_line(command_title(command))}"
     if event.HasField("command_started"):
         return [(f"runs {what}", "dim")]
     failed = not command.stop_reason and exit_code(command) != 0

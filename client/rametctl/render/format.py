@@ -1,13 +1,12 @@
 """Format amounts and times, and read JSON texts."""
 
 import json
-from typing import TYPE_CHECKING, Any
+import time as clock
+from typing import Any
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from ramet import words
-
-if TYPE_CHECKING:
-    from google.protobuf.timestamp_pb2 import Timestamp
-    from ramet.v1.session_pb2 import Session
+from ramet.v1.session_pb2 import Session
 
 
 def cost(session: "Session") -> str:
@@ -55,8 +54,6 @@ def age(time: "Timestamp", now: float) -> str:
 
 def local_time(time: "Timestamp") -> str:
     """Format a time in the local time zone: 2026-11-27 21:05:09."""
-    import time as clock
-
     return clock.strftime("%Y-%m-%d %H:%M:%S", clock.localtime(time.seconds)) if time.seconds else "-"
 
 

@@ -2,16 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from ramet.v1.worktree_pb2 import CollectGarbageResponse, Garbage
 from ramet.words import plural, size
 
 from rametctl.lines import Line, line
-
-if TYPE_CHECKING:
-    from ramet.v1.worktree_pb2 import CollectGarbageResponse, Garbage
-
-    from rametctl.output import Output
+from rametctl.output import Output
 
 KINDS = ("session", "worktree", "branch", "ref", "agent")
 """Kinds, in display order."""

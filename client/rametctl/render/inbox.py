@@ -1,18 +1,14 @@
 """The inbox as a list with one line for each request."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from ramet.v1.attention_pb2 import AttentionRequest
 from ramet.words import plural
 
 from rametctl.lines import Line, Span, line
+from rametctl.output import Output
 from rametctl.render.format import age, parsed
 from rametctl.render.request import kind_name, questions, short_id
-
-if TYPE_CHECKING:
-    from ramet.v1.attention_pb2 import AttentionRequest
-
-    from rametctl.output import Output
 
 HEADERS = ("ID", "SESSION", "SINCE", "WANTS")
 SHRINK = (("WANTS", 30), ("SESSION", 16), ("WANTS", 10), ("SESSION", 8))

@@ -1,15 +1,12 @@
 """Entries of the merge queues, formatted for people."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
+from ramet.v1.landing_pb2 import Landing
 
 from rametctl.lines import Line, Span, line
 from rametctl.output import Output
-
-if TYPE_CHECKING:
-    from ramet.v1.landing_pb2 import Landing
 
 STYLES = {
     "queued": "dim",

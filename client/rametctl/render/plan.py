@@ -1,27 +1,24 @@
 """Plans: errors, changes, and the status of threads."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from ramet.v1.plan_pb2 import (
+    ApplyPlanResponse,
+    CheckPlanResponse,
+    CleanUpPlanResponse,
+    ConvergePlanResponse,
+    GetPlanResponse,
+    Plan,
+    PlanProblem,
+    Thread,
+    ThreadStatus,
+)
 from ramet.words import plural
 
 from rametctl.lines import Line, Span, line
 from rametctl.output import Output
 from rametctl.render.format import local_time, money
 from rametctl.render.session import state_name, state_style
-
-if TYPE_CHECKING:
-    from ramet.v1.plan_pb2 import (
-        ApplyPlanResponse,
-        CheckPlanResponse,
-        CleanUpPlanResponse,
-        ConvergePlanResponse,
-        GetPlanResponse,
-        Plan,
-        PlanProblem,
-        Thread,
-        ThreadStatus,
-    )
 
 LISTED = 5
 _ACTION_STYLES = {

@@ -1,22 +1,18 @@
 """Pull requests as a table."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from ramet.v1 import landing_pb2
+from ramet.v1.landing_pb2 import PullRequest
 
 from rametctl.lines import Line, Span
-
-if TYPE_CHECKING:
-    from ramet.v1.landing_pb2 import PullRequest
-
-    from rametctl.output import Output
+from rametctl.output import Output
 
 STYLES = {"open": "green", "draft": "dim", "merged": "magenta", "closed": "red", "passed": "green", "failed": "red"}
 
 
 def checks_name(pull: "PullRequest") -> str:
     """Return none, running, failed or passed; "-" if unknown."""
-    from ramet.v1 import landing_pb2
-
     name = landing_pb2.ChecksState.Name(pull.checks).removeprefix("CHECKS_STATE_").lower()
     return "-" if name == "unspecified" else name
 

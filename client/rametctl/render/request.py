@@ -2,17 +2,15 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ramet.jsonify import enum_name
+from ramet.v1.attention_pb2 import AttentionRequest
 from ramet.visible import visible
 
 from rametctl.lines import Line, line
 from rametctl.render.diff import edit_counts, edit_lines, whole_edit_lines
 from rametctl.render.format import age, parsed
-
-if TYPE_CHECKING:
-    from ramet.v1.attention_pb2 import AttentionRequest
 
 _SHOWN_ID = 8
 OF_THE_DAEMON = frozenset({"review", "conflict", "ownership", "trouble", "login", "trust", "landing"})

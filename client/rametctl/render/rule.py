@@ -1,16 +1,13 @@
 """Permission rules, formatted for people."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
+from ramet.v1.attention_pb2 import PermissionRule
 
 from rametctl.lines import Line, Span
 from rametctl.output import Output
 from rametctl.render.format import age
-
-if TYPE_CHECKING:
-    from ramet.v1.attention_pb2 import PermissionRule
 
 HEADERS = ["ID", "EFFECT", "RULE", "HOLDS IN", "FROM", "MATCHES", "LAST"]
 SHRINK = (("HOLDS IN", 8), ("RULE", 20), ("FROM", 6), ("RULE", 8))

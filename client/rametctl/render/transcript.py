@@ -7,16 +7,22 @@ changed. An entry is one thing that a reader sees: a prompt, a text, a tool call
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
+from ramet.v1.attention_pb2 import AttentionRequest
+from ramet.v1.event_pb2 import ApiRetry, Event, StateChanged, ToolCall, ToolResult, TurnEnded
+from ramet.v1.session_pb2 import Prompt, Session
+from ramet.v1.terminal_pb2 import Command
+from ramet.v1.worktree_pb2 import Checkpoint
 from ramet.words import plural, tokens
 
 from rametctl.lines import Line, Look, Span, line, truncated
+from rametctl.options import mode_name
 from rametctl.render.calls import COUNTED, OWN, counted, result_texts, todos, words
 from rametctl.render.diff import edit_counts, edit_lines
 from rametctl.render.event import PROTOCOL, one_line, summary_spans
 from rametctl.render.format import duration, local_time, money, parsed, seconds_of
+from rametctl.render.markdown import markdown_lines
 from rametctl.render.request import (
     answer_line,
     body_lines,
@@ -27,13 +33,8 @@ from rametctl.render.request import (
     title,
 )
 from rametctl.render.session import HELD
-
-if TYPE_CHECKING:
-    from ramet.v1.attention_pb2 import AttentionRequest
-    from ramet.v1.event_pb2 import ApiRetry, Event, StateChanged, ToolCall, ToolResult, TurnEnded
-    from ramet.v1.session_pb2 import Prompt, Session
-    from ramet.v1.terminal_pb2 import Command
-    from ramet.v1.worktree_pb2 import Checkpoint
+from rametctl.terminals import exit_code, how_it_ended
+from rametctl.terminals import title as command_title
 
 RESULT_LINES = 5
 """Lines of a result that a folded call shows: of a command the last ones, of anything else the first."""
@@ -573,8 +574,6 @@ def checkpoint_words(made: "Checkpoint") -> str:
 
 def field_words(session: "Session", name: str) -> str:
     """A changed field of a session, with its value where a person reads that."""
-    from rametctl.options import mode_name
-
     value = getattr(session, name, "")
     match name:
         case "mode":
@@ -660,8 +659,6 @@ def _words_lines(entry: Words, look: Look) -> list[Line]:
         return _marked("∴ ", "dim", _folded(_plain(entry.text, "dim italic"), THOUGHT_LINES, look), entry.depth)
     if look.width is None:
         return _marked("● ", "cyan", _plain(entry.text, ""), entry.depth)
-    from rametctl.render.markdown import markdown_lines
-
     return _marked("● ", "cyan", markdown_lines(entry.text, look.width - 2 - entry.depth * 2), entry.depth)
 
 
@@ -828,9 +825,6 @@ def retry_words(retry: "ApiRetry", *, over: bool = False) -> str:
 
 
 def _ran_parts(entry: Ran, look: Look) -> list[list[Line]]:
-    from rametctl.terminals import exit_code, how_it_ended
-    from rametctl.terminals import title as command_title
-
     command = entry.command
     kind = enum_name(command, "kind") or "command"
     parts = [[line(("▸ ", "cyan"), (kind, "bold cyan"), (f" {one_line(command_title(command))}", ""), hang=2)]]

@@ -1,10 +1,8 @@
 """Warnings of several removals in one call, printed besides the answer."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rametctl.output import Output
+from rametctl.output import Output
 
 
 def note_warnings(output: "Output", sessions: Iterable[tuple[str, Iterable[str]]]) -> None:

@@ -4,17 +4,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from ramet.v1.common_pb2 import Cursor
+
+from rametctl.app import App
 from rametctl.errors import ConnectionLostError
 from rametctl.follow import GIVE_UP
 from rametctl.view.link import Link
 from rametctl.view.model import View
-
-if TYPE_CHECKING:
-    from ramet.v1.common_pb2 import Cursor
-
-    from rametctl.app import App
 
 
 def draw(

@@ -6,17 +6,17 @@ from collections import OrderedDict
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
+
+from ramet.v1 import event_pb2
+from ramet.v1.common_pb2 import Cursor
+from ramet.v1.event_pb2 import Event, WatchEventsResponse
+from ramet.v1.session_pb2 import Session
 
 from rametctl.errors import ClientError, ConnectionLostError, is_transient
 from rametctl.view.link import Link
 from rametctl.view.parts import DETAIL, ROW, AnyPart, Part, Slot
 from rametctl.view.transcript import PAGE, Transcript
-
-if TYPE_CHECKING:
-    from ramet.v1.common_pb2 import Cursor
-    from ramet.v1.event_pb2 import Event, WatchEventsResponse
-    from ramet.v1.session_pb2 import Session
 
 T = TypeVar("T")
 
@@ -155,8 +155,6 @@ class View:
 
     async def _follow(self) -> None:
         """Read the event log until the transcripts that are shown change."""
-        from ramet.v1 import event_pb2
-
         while True:
             request = event_pb2.WatchEventsRequest(
                 after=self._cursor, snapshot=self._cursor is None, rows=True, detailed=self.transcripts
@@ -258,8 +256,6 @@ class View:
 
     def _take_session(self, session: "Session") -> None:
         """Apply a session from a moment ago: newer than all earlier events, perhaps older than a repeated event."""
-        from ramet.v1 import event_pb2
-
         known = self.sessions.get(session.id)
         if known is not None and (session.last_seq < known.last_seq or known == session):
             return
@@ -275,8 +271,6 @@ class View:
             self._start(self._load_transcript(session_id, transcript))
 
     async def _load_transcript(self, session_id: str, transcript: Transcript) -> None:
-        from ramet.v1 import event_pb2
-
         request = event_pb2.ListEventsRequest(session=session_id, page_size=PAGE, newest=True, omit_partials=True)
         while not transcript.loaded:
             try:

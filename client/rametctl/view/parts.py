@@ -2,20 +2,31 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from ramet.v1 import (
+    attention_pb2,
+    daemon_pb2,
+    event_pb2,
+    landing_pb2,
+    orchestration_pb2,
+    plan_pb2,
+    session_pb2,
+    terminal_pb2,
+    worktree_pb2,
+)
+from ramet.v1.attention_pb2 import AttentionRequest, PermissionRule
+from ramet.v1.daemon_pb2 import GetConfigResponse, GetCostsResponse
+from ramet.v1.event_pb2 import Event
+from ramet.v1.landing_pb2 import Landing, PullRequest
+from ramet.v1.orchestration_pb2 import Message
+from ramet.v1.plan_pb2 import GetPlanResponse, Plan
+from ramet.v1.session_pb2 import GetSessionResponse
+from ramet.v1.terminal_pb2 import Command
+from ramet.v1.worktree_pb2 import Checkpoint, Comment, GetDiffResponse, ListConflictsResponse, TrashEntry
+
+from rametctl.render.session import state_name
 from rametctl.view.link import Link, pages
-
-if TYPE_CHECKING:
-    from ramet.v1.attention_pb2 import AttentionRequest, PermissionRule
-    from ramet.v1.daemon_pb2 import GetConfigResponse, GetCostsResponse
-    from ramet.v1.event_pb2 import Event
-    from ramet.v1.landing_pb2 import Landing, PullRequest
-    from ramet.v1.orchestration_pb2 import Message
-    from ramet.v1.plan_pb2 import GetPlanResponse, Plan
-    from ramet.v1.session_pb2 import GetSessionResponse
-    from ramet.v1.terminal_pb2 import Command
-    from ramet.v1.worktree_pb2 import Checkpoint, Comment, GetDiffResponse, ListConflictsResponse, TrashEntry
 
 T = TypeVar("T")
 
@@ -65,8 +76,6 @@ def _of_repo(event: "Event", key: str) -> bool:
 
 
 async def _requests(link: Link, key: str) -> "list[AttentionRequest]":
-    from ramet.v1 import attention_pb2
-
     request = attention_pb2.ListRequestsRequest()
     return [
         each
@@ -76,8 +85,6 @@ async def _requests(link: Link, key: str) -> "list[AttentionRequest]":
 
 
 async def _landings(link: Link, key: str) -> "list[Landing]":
-    from ramet.v1 import landing_pb2
-
     request = landing_pb2.ListLandingsRequest()
     return [
         each
@@ -88,29 +95,21 @@ async def _landings(link: Link, key: str) -> "list[Landing]":
 
 async def _recent_landings(link: Link, key: str) -> "list[Landing]":
     """Return the open ones, and the newest ended ones."""
-    from ramet.v1 import landing_pb2
-
     request = landing_pb2.ListLandingsRequest(include_ended=True, page_size=60)
     return list((await link.call(lambda daemon: daemon.landing.ListLandings, request)).landings)
 
 
 async def _trash(link: Link, key: str) -> "list[TrashEntry]":
-    from ramet.v1 import worktree_pb2
-
     answers = pages(link, lambda daemon: daemon.worktrees.ListTrash, worktree_pb2.ListTrashRequest())
     return [each async for page in answers for each in page.entries]
 
 
 async def _settings(link: Link, key: str) -> "GetConfigResponse":
-    from ramet.v1 import daemon_pb2
-
     return await link.call(lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
 
 
 async def _log(link: Link, key: str) -> "list[Event]":
     """The newest events; ``key``: ``SESSION AUDIT``, "-" for all sessions and for all events."""
-    from ramet.v1 import event_pb2
-
     session, audit = ("" if word == "-" else word for word in key.split(" "))
     request = event_pb2.ListEventsRequest(
         session=session, audit=bool(audit), page_size=NEWEST, newest=True, omit_partials=True
@@ -119,50 +118,36 @@ async def _log(link: Link, key: str) -> "list[Event]":
 
 
 async def _pull_requests(link: Link, key: str) -> "list[PullRequest]":
-    from ramet.v1 import landing_pb2
-
     request = landing_pb2.ListPullRequestsRequest()
     answers = pages(link, lambda daemon: daemon.landing.ListPullRequests, request)
     return [each async for page in answers for each in page.pull_requests]
 
 
 async def _conflicts(link: Link, key: str) -> "ListConflictsResponse":
-    from ramet.v1 import worktree_pb2
-
     return await link.call(lambda daemon: daemon.worktrees.ListConflicts, worktree_pb2.ListConflictsRequest(repo=key))
 
 
 async def _plans(link: Link, key: str) -> "list[Plan]":
-    from ramet.v1 import plan_pb2
-
     request = plan_pb2.ListPlansRequest()
     return [each async for page in pages(link, lambda daemon: daemon.plans.ListPlans, request) for each in page.plans]
 
 
 async def _plan(link: Link, key: str) -> "GetPlanResponse":
-    from ramet.v1 import plan_pb2
-
     return await link.call(lambda daemon: daemon.plans.GetPlan, plan_pb2.GetPlanRequest(plan=key))
 
 
 async def _costs(link: Link, key: str) -> "GetCostsResponse":
     """``key``: "session", "day" (or ""), "model" or "repo"."""
-    from ramet.v1 import daemon_pb2
-
     grouping = daemon_pb2.CostGrouping.Value(f"COST_GROUPING_{(key or 'day').upper()}")
     request = daemon_pb2.GetCostsRequest(grouping=grouping)
     return await link.call(lambda daemon: daemon.daemon.GetCosts, request)
 
 
 async def _details(link: Link, key: str) -> "GetSessionResponse":
-    from ramet.v1 import session_pb2
-
     return await link.call(lambda daemon: daemon.sessions.GetSession, session_pb2.GetSessionRequest(session=key))
 
 
 async def _diff(link: Link, key: str) -> "GetDiffResponse":
-    from ramet.v1 import worktree_pb2
-
     session, _, against = key.partition(" ")
     request = worktree_pb2.GetDiffRequest(session=session, against=against, max_bytes=MAX_DIFF)
     return await link.call(lambda daemon: daemon.worktrees.GetDiff, request)
@@ -170,8 +155,6 @@ async def _diff(link: Link, key: str) -> "GetDiffResponse":
 
 async def _counts(link: Link, key: str) -> "GetDiffResponse":
     """``key``: ``SESSION``, or ``SESSION AGAINST UNTIL SPACE``, of which each may be "-" (see GetDiffRequest)."""
-    from ramet.v1 import worktree_pb2
-
     session, against, until, space = [*("" if word == "-" else word for word in key.split(" ")), "", "", ""][:4]
     request = worktree_pb2.GetDiffRequest(session=session, against=against, until=until, stat_only=True)
     if space:
@@ -180,24 +163,18 @@ async def _counts(link: Link, key: str) -> "GetDiffResponse":
 
 
 async def _checkpoints(link: Link, key: str) -> "list[Checkpoint]":
-    from ramet.v1 import worktree_pb2
-
     request = worktree_pb2.ListCheckpointsRequest(session=key)
     answers = pages(link, lambda daemon: daemon.worktrees.ListCheckpoints, request)
     return [each async for page in answers for each in page.checkpoints]
 
 
 async def _comments(link: Link, key: str) -> "list[Comment]":
-    from ramet.v1 import worktree_pb2
-
     request = worktree_pb2.ListCommentsRequest(session=key)
     answers = pages(link, lambda daemon: daemon.worktrees.ListComments, request)
     return [each async for page in answers for each in page.comments]
 
 
 async def _commands(link: Link, key: str) -> "list[Command]":
-    from ramet.v1 import terminal_pb2
-
     request = terminal_pb2.ListCommandsRequest(session=key, include_ended=True)
     answers = pages(link, lambda daemon: daemon.terminals.ListCommands, request)
     return [each async for page in answers for each in page.commands]
@@ -205,10 +182,7 @@ async def _commands(link: Link, key: str) -> "list[Command]":
 
 async def _verdict(link: Link, key: str) -> str:
     """Read the last message of a judge; "" while it works."""
-    from ramet.v1 import event_pb2, session_pb2
-
     from rametctl.contests import LAST_EVENTS, WORKING, last_words
-    from rametctl.render.session import state_name
 
     found = await link.call(lambda daemon: daemon.sessions.GetSession, session_pb2.GetSessionRequest(session=key))
     if found.session.result or not found.session.turns or state_name(found.session) in WORKING:
@@ -218,8 +192,6 @@ async def _verdict(link: Link, key: str) -> str:
 
 
 async def _rules(link: Link, key: str) -> "list[PermissionRule]":
-    from ramet.v1 import attention_pb2
-
     request = attention_pb2.ListRulesRequest(repo=key)
     return [
         each async for page in pages(link, lambda daemon: daemon.attention.ListRules, request) for each in page.rules
@@ -227,8 +199,6 @@ async def _rules(link: Link, key: str) -> "list[PermissionRule]":
 
 
 async def _messages(link: Link, key: str) -> "list[Message]":
-    from ramet.v1 import orchestration_pb2
-
     request = orchestration_pb2.ReadMessagesRequest(session=key)
     return list((await link.call(lambda daemon: daemon.orchestration.ReadMessages, request)).messages)
 
