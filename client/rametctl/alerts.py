@@ -131,13 +131,13 @@ def inbox_alerts(app: "App", session_ids: Iterable[str] = ()) -> InboxAlerts:
 
     setting = "auto" if app.output.terminal else "off"
     with suppress(ClientError):  # a configuration that cannot be read right now
-        config = app.connection.call(lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
+        config = app.call(lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
         found = [json.loads(each.value_json) for each in config.settings if each.key == "notify.terminal"]
         setting = found[0] if found and app.output.terminal else setting
     alerts = Alerts(app.output.stdout, app.environ, setting)
     page = attention_pb2.ListRequestsRequest(page_size=1000)
     chosen = set(session_ids)
-    requests = app.connection.call(lambda daemon: daemon.attention.ListRequests, page).requests if alerts.on else ()
+    requests = app.call(lambda daemon: daemon.attention.ListRequests, page).requests if alerts.on else ()
     return InboxAlerts(alerts, (each for each in requests if not chosen or each.session_id in chosen))
 
 

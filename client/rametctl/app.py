@@ -2,12 +2,12 @@
 
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ramet.paths import Directories, PathsError, directories, served_elsewhere
 
@@ -15,7 +15,11 @@ from rametctl.errors import UnreachableError, UsageError
 from rametctl.output import Output
 
 if TYPE_CHECKING:
-    from rametctl.connection import Connection
+    from rametctl.connection import Connection, ListRequest, ListResponse, Method
+
+Item = TypeVar("Item")
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 
 
 @dataclass
@@ -48,6 +52,29 @@ class App:
     def connection(self) -> "Connection":
         """Return a connection; its first call starts a daemon if none runs."""
         return self.connect(autostart=self.autostart)
+
+    def call(
+        self,
+        method: "Callable[[Connection], Method[Request, Response]]",
+        request: Request,
+        *,
+        doing: str = "",
+        timeout: float | None = None,
+    ) -> Response:
+        """`Connection.call`, with a spinner that says ``doing``; prints the answer's warnings on standard error."""
+        with self.output.spinner(doing) if doing else nullcontext():
+            answer = self.connection.call(method, request, timeout=timeout)
+        self.output.warn(getattr(answer, "warnings", ()))
+        return answer
+
+    def listed(
+        self,
+        method: "Callable[[Connection], Method[ListRequest, ListResponse]]",
+        request: "ListRequest",
+        items: "Callable[[ListResponse], Iterable[Item]]",
+    ) -> list[Item]:
+        """Return the items of all pages of a list."""
+        return [item for page in self.connection.pages(method, request) for item in items(page)]
 
     def connect(self, *, autostart: bool, lasting: bool = False) -> "Connection":
         from rametctl.connection import Connection

@@ -2,6 +2,7 @@
 
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from importlib import import_module
@@ -218,6 +219,7 @@ class Connection:
         repetition counts as the same request. ``timeout`` is in seconds, for all attempts. If no daemon serves again, the error of
         such a request says that it may have been carried out.
         """
+        identify(request)
         with self.within(timeout):
             try:
                 return self._call(method, request, retry=retry)
@@ -362,6 +364,12 @@ class Connection:
 
 def _open(listener: Listener) -> grpc.Channel:
     return grpc.insecure_channel(listener.address, options=CHANNEL_OPTIONS)
+
+
+def identify(request: Any) -> None:
+    """Give a mutating request an id, by which the daemon knows its repetition."""
+    if getattr(request, "request_id", None) == "":
+        request.request_id = str(uuid.uuid4())
 
 
 def may_pass(failure: ClientError) -> bool:

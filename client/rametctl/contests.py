@@ -15,7 +15,6 @@ from ramet.words import plural
 
 from rametctl.app import App
 from rametctl.errors import ClientError
-from rametctl.options import new_request_id
 from rametctl.render.contest import Contender, Contest, Judge, Pair, check_words
 from rametctl.render.format import seconds_of
 from rametctl.render.session import reference, state_name
@@ -50,7 +49,7 @@ def calls(app: "App") -> Call:
     """Return a `Call` on the connection of a command."""
 
     async def call(method: Callable[[Any], Any], request: Any) -> Any:
-        return app.connection.call(method, request)
+        return app.call(method, request)
 
     return call
 
@@ -120,7 +119,7 @@ def pairs(sessions: "Sequence[Session]") -> "list[tuple[Session, Session]]":
 def _diff(app: "App", session: str, *, against: str = "") -> "GetDiffResponse | None":
     request = worktree_pb2.GetDiffRequest(session=session, against=against, stat_only=True)
     try:
-        return app.connection.call(lambda daemon: daemon.worktrees.GetDiff, request)
+        return app.call(lambda daemon: daemon.worktrees.GetDiff, request)
     except ClientError as error:
         if error.reason in {"UNREACHABLE", "NO_DAEMON"}:
             raise
@@ -146,14 +145,14 @@ def check_requests(sessions: "Iterable[Session]", check: str) -> "Iterable[Start
     """Build the requests that start ``check`` in the sessions that are not working. The daemon does not repeat a check on the same files."""
     for each in sessions:
         if state_name(each) not in {*WORKING, "archived"}:
-            yield terminal_pb2.StartCommandRequest(session=each.id, check=check, request_id=new_request_id())
+            yield terminal_pb2.StartCommandRequest(session=each.id, check=check)
 
 
 def run_checks(app: "App", contenders: Sequence[Contender], check: str) -> tuple[Contender, ...]:
     """Start the checks in parallel, and wait until all have ended."""
     started: dict[str, Command] = {}
     for request in check_requests((each.session for each in contenders if each.diff is not None), check):
-        started[request.session] = app.connection.call(lambda daemon: daemon.terminals.StartCommand, request).command
+        started[request.session] = app.call(lambda daemon: daemon.terminals.StartCommand, request).command
     with app.output.spinner(f"checking: {check} …"):
         for session_id, command in started.items():
             for piece in pieces(app, command.id, follow=True):
@@ -182,7 +181,7 @@ def _last_words(app: "App", session: "Session") -> str:
     if not session.turns or state_name(session) in WORKING:
         return ""
     request = event_pb2.ListEventsRequest(session=session.id, page_size=LAST_EVENTS, newest=True, omit_partials=True)
-    return last_words(app.connection.call(lambda daemon: daemon.events.ListEvents, request).events)
+    return last_words(app.call(lambda daemon: daemon.events.ListEvents, request).events)
 
 
 def last_words(events: "Iterable[Event]") -> str:
@@ -212,7 +211,6 @@ async def ask_judge(call: Call, contest: Contest, agent: str, *, number: int, pa
         mode=common_pb2.PERMISSION_MODE_DONT_ASK,
         forbids=["**"],
         judges=contest.name,
-        request_id=new_request_id(),
     )
     answer = await call(lambda daemon: daemon.sessions.CreateSession, request)
     return answer.session, list(answer.warnings)
@@ -268,7 +266,7 @@ def archive_requests(
         names = ", ".join(f"{each.name} ({state_name(each)})" for each in working)
         raise ClientError(f"not all have ended: {names}", hint="wait for them, or add --stop", reason="WRONG_STATE")
     return [
-        session_pb2.ArchiveSessionRequest(session=each.id, force=stop or each in judges, request_id=new_request_id())
+        session_pb2.ArchiveSessionRequest(session=each.id, force=stop or each in judges)
         for each in (*contenders, *judges)
         if each.id != picked.id and state_name(each) != "archived"
     ]

@@ -18,15 +18,13 @@ OVER = frozenset({"landed", "removed", "held"})
 def all_landings(app: "App", *, repo: str, ended: bool = False) -> "list[Landing]":
     """Return the entries of all pages; ``repo`` "" means all repositories."""
     request = landing_pb2.ListLandingsRequest(repo=repo, include_ended=ended)
-    pages = app.connection.pages(lambda daemon: daemon.landing.ListLandings, request)
-    return [landing for page in pages for landing in page.landings]
+    return app.listed(lambda daemon: daemon.landing.ListLandings, request, lambda page: page.landings)
 
 
 def wait_landings(app: "App", landings: "Sequence[Landing]", timeout: float | None) -> "list[Landing]":
     """Wait until all entries have ended or need a person; the daemon enforces ``timeout``. Raise TimedOutError."""
     request = landing_pb2.WaitLandingsRequest(landings=[each.id for each in landings], timeout_seconds=timeout or 0)
-    with app.output.spinner("landing …"):
-        answer = app.connection.call(lambda daemon: daemon.landing.WaitLandings, request)
+    answer = app.call(lambda daemon: daemon.landing.WaitLandings, request, doing="landing …")
     if answer.timed_out:
         raise TimedOutError(f"timed out: {summary(answer.landings)}", hint="landing continues; see: rametctl queue")
     return list(answer.landings)

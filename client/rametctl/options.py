@@ -213,7 +213,7 @@ def repo_path(app: "App", repo: str | None) -> str:
         return path
     from ramet.v1 import repo_pb2
 
-    found = app.connection.call(lambda daemon: daemon.repos.GetRepo, repo_pb2.GetRepoRequest(repo=repo))
+    found = app.call(lambda daemon: daemon.repos.GetRepo, repo_pb2.GetRepoRequest(repo=repo))
     return found.repo.root
 
 

@@ -35,7 +35,10 @@ _SGR = {
 
 
 class Output:
-    """Standard output and error of one command."""
+    """Standard output and error of one command.
+
+    With `--json`, the methods for people print nothing on standard output; without it, those for programs print nothing.
+    """
 
     def __init__(self, stdout: TextIO, stderr: TextIO, environ: Mapping[str, str], *, json: bool = False) -> None:
         self.json_mode = json
@@ -85,19 +88,24 @@ class Output:
     def json(self, value: object, *, stream: bool = False) -> None:
         """Print one JSON document per line, flushed, so that a stream's reader need not wait for a full buffer.
 
-        A document that is not part of a stream is the only answer; none may follow it.
+        ``value`` is a message, a sequence of messages, or anything else that JSON can hold. A document that is not part of a stream
+        is the only answer; none may follow it.
         """
-        self.answered = not stream
-        self.json_line(jsonify.dumps(value))
+        if self.json_mode:
+            self.answered = not stream
+            self.json_line(jsonify.dumps(jsonify.jsonable(value)))
 
     def json_line(self, text: str) -> None:
         """Print a JSON text; its strings are made safe for a terminal too."""
-        self.stdout.write(escaped(text) + "\n")
-        self.stdout.flush()
+        if self.json_mode:
+            self.stdout.write(escaped(text) + "\n")
+            self.stdout.flush()
 
     # For people
 
     def show(self, *lines: Line) -> None:
+        if self.json_mode:
+            return
         self.stdout.write(self._printed(lines))
         self.stdout.flush()
 
@@ -120,14 +128,29 @@ class Output:
 
     def raw(self, *texts: str) -> None:
         """Print lines for programs: exact in a pipe, safe on a terminal."""
-        self.stdout.write("".join((visible(text) if self.terminal else text) + "\n" for text in texts))
-        self.stdout.flush()
+        if not self.json_mode:
+            self.stdout.write("".join((visible(text) if self.terminal else text) + "\n" for text in texts))
+            self.stdout.flush()
 
     def binary(self, data: bytes) -> None:
         """Write bytes unchanged: a patch in a pipe, and the output of a person's own command."""
-        self.stdout.flush()
-        self.stdout.buffer.write(data)
-        self.stdout.buffer.flush()
+        if not self.json_mode:
+            self.stdout.flush()
+            self.stdout.buffer.write(data)
+            self.stdout.buffer.flush()
+
+    def answer(self, value: object, shown: Iterable[Line | str], *, empty: str = "", stream: bool = False) -> None:
+        """Print ``value`` as `json`, and for people its lines: ``shown``, or ``empty`` for an empty list."""
+        self.json(value, stream=stream)
+        if empty and not value:
+            shown = [empty]
+        self.show(*(line(each) if isinstance(each, str) else each for each in shown))
+
+    def warn(self, warnings: Iterable[str], of: str = "") -> None:
+        """Print warnings on standard error; ``of`` is the name of what they are about."""
+        for warning in warnings:
+            label = "" if warning.startswith("tip: ") else f"{of}: " if of else "warning: "
+            self.note(f"rametctl: {label}{warning}")
 
     def hint(self, text: str) -> None:
         """Print advice for a person on a terminal; scripts do not get it."""
@@ -207,6 +230,8 @@ class Output:
 
         ``at_end`` opens ``less`` at the last line.
         """
+        if self.json_mode:
+            return
         text = "".join(" " * each.indent + self._painted(each) + "\n" for each in map(safe, lines))
         if not self.terminal or not paged:
             self.stdout.write(text)

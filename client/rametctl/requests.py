@@ -13,7 +13,6 @@ from ramet.v1.attention_pb2 import AttentionRequest, Resolution
 from rametctl.app import App
 from rametctl.errors import ClientError, UsageError
 from rametctl.lines import line
-from rametctl.options import new_request_id
 from rametctl.render.request import kind_name, request_lines, short_id, shown_decision, title
 from rametctl.render.rule import rule_text
 from rametctl.shown import remember, was_shown
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 def get_request(app: "App", reference: str) -> "AttentionRequest":
     """Find a request by id, unique prefix, or a session with exactly one open request."""
-    return app.connection.call(
+    return app.call(
         lambda daemon: daemon.attention.GetRequest,
         attention_pb2.GetRequestRequest(request=reference),
     ).request
@@ -44,18 +43,17 @@ def by_urgency(requests: "Sequence[AttentionRequest]") -> "tuple[list[AttentionR
 
 def resolve(app: "App", reference: str, resolution: "Resolution") -> object:
     """Answer a request, print the outcome for people, and return it as JSON."""
-    request = attention_pb2.ResolveRequestRequest(request=reference, resolution=resolution, request_id=new_request_id())
-    response = app.connection.call(lambda daemon: daemon.attention.ResolveRequest, request)
+    request = attention_pb2.ResolveRequestRequest(request=reference, resolution=resolution)
+    response = app.call(lambda daemon: daemon.attention.ResolveRequest, request)
     answer = response.request
     rules = list(response.rules) or ([response.rule] if response.HasField("rule") else [])
-    if not app.output.json_mode:
-        name = answer.session_name or answer.session_id
-        app.output.show(line((name, "bold"), f"  {title(answer)}  ", (shown_decision(answer), "green")))
-        if rules:
-            for rule in rules:
-                app.output.show(line(f"from now on: {rule_text(rule, answer.session_name)}", indent=2))
-            ids = " ".join(rule.id for rule in rules)
-            app.output.show(line((f"to take it back: rametctl rules rm {ids}", "dim"), indent=2))
+    name = answer.session_name or answer.session_id
+    app.output.show(line((name, "bold"), f"  {title(answer)}  ", (shown_decision(answer), "green")))
+    if rules:
+        for rule in rules:
+            app.output.show(line(f"from now on: {rule_text(rule, answer.session_name)}", indent=2))
+        ids = " ".join(rule.id for rule in rules)
+        app.output.show(line((f"to take it back: rametctl rules rm {ids}", "dim"), indent=2))
     return to_json(answer) | {
         "rule": to_json(rules[0]) if rules else None,
         "rules": [to_json(rule) for rule in rules],

@@ -43,7 +43,7 @@ def get_session(app: "App", session: str, *, disk_use: bool = False, variables: 
     request = session_pb2.GetSessionRequest(
         session=session, path=app.repo_here() or "", include_disk_use=disk_use, include_variables=variables
     )
-    return app.connection.call(lambda daemon: daemon.sessions.GetSession, request)
+    return app.call(lambda daemon: daemon.sessions.GetSession, request)
 
 
 def session_name(app: "App", session: str) -> str:
@@ -59,9 +59,7 @@ def addressee(app: "App", session: str) -> str:
     if session == PARENT and acting_session(app):
         from ramet.v1 import orchestration_pb2
 
-        family = app.connection.call(
-            lambda daemon: daemon.orchestration.ListFamily, orchestration_pb2.ListFamilyRequest()
-        )
+        family = app.call(lambda daemon: daemon.orchestration.ListFamily, orchestration_pb2.ListFamilyRequest())
         return next((each.id for each in family.sessions if each.relation == PARENT), session)
     return session_name(app, session)
 
@@ -106,8 +104,7 @@ def wait_sessions(
     )
     if timeout is not None:
         request.timeout.FromNanoseconds(int(timeout * 1e9))
-    with app.output.spinner("working …"):
-        return app.connection.call(lambda daemon: daemon.sessions.WaitSessions, request)
+    return app.call(lambda daemon: daemon.sessions.WaitSessions, request, doing="working …")
 
 
 def check_outcome(answer: "WaitSessionsResponse") -> None:
@@ -167,7 +164,7 @@ def show_end(app: "App", session: "Session") -> None:
     from rametctl.render.transcript import last_words
     from rametctl.transcripts import newest
 
-    if state_name(session) == "idle":
+    if state_name(session) == "idle" and not app.output.json_mode:
         app.output.show(*last_words(newest(app, session, END_OF_LOG), app.output.look()))
     app.output.show(outcome(session))
 
@@ -178,16 +175,14 @@ def report(app: "App", session: "Session", *, note: str = "", **extra: object) -
     ``note`` is for people, ``extra`` goes into the JSON.
     """
     shown = outcome_of(app, session, note=note, state="", **extra)
-    if app.output.json_mode:
-        app.output.json(shown)
+    app.output.json(shown)
 
 
 def outcome_of(
     app: "App", session: "Session", *, note: str = "", state: str = "", **extra: object
 ) -> dict[str, object]:
     """As `report`, for one of several sessions: print for people, and return the JSON. ``state`` as for `outcome`."""
-    if not app.output.json_mode:
-        app.output.show(outcome(session, state))
-        if note:
-            app.output.text(note)
+    app.output.show(outcome(session, state))
+    if note:
+        app.output.text(note)
     return to_json(session) | extra

@@ -18,8 +18,7 @@ def for_each(app: "App", names: Sequence[str], act: Callable[[str], object]) -> 
     unique = list(dict.fromkeys(names))
     if len(unique) == 1:
         shown = act(unique[0])
-        if app.output.json_mode:
-            app.output.json(shown)
+        app.output.json(shown)
         return 0
     status = 0
     answers: list[object] = []
@@ -30,6 +29,5 @@ def for_each(app: "App", names: Sequence[str], act: Callable[[str], object]) -> 
             status = status or error.exit_code
             app.output.note(f"rametctl: {name}: {error.message}" + (f"; {error.hint}" if error.hint else ""))
             answers.append({"error": {"reason": error.reason, "message": error.message, "hint": error.hint}})
-    if app.output.json_mode:
-        app.output.json(answers)
+    app.output.json(answers)
     return status

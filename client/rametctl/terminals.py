@@ -52,11 +52,8 @@ def pieces(app: "App", command_id: str, *, follow: bool) -> Iterator["WatchOutpu
 def show_output(app: "App", command_id: str, *, follow: bool = True) -> "Command | None":
     """Print a command's output; return the command once it has ended, None if it keeps running."""
     for piece in pieces(app, command_id, follow=follow):
-        if app.output.json_mode:
-            if piece.data:
-                output = {"offset": piece.offset, "output": piece.data.decode("utf-8", "replace")}
-                app.output.json(output, stream=True)
-        else:
+        if piece.data:
+            app.output.json({"offset": piece.offset, "output": piece.data.decode("utf-8", "replace")}, stream=True)
             app.output.binary(piece.data)
         if piece.HasField("command"):
             return piece.command

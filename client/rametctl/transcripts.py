@@ -57,7 +57,7 @@ def newest(app: "App", session: "Session", count: int, *, partials: bool = False
 
     request = event_pb2.ListEventsRequest(session=session.id, page_size=count, newest=True, omit_partials=not partials)
     conversation = Conversation(worktree=session.worktree)
-    page = app.connection.call(lambda daemon: daemon.events.ListEvents, request)
+    page = app.call(lambda daemon: daemon.events.ListEvents, request)
     for event in page.events:
         conversation.add(event)
     return conversation
@@ -69,7 +69,7 @@ def read_turns(app: "App", session: "Session", turns: int | None) -> "tuple[list
 
     for count in (PAGE, MOST) if turns is not None else ():
         request = event_pb2.ListEventsRequest(session=session.id, page_size=count, newest=True, omit_partials=True)
-        page = app.connection.call(lambda daemon: daemon.events.ListEvents, request)
+        page = app.call(lambda daemon: daemon.events.ListEvents, request)
         events = list(page.events)
         if len(events) < count and not page.next_page_token:
             return events, events[-1].seq if events else 0

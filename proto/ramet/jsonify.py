@@ -12,8 +12,8 @@ Field names are those of the .proto files, and every field is there whatever its
 import functools
 import json
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
@@ -32,6 +32,17 @@ def to_json(message: "Message") -> dict[str, Any]:
     for read in _readers(message.DESCRIPTOR):
         read(message, result)
     return result
+
+
+def jsonable(value: object) -> object:
+    """A value for `dumps`: messages, also inside lists and dicts, as JSON; anything else unchanged."""
+    if hasattr(value, "DESCRIPTOR"):
+        return to_json(cast("Message", value))
+    if isinstance(value, dict):
+        return {key: jsonable(each) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [jsonable(each) for each in value]
+    return value
 
 
 def dumps(value: object) -> str:

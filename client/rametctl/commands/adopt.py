@@ -6,7 +6,7 @@ import click
 from ramet.v1 import session_pb2
 
 from rametctl.app import App
-from rametctl.options import Budget, agent_option, budget_option, mode_number, mode_option, new_request_id
+from rametctl.options import Budget, agent_option, budget_option, mode_number, mode_option
 from rametctl.prompts import PromptCommand, read_prompt
 
 
@@ -55,10 +55,6 @@ def command(
         model=model,
         mode=mode_number(mode),
         **(budget or {}),
-        request_id=new_request_id(),
     )
-    with app.output.spinner("creating the session …"):
-        answer = app.connection.call(lambda daemon: daemon.sessions.CreateSession, request)
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: warning: {warning}")
+    answer = app.call(lambda daemon: daemon.sessions.CreateSession, request, doing="creating the session …")
     report_one(app, answer.session, idle=text is None)

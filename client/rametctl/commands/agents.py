@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import daemon_pb2
 from ramet.v1.daemon_pb2 import KindOfAgent
 
@@ -85,9 +84,7 @@ def show(app: App, name: str) -> None:
       rametctl agents show codex
     """
     (agent,) = _agents(app, [name], start=False)
-    if app.output.json_mode:
-        app.output.json(to_json(agent))
-        return
+    app.output.json(agent)
     state, style = _state(agent)
     able = set(agent.capabilities)
     rows = [
@@ -106,13 +103,11 @@ def show(app: App, name: str) -> None:
 
 def _agents(app: App, names: Sequence[str], *, start: bool) -> "Sequence[KindOfAgent]":
     request = daemon_pb2.ListAgentsRequest(names=names, inspect=True, start=start)
-    return app.connection.call(lambda daemon: daemon.daemon.ListAgents, request, timeout=PATIENCE_S).agents
+    return app.call(lambda daemon: daemon.daemon.ListAgents, request, timeout=PATIENCE_S).agents
 
 
 def _list(app: App, agents: "Sequence[KindOfAgent]") -> None:
-    if app.output.json_mode:
-        app.output.json([to_json(each) for each in agents])
-        return
+    app.output.json(agents)
     rows = [[(each.name, "bold"), (each.version or "-", ""), _state(each), (_next(each), "dim")] for each in agents]
     app.output.show(*app.output.table(["AGENT", "RELEASE", "STATE", "NEXT"], rows, shrink=[("NEXT", 20)]))
 

@@ -46,8 +46,7 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
         given = answers or _choose(app, asked)
         resolution = attention_pb2.Resolution(reply=attention_pb2.Reply(answers=_replies(asked, given)))
     shown = resolve(app, found.id, resolution)
-    if app.output.json_mode:
-        app.output.json(shown)
+    app.output.json(shown)
 
 
 def _choose(app: App, asked: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,7 +5,7 @@ from ramet.v1 import session_pb2
 from ramet.words import size
 
 from rametctl.app import App
-from rametctl.options import Verb, new_request_id, sessions_argument
+from rametctl.options import Verb, sessions_argument
 from rametctl.render.session import reference
 from rametctl.sessions import outcome_of, session_name
 from rametctl.several import for_each
@@ -26,13 +26,8 @@ def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
     """
 
     def act(session: str) -> object:
-        request = session_pb2.ArchiveSessionRequest(
-            session=session_name(app, session), force=force, request_id=new_request_id()
-        )
-        with app.output.spinner("archiving …"):
-            answer = app.connection.call(lambda daemon: daemon.sessions.ArchiveSession, request)
-        for warning in answer.warnings:
-            app.output.note(f"rametctl: {warning}")
+        request = session_pb2.ArchiveSessionRequest(session=session_name(app, session), force=force)
+        answer = app.call(lambda daemon: daemon.sessions.ArchiveSession, request, doing="archiving …")
         freed = f"{size(answer.freed_bytes)} freed; " if answer.freed_bytes else ""
         return outcome_of(
             app,

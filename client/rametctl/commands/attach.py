@@ -73,10 +73,7 @@ def attach_native(app: App, session: str, *, interrupt: bool) -> None:
         interrupt=interrupt,
         mcp_command=[sys.executable, "-m", "rametctl", "mcp"],
     )
-    with app.output.spinner("the agent hands over …"):
-        answer = app.connection.call(lambda daemon: daemon.sessions.AttachNative, request)
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: warning: {warning}")
+    answer = app.call(lambda daemon: daemon.sessions.AttachNative, request, doing="the agent hands over …")
     terminal = {name: value for name, value in app.environ.items() if name.startswith(TERMINAL_VARIABLES)}
     try:
         os.chdir(answer.worktree)

@@ -4,13 +4,12 @@ import time
 from collections.abc import Sequence
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import worktree_pb2
 from ramet.v1.worktree_pb2 import Checkpoint
 
 from rametctl.app import App
 from rametctl.lines import Span
-from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.options import Verb, session_argument
 from rametctl.render.format import age
 from rametctl.render.session import checkpoint_reason
 from rametctl.sessions import session_name
@@ -34,17 +33,12 @@ def command(app: App, session: str, make: bool) -> None:
     """
     name = session_name(app, session)
     if make:
-        wanted = worktree_pb2.CreateCheckpointRequest(session=name, request_id=new_request_id())
-        with app.output.spinner("creating a checkpoint …"):
-            kept = app.connection.call(lambda daemon: daemon.worktrees.CreateCheckpoint, wanted)
-        for warning in kept.warnings:
-            app.output.note(f"rametctl: warning: {warning}")
+        wanted = worktree_pb2.CreateCheckpointRequest(session=name)
+        app.call(lambda daemon: daemon.worktrees.CreateCheckpoint, wanted, doing="creating a checkpoint …")
     request = worktree_pb2.ListCheckpointsRequest(session=name)
-    pages = app.connection.pages(lambda daemon: daemon.worktrees.ListCheckpoints, request)
-    checkpoints = [checkpoint for page in pages for checkpoint in page.checkpoints]
-    if app.output.json_mode:
-        app.output.json([to_json(checkpoint) for checkpoint in checkpoints])
-    elif not checkpoints:
+    checkpoints = app.listed(lambda daemon: daemon.worktrees.ListCheckpoints, request, lambda page: page.checkpoints)
+    app.output.json(checkpoints)
+    if not checkpoints:
         app.output.text("no checkpoints yet; the first one is being created")
     else:
         _show(app, checkpoints)

@@ -4,7 +4,7 @@ import re
 import sys
 
 import click
-from ramet.jsonify import enum_name, to_json
+from ramet.jsonify import enum_name
 from ramet.v1 import worktree_pb2
 from ramet.v1.worktree_pb2 import Comment
 from ramet.words import plural
@@ -12,7 +12,7 @@ from ramet.words import plural
 from rametctl.app import App
 from rametctl.errors import UsageError
 from rametctl.lines import line
-from rametctl.options import new_request_id, session_argument
+from rametctl.options import session_argument
 from rametctl.prompts import PromptCommand, read_prompt
 from rametctl.sessions import session_name
 
@@ -58,10 +58,8 @@ def command(
 
 def _add(app: App, session_id: str, place: str, text: str, *, quiet: bool) -> None:
     path, line, end_line = _place(place)
-    request = worktree_pb2.AddCommentRequest(
-        session=session_id, path=path, line=line, end_line=end_line, text=text, request_id=new_request_id()
-    )
-    comment = app.connection.call(lambda daemon: daemon.worktrees.AddComment, request).comment
+    request = worktree_pb2.AddCommentRequest(session=session_id, path=path, line=line, end_line=end_line, text=text)
+    comment = app.call(lambda daemon: daemon.worktrees.AddComment, request).comment
     if not quiet:
         _show(app, [comment], single=True)
         app.output.hint(f"to send it to the agent: rametctl comment {session_id} --send")
@@ -79,30 +77,23 @@ def _place(place: str) -> tuple[str, int, int]:
 
 
 def _send(app: App, session_id: str) -> None:
-    request = worktree_pb2.SendCommentsRequest(session=session_id, request_id=new_request_id())
-    answer = app.connection.call(lambda daemon: daemon.worktrees.SendComments, request)
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-    else:
-        app.output.show(line(f"{plural(len(answer.comments), 'comment')} sent to the agent"))
+    request = worktree_pb2.SendCommentsRequest(session=session_id)
+    answer = app.call(lambda daemon: daemon.worktrees.SendComments, request)
+    app.output.answer(answer, [line(f"{plural(len(answer.comments), 'comment')} sent to the agent")])
 
 
 def _resolve(app: App, comment: str) -> None:
-    request = worktree_pb2.ResolveCommentRequest(comment=comment, request_id=new_request_id())
-    _show(app, [app.connection.call(lambda daemon: daemon.worktrees.ResolveComment, request).comment], single=True)
+    request = worktree_pb2.ResolveCommentRequest(comment=comment)
+    _show(app, [app.call(lambda daemon: daemon.worktrees.ResolveComment, request).comment], single=True)
 
 
 def _list(app: App, session_id: str, everything: bool) -> None:
     request = worktree_pb2.ListCommentsRequest(session=session_id, include_resolved=everything)
-    pages = app.connection.pages(lambda daemon: daemon.worktrees.ListComments, request)
-    _show(app, [comment for page in pages for comment in page.comments])
+    _show(app, app.listed(lambda daemon: daemon.worktrees.ListComments, request, lambda page: page.comments))
 
 
 def _show(app: App, comments: "list[Comment]", *, single: bool = False) -> None:
-    if app.output.json_mode:
-        values = [to_json(comment) for comment in comments]
-        app.output.json(values[0] if single else values)
-        return
+    app.output.json(comments[0] if single else comments)
     if not comments:
         app.output.text("no comments")
     for comment in comments:

@@ -1,7 +1,6 @@
 """`rametctl compare`: compare the contenders of a contest."""
 
 import click
-from ramet import jsonify
 from ramet.v1 import worktree_pb2
 from ramet.v1.session_pb2 import Session
 
@@ -37,7 +36,7 @@ def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judg
       rametctl pick make-it-faster-1 --land
     """
     from rametctl.contests import ask_judge, calls, compare, find_members
-    from rametctl.render.contest import contest_lines, to_json
+    from rametctl.render.contest import contest_lines
 
     if pair is not None:
         if check or judge:
@@ -52,17 +51,11 @@ def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judg
         number = len(find_members(app, contest.name)[2]) + 1
         with app.output.spinner("creating the judge …"):
             asked = ask_judge(calls(app), contest, judge, number=number, path=app.cwd)
-            session, warnings = asyncio.run(asked)
-        for warning in warnings:
-            app.output.note(f"rametctl: warning: {warning}")
-        if app.output.json_mode:
-            app.output.json(jsonify.to_json(session))
-            return
+            session, _ = asyncio.run(asked)
+        app.output.json(session)
         app.output.text(f"{session.name} reads the diffs; its verdict: rametctl compare {contest.name}")
         return
-    if app.output.json_mode:
-        app.output.json(to_json(contest))
-        return
+    app.output.json(contest)
     app.output.show(*contest_lines(app.output, contest))
     names = [reference(each.session) for each in contest.contenders]
     app.output.hint(f"rametctl compare {contest.name} --diff {' '.join(names[:2])}; pick one: rametctl pick {names[0]}")
@@ -77,6 +70,5 @@ def _show_pair(app: App, contenders: "list[Session]", pair: tuple[str, str]) -> 
             names = ", ".join(each.name for each in contenders)
             raise UsageError(f"{name!r} is no contender", hint=f"contenders: {names}")
     request = worktree_pb2.GetDiffRequest(session=by_name[pair[1]], against=by_name[pair[0]])
-    with app.output.spinner("comparing …"):
-        answer = app.connection.call(lambda daemon: daemon.worktrees.GetDiff, request)
+    answer = app.call(lambda daemon: daemon.worktrees.GetDiff, request, doing="comparing …")
     show_diff(app, answer)

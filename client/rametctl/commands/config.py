@@ -5,7 +5,6 @@ import shlex
 from pathlib import Path
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import daemon_pb2
 from ramet.v1.daemon_pb2 import GetConfigResponse
 
@@ -46,9 +45,7 @@ def show(app: App, repo: str | None) -> None:
       rametctl config show --json | jq '.settings[] | select(.origin == "owner")'
     """
     answer = _get(app, repo)
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-        return
+    app.output.json(answer)
     app.output.show(
         *app.output.table(
             ["KEY", "VALUE", "FROM", "DOES"],
@@ -110,9 +107,8 @@ def check(app: App, repo: str | None) -> None:
     if wrong:
         raise ClientError(wrong[0], reason="BAD_CONFIG")
     files = [str(path) for path in (owner_file, repo_file) if path is not None and path.exists()]
-    if app.output.json_mode:
-        app.output.json({"ok": True, "files": files})
-    elif files:
+    app.output.json({"ok": True, "files": files})
+    if files:
         app.output.text(*(f"{path}: ok" for path in files))
     else:
         app.output.text(f"no {owner_file}: every setting has its default")
@@ -135,11 +131,9 @@ def set_value(app: App, key: str, value: str) -> None:
     file = app.directories.config_file
     before = _text(file)
     _write(app, file, before, with_setting(before or "", key, toml_value(value)))
-    if app.output.json_mode:
-        app.output.json({"ok": True, "key": key, "file": str(file)})
-    else:
-        app.output.text(f"{key} = {toml_value(value)}")
-        _say_how_it_takes_effect(app, key)
+    app.output.json({"ok": True, "key": key, "file": str(file)})
+    app.output.text(f"{key} = {toml_value(value)}")
+    _say_how_it_takes_effect(app, key)
 
 
 @command.command("edit", cls=Verb, short_help="Edit your config.toml in $EDITOR.")
@@ -231,4 +225,4 @@ def _problems(app: App, repo_file: Path | None) -> list[str]:
 def _get(app: App, repo: str | None) -> "GetConfigResponse":
     path = repo_path(app, repo) if repo is not None else app.repo_here() or ""
     request = daemon_pb2.GetConfigRequest(repo_path=path)
-    return app.connection.call(lambda daemon: daemon.daemon.GetConfig, request)
+    return app.call(lambda daemon: daemon.daemon.GetConfig, request)

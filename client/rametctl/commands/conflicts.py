@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import worktree_pb2
 from ramet.v1.worktree_pb2 import ListConflictsRequest, ListConflictsResponse, WatchConflictsResponse
 
@@ -47,11 +46,9 @@ def command(app: App, sessions: tuple[str, ...], with_clean: bool, matrix: bool,
     if watch:
         _watch(app, request)
         return
-    with app.output.spinner("comparing …"):
-        answer = app.connection.call(lambda daemon: daemon.worktrees.ListConflicts, request)
-    if app.output.json_mode:
-        app.output.json([to_json(each) for each in answer.conflicts])
-    else:
+    answer = app.call(lambda daemon: daemon.worktrees.ListConflicts, request, doing="comparing …")
+    app.output.json(answer.conflicts)
+    if not app.output.json_mode:
         _show(app, answer, every_pair=not sessions, matrix=matrix)
 
 
@@ -96,9 +93,8 @@ def _watch(app: App, request: "ListConflictsRequest") -> None:
             lambda words: app.output.note(f"rametctl: {words}"),
         )
         for answer in stream:
-            if app.output.json_mode:
-                app.output.json(to_json(answer), stream=True)
-            else:
+            app.output.json(answer, stream=True)
+            if not app.output.json_mode:
                 _show(app, answer, every_pair=not request.sessions)
         return
     with app.output.live() as view:

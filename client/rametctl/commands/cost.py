@@ -1,7 +1,6 @@
 """`rametctl cost`: show costs."""
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import daemon_pb2
 from ramet.v1.common_pb2 import Tokens
 from ramet.v1.daemon_pb2 import GetCostsResponse
@@ -27,13 +26,8 @@ def command(app: App, by: str) -> None:
       rametctl cost --json | jq 'map(.cost_usd) | add'
     """
     request = daemon_pb2.GetCostsRequest(grouping=daemon_pb2.CostGrouping.Value(f"COST_GROUPING_{by.upper()}"))
-    answer = app.connection.call(lambda daemon: daemon.daemon.GetCosts, request)
-    if app.output.json_mode:
-        app.output.json([to_json(each) for each in answer.costs])
-    elif not answer.costs:
-        app.output.text("no costs yet")
-    else:
-        app.output.show(*_table(app, by, answer))
+    answer = app.call(lambda daemon: daemon.daemon.GetCosts, request)
+    app.output.answer(answer.costs, _table(app, by, answer), empty="no costs yet")
 
 
 def _table(app: App, by: str, answer: "GetCostsResponse") -> "list[Line]":

@@ -78,9 +78,8 @@ def stop(app: App) -> None:
       rametctl daemon stop
     """
     stopped = _stop(app, app.connect(autostart=False))
-    if app.output.json_mode:
-        app.output.json({"stopped": stopped is not None, "pid": stopped[0] if stopped else None})
-    elif stopped is None:
+    app.output.json({"stopped": stopped is not None, "pid": stopped[0] if stopped else None})
+    if stopped is None:
         app.output.text("no daemon is running")
     else:
         pid, agents = stopped
@@ -131,12 +130,8 @@ def status(app: App) -> None:
                 raise
     sessions = sum(statistics.sessions.values()) if statistics else None
     agents = statistics.agents_alive if statistics else None
-    if app.output.json_mode:
-        data = to_json(info) | {"sessions": sessions, "agents_alive": agents}
-        if statistics:
-            data |= {"statistics": to_json(statistics)}
-        app.output.json(data)
-        return
+    totals = {"sessions": sessions, "agents_alive": agents} | ({"statistics": statistics} if statistics else {})
+    app.output.json(to_json(info) | totals)
     state = "serves" if info.serving else "recovers"
     rows = [
         ("daemon", f"rametd {info.version}, pid {info.pid}, {state}"),
@@ -183,10 +178,8 @@ def logs(app: App, follow: bool, lines: int) -> None:
 
 
 def _print_log_line(app: App, text: str) -> None:
-    if app.output.json_mode:
-        app.output.json_line(text)
-    else:
-        app.output.show(log_line(text))
+    app.output.json_line(text)
+    app.output.show(log_line(text))
 
 
 def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
@@ -246,7 +239,4 @@ def _is_another(connection: "Connection", instance_id: str) -> bool:
 
 
 def _say_running(app: App, info: "GetInfoResponse", what: str) -> None:
-    if app.output.json_mode:
-        app.output.json(to_json(info))
-    else:
-        app.output.text(f"{what}: rametd {info.version} (pid {info.pid}) at {info.socket}")
+    app.output.answer(info, [f"{what}: rametd {info.version} (pid {info.pid}) at {info.socket}"])

@@ -1,7 +1,6 @@
 """`rametctl diff`: show a session's changes."""
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import worktree_pb2
 from ramet.v1.session_pb2 import Session
 from ramet.v1.worktree_pb2 import GetDiffResponse, WatchChangesResponse
@@ -85,8 +84,7 @@ def command(
         whitespace=worktree_pb2.Whitespace.Value(space or "WHITESPACE_UNSPECIFIED"),
         paths=paths,
     )
-    with app.output.spinner("comparing …"):
-        answer = app.connection.call(lambda daemon: daemon.worktrees.GetDiff, request)
+    answer = app.call(lambda daemon: daemon.worktrees.GetDiff, request, doing="comparing …")
     show_diff(app, answer, stat=stat, name_only=name_only)
     if paths and not answer.files:
         app.output.note("rametctl: nothing that is named has changed, or there is no such path")
@@ -97,9 +95,7 @@ def command(
 
 
 def show_diff(app: App, answer: "GetDiffResponse", *, stat: bool = False, name_only: bool = False) -> None:
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-        return
+    app.output.json(answer)
     if name_only:
         app.output.raw(*(change.path for change in answer.files))
     elif stat:
@@ -108,8 +104,6 @@ def show_diff(app: App, answer: "GetDiffResponse", *, stat: bool = False, name_o
         app.output.page(patch_lines(answer.patch))
     else:
         app.output.binary(answer.patch)
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: {warning}")
 
 
 def _watch(app: App, session: "Session", against: str, *, stat: bool, name_only: bool) -> None:
@@ -130,10 +124,8 @@ def _watch(app: App, session: "Session", against: str, *, stat: bool, name_only:
         if answer.note and answer.note != note:
             app.output.note(f"rametctl: {answer.note}; the tree is looked at now and then")
         note = answer.note
-        if app.output.json_mode:
-            app.output.json(to_json(answer), stream=True)
-        else:
-            _show_change(app, answer, stat=stat, name_only=name_only)
+        app.output.json(answer, stream=True)
+        _show_change(app, answer, stat=stat, name_only=name_only)
 
 
 def _show_change(app: App, answer: "WatchChangesResponse", *, stat: bool, name_only: bool) -> None:

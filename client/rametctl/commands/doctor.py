@@ -1,13 +1,12 @@
 """`rametctl doctor`: compare what should be with what is."""
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import worktree_pb2
 from ramet.words import plural
 
 from rametctl.app import App
 from rametctl.lines import line
-from rametctl.options import Verb, new_request_id, repo_option, repo_reference
+from rametctl.options import Verb, repo_option, repo_reference
 
 
 @click.command("doctor", cls=Verb, short_help="Find inconsistencies, and repair the safe ones.")
@@ -24,16 +23,11 @@ def command(app: App, repo: str | None, fix: bool) -> int:
       rametctl doctor
       rametctl doctor --fix
     """
-    request = worktree_pb2.DiagnoseRequest(
-        repo=repo_reference(app, repo) if repo else "", fix=fix, request_id=new_request_id()
-    )
-    with app.output.spinner("looking …"):
-        answer = app.connection.call(lambda daemon: daemon.worktrees.Diagnose, request)
+    request = worktree_pb2.DiagnoseRequest(repo=repo_reference(app, repo) if repo else "", fix=fix)
+    answer = app.call(lambda daemon: daemon.worktrees.Diagnose, request, doing="looking …")
     remain = [found for found in answer.findings if not found.fixed]
     status = int(any(found.severity == "error" for found in remain))
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-        return status
+    app.output.json(answer)
     styles = {"error": "red", "warning": "yellow", "info": "dim"}
     for found in answer.findings:
         severity = ("fixed", "green") if found.fixed else (found.severity, styles.get(found.severity, ""))

@@ -30,9 +30,8 @@ def command(app: App, sessions: tuple[str, ...], everything: bool) -> int:
     approval = attention_pb2.Resolution(approve=attention_pb2.Approval())
     if everything:
         closed = [resolve(app, request.id, approval) for request in waiting]
-        if app.output.json_mode:
-            app.output.json(closed)
-        elif not closed:
+        app.output.json(closed)
+        if not closed:
             app.output.text("no finished turns wait for you")
         return 0
 

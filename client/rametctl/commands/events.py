@@ -67,7 +67,7 @@ def _print_stored(
         session=session_id, page_size=size, include_frames=frames, audit=audit, newest=newest is not None
     )
     while True:
-        page = app.connection.call(lambda daemon: daemon.events.ListEvents, request)
+        page = app.call(lambda daemon: daemon.events.ListEvents, request)
         kept.extend(event for event in page.events if printer.shows(event))
         token = page.next_page_token
         if request.newest:

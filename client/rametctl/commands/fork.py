@@ -7,7 +7,7 @@ from ramet.v1 import session_pb2
 
 from rametctl.app import App
 from rametctl.errors import UsageError
-from rametctl.options import agent_option, new_request_id, session_argument
+from rametctl.options import agent_option, session_argument
 from rametctl.prompts import PromptCommand, read_prompt
 from rametctl.sessions import check_outcome, going_on, report, session_name, show_end, wait_sessions
 
@@ -55,12 +55,8 @@ def command(
         agent=agent,
         name=name,
         branch=branch,
-        request_id=new_request_id(),
     )
-    with app.output.spinner("forking …"):
-        answer = app.connection.call(lambda daemon: daemon.sessions.ForkSession, request)
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: {warning}")
+    answer = app.call(lambda daemon: daemon.sessions.ForkSession, request, doing="forking …")
     note = f"branch {answer.session.branch}, worktree {answer.session.worktree}"
     if not (wait and app.output.json_mode):
         report(app, answer.session, note=note)
@@ -69,9 +65,7 @@ def command(
     with going_on(app, [answer.session]):
         waited = wait_sessions(app, [answer.session.id])
         latest = waited.sessions[0] if waited.sessions else answer.session
-        if app.output.json_mode:
-            report(app, latest)
-        else:
-            app.output.text("")
-            show_end(app, latest)
+        app.output.json(latest)
+        app.output.text("")
+        show_end(app, latest)
         check_outcome(waited)

@@ -3,12 +3,11 @@
 import shlex
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import worktree_pb2
 
 from rametctl.app import App
 from rametctl.errors import ClientError, UsageError
-from rametctl.options import Verb, new_request_id, repo_option, repo_reference
+from rametctl.options import Verb, repo_option, repo_reference
 from rametctl.render.garbage import done, listing
 from rametctl.render.warnings import note_warnings
 
@@ -36,22 +35,21 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
         raise UsageError("--yes and --dry-run were both given", hint="give one of them")
     here = app.repo_here() if repo is None else None
     where = repo_reference(app, repo) if repo is not None else here or ""
-    request = worktree_pb2.CollectGarbageRequest(repo=where, dry_run=not yes, request_id=new_request_id())
+    request = worktree_pb2.CollectGarbageRequest(repo=where, dry_run=not yes)
     with app.output.spinner("looking …" if not yes else "cleaning up …"):
         try:
-            answer = app.connection.call(lambda daemon: daemon.worktrees.CollectGarbage, request)
+            answer = app.call(lambda daemon: daemon.worktrees.CollectGarbage, request)
         except ClientError as error:
             # The daemon knows a repository from its first session on.
             if here is None or error.reason != "REPO_NOT_FOUND":
                 raise
             answer = worktree_pb2.CollectGarbageResponse()
     note_warnings(app.output, ((item.name, item.warnings) for item in answer.items))
-    if app.output.json_mode:
-        app.output.json([to_json(item) for item in answer.items])
-    elif not answer.items:
-        app.output.text("nothing to remove" + (" in this repository" if here is not None else ""))
-    else:
-        app.output.show(*(done(app.output, answer) if yes else listing(app.output, answer, _again(repo))))
+    app.output.answer(
+        answer.items,
+        (done(app.output, answer) if yes else listing(app.output, answer, _again(repo))),
+        empty="nothing to remove" + (" in this repository" if here is not None else ""),
+    )
 
 
 def _again(repo: str | None) -> str:

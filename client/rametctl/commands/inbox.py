@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import attention_pb2
 from ramet.v1.attention_pb2 import AttentionRequest
 from ramet.words import plural
@@ -53,9 +52,7 @@ def command(app: App, requests: tuple[str, ...], full: bool, watch: bool) -> Non
     if requests:
         waiting = _named(app, waiting, requests)
         blocking, reviews = by_urgency(waiting)
-    if app.output.json_mode:
-        app.output.json([to_json(request) for request in waiting])
-        return
+    app.output.json(waiting)
     if not waiting:
         app.output.text("nothing waits for you")
     elif requests or full or not app.output.terminal:
@@ -142,7 +139,4 @@ async def _closed(view: "View", request_id: str) -> "AttentionRequest | None":
 
 
 def _show(app: App, request: "AttentionRequest", lines: "Iterable[Line]") -> None:
-    if app.output.json_mode:
-        app.output.json(to_json(request), stream=True)
-    else:
-        app.output.show(*lines)
+    app.output.answer(request, lines, stream=True)

@@ -4,7 +4,7 @@ import click
 from ramet.v1 import session_pb2
 
 from rametctl.app import App
-from rametctl.options import Verb, new_request_id, sessions_argument
+from rametctl.options import Verb, sessions_argument
 from rametctl.sessions import outcome_of, session_name
 from rametctl.several import for_each
 
@@ -21,9 +21,8 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
     """
 
     def act(session: str) -> object:
-        request = session_pb2.InterruptSessionRequest(session=session_name(app, session), request_id=new_request_id())
-        with app.output.spinner("interrupting …"):
-            answer = app.connection.call(lambda daemon: daemon.sessions.InterruptSession, request)
+        request = session_pb2.InterruptSessionRequest(session=session_name(app, session))
+        answer = app.call(lambda daemon: daemon.sessions.InterruptSession, request, doing="interrupting …")
         for prompt in answer.withdrawn:
             app.output.note(f"rametctl: not read, withdrawn: {prompt.text}")
         note = "" if answer.interrupted else "there was no turn to interrupt"

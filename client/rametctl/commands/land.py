@@ -4,14 +4,13 @@ import sys
 import time
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import landing_pb2
 from ramet.v1.landing_pb2 import LandSessionsRequest, LandSessionsResponse
 
 from rametctl.app import App
 from rametctl.errors import RefusedError, UsageError
 from rametctl.landings import check_landed, follow_landings, wait_landings
-from rametctl.options import Verb, new_request_id, sessions_argument
+from rametctl.options import Verb, sessions_argument
 from rametctl.render.landing import landing_line
 
 SHORTEST = 0.001
@@ -67,7 +66,6 @@ def command(
         path=app.repo_here() or "",
         commit_message=commit_message or "",
         local=local,
-        request_id=new_request_id(),
     )
     live = not app.output.json_mode
     begin = time.monotonic()
@@ -76,8 +74,6 @@ def command(
         cursor = app.connection.info().cursor
         queued = queue_landing(app, request)
         landings = list(queued.landings)
-        for warning in queued.warnings:
-            app.output.note(f"rametctl: {warning}")
         left = None if timeout is None else max(timeout - (time.monotonic() - begin), SHORTEST)
         try:
             if not detach:
@@ -85,9 +81,8 @@ def command(
         except KeyboardInterrupt:
             app.output.note("landing continues; see: rametctl queue")
             raise
-    if app.output.json_mode:
-        app.output.json([to_json(each) for each in landings])
-    elif detach or not live:
+    app.output.json(landings)
+    if detach or not live:
         app.output.show(*(landing_line(each) for each in landings))
     if not detach:
         check_landed(landings, shown=live)
@@ -96,7 +91,7 @@ def command(
 def queue_landing(app: App, request: "LandSessionsRequest") -> "LandSessionsResponse":
     """Queue the sessions; on a terminal, ask whether to land on a branch that has an upstream."""
     try:
-        return app.connection.call(lambda daemon: daemon.landing.LandSessions, request)
+        return app.call(lambda daemon: daemon.landing.LandSessions, request)
     except RefusedError as error:
         if not error.data.get("upstream") or app.output.json_mode:
             raise
@@ -105,5 +100,5 @@ def queue_landing(app: App, request: "LandSessionsRequest") -> "LandSessionsResp
         if not app.output.confirm(f"{error.message}. Land on your local {error.data['branch']}? Nothing is pushed."):
             raise
     request.local = True
-    request.request_id = new_request_id()
-    return app.connection.call(lambda daemon: daemon.landing.LandSessions, request)
+    request.request_id = ""  # another request than the refused one
+    return app.call(lambda daemon: daemon.landing.LandSessions, request)

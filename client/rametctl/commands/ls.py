@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import repo_pb2
 from ramet.v1.session_pb2 import Session
 
@@ -77,11 +76,10 @@ def command(
         _watch(app, query)
         return
     sessions, elsewhere = _sessions(app, query)
-    if app.output.json_mode:
-        app.output.json([to_json(session) for session in sessions])
-    elif quiet:
+    app.output.json(sessions)
+    if quiet:
         app.output.raw(*(session.name for session in sessions))
-    else:
+    elif not app.output.json_mode:
         app.output.show(*_table(app, query, sessions))
         if elsewhere:
             app.output.hint(f"({elsewhere} in other repositories: --all)")
@@ -187,11 +185,7 @@ def _print_changes(app: App, sessions: Sequence["Session"], seen: dict[str, byte
         state = key.SerializeToString(deterministic=True)
         if seen.get(session.id) != state:
             seen[session.id] = state
-            if app.output.json_mode:
-                app.output.json(to_json(session), stream=True)
-            else:
-                app.output.show(outcome(session))
+            app.output.answer(session, [outcome(session)], stream=True)
     for gone in seen.keys() - {session.id for session in sessions}:
         del seen[gone]
-        if not app.output.json_mode:
-            app.output.show(line(f"{gone} is gone from the list"))
+        app.output.show(line(f"{gone} is gone from the list"))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import click
-from ramet.jsonify import enum_name, to_json
+from ramet.jsonify import enum_name
 from ramet.v1 import orchestration_pb2
 from ramet.v1.orchestration_pb2 import Message
 
@@ -34,12 +34,11 @@ def command(app: App, session: str | None) -> None:
     if not inside and session is None:
         raise UsageError("no session was named", hint="give SESSION; see: rametctl ls")
     whose = get_session(app, session).session.id if session is not None else ""
-    answer = app.connection.call(
+    answer = app.call(
         lambda daemon: daemon.orchestration.ReadMessages, orchestration_pb2.ReadMessagesRequest(session=whose)
     )
-    if app.output.json_mode:
-        app.output.json([to_json(message) for message in answer.messages])
-    elif not answer.messages:
+    app.output.json(answer.messages)
+    if not answer.messages:
         app.output.text("no messages")
     else:
         for message in answer.messages:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
 import click
-from ramet import jsonify
 from ramet.v1 import session_pb2
 from ramet.v1.session_pb2 import CreateSessionRequest, Session
 
@@ -22,7 +21,6 @@ from rametctl.options import (
     env_option,
     mode_number,
     mode_option,
-    new_request_id,
     repo_option,
     repo_path,
 )
@@ -158,11 +156,9 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
     base.path = repo_path(app, options["repo"])
     if (variables := variable_changes(app.environ, options["env"])) is not None:
         base.variables.CopyFrom(variables)
-    sessions, warnings = _create(app, base)
+    sessions = _create(app, base)
     if not (wait and app.output.json_mode):
         _report(app, sessions, stream=watch, idle=text is None, hint=not (wait or watch))
-    for warning in warnings:
-        app.output.note(f"rametctl: {warning}" if warning.startswith("tip: ") else f"rametctl: warning: {warning}")
     if wait:
         with going_on(app, sessions):
             _wait(app, sessions)
@@ -220,25 +216,25 @@ def _request(options: Options, contenders: Sequence[str], prompt: str) -> "Creat
     )
 
 
-def _create(app: App, request: "CreateSessionRequest") -> "tuple[list[Session], list[str]]":
-    """Create the session, or all of a contest, and return the warnings; if there is no commit yet, offer to create one."""
+def _create(app: App, request: "CreateSessionRequest") -> "list[Session]":
+    """Create the session, or all of a contest; if there is no commit yet, offer to create one."""
     several = f"creating {len(request.contenders)} sessions …"
-    request.request_id = new_request_id()
     try:
-        with app.output.spinner(several if request.contenders else "creating the session …"):
-            answer = app.connection.call(lambda daemon: daemon.sessions.CreateSession, request)
+        answer = app.call(
+            lambda daemon: daemon.sessions.CreateSession,
+            request,
+            doing=several if request.contenders else "creating the session …",
+        )
     except ClientError as error:
         if error.reason != "NO_COMMIT" or request.initial_commit or not _make_first_commit(app):
             raise
-        request.initial_commit = True
+        request.initial_commit, request.request_id = True, ""
         return _create(app, request)
-    return list(answer.contenders) or [answer.session], list(answer.warnings)
+    return list(answer.contenders) or [answer.session]
 
 
 def _report(app: App, sessions: "Sequence[Session]", *, stream: bool, idle: bool, hint: bool) -> None:
-    if app.output.json_mode:
-        _print_json(app, sessions, stream=stream)
-        return
+    _print_json(app, sessions, stream=stream)
     for number, session in enumerate(sessions):
         if number:
             app.output.text("")
@@ -259,24 +255,18 @@ def report_one(app: App, session: "Session", *, idle: bool) -> None:
 
 def _print_json(app: App, sessions: "Sequence[Session]", *, stream: bool = False) -> None:
     """One object for one session, an array for a contest; a line for each where a stream follows."""
-    shown = [jsonify.to_json(each) for each in sessions]
-    if stream:
-        for each in shown:
-            app.output.json(each, stream=True)
-    else:
-        app.output.json(shown[0] if len(shown) == 1 else shown)
+    for each in sessions if stream else [sessions[0] if len(sessions) == 1 else sessions]:
+        app.output.json(each, stream=stream)
 
 
 def _wait(app: App, sessions: "Sequence[Session]") -> None:
     answer = wait_sessions(app, [each.id for each in sessions])
     latest = {session.id: session for session in answer.sessions}
     now = [latest.get(each.id, each) for each in sessions]
-    if app.output.json_mode:
-        _print_json(app, now)
-    else:
-        for each in now:
-            app.output.text("")
-            show_end(app, each)
-            if setup_failed(each):
-                app.output.note(f"rametctl: warning: its setup failed; see: rametctl show {reference(each)}")
+    _print_json(app, now)
+    for each in now:
+        app.output.text("")
+        show_end(app, each)
+        if setup_failed(each):
+            app.output.warn([f"its setup failed; see: rametctl show {reference(each)}"])
     check_outcome(answer)

@@ -31,14 +31,11 @@ def test(app: App) -> int:
     Example:
       rametctl notify test
     """
-    with app.output.spinner("sending …"):
-        answer = app.connection.call(
-            lambda daemon: daemon.attention.TestNotifications, attention_pb2.TestNotificationsRequest()
-        )
+    answer = app.call(
+        lambda daemon: daemon.attention.TestNotifications, attention_pb2.TestNotificationsRequest(), doing="sending …"
+    )
     status = int(not answer.results or any(result.error for result in answer.results))
-    if app.output.json_mode:
-        app.output.json(to_json(answer)["results"])
-        return status
+    app.output.json(to_json(answer)["results"])
     for result in answer.results:
         words = line((result.way, "bold"), "  ", (result.error, "red") if result.error else ("sent", "green"))
         app.output.show(words)

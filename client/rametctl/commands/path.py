@@ -18,7 +18,5 @@ def command(app: App, session: str) -> None:
       cd "$(rametctl path fix-login)"
     """
     worktree = get_session(app, session).session.worktree
-    if app.output.json_mode:
-        app.output.json({"path": worktree})
-    else:
-        app.output.raw(worktree)
+    app.output.json({"path": worktree})
+    app.output.raw(worktree)

@@ -4,7 +4,7 @@ import click
 from ramet.v1 import session_pb2
 
 from rametctl.app import App
-from rametctl.options import Verb, new_request_id, sessions_argument
+from rametctl.options import Verb, sessions_argument
 from rametctl.sessions import outcome_of, session_name
 from rametctl.several import for_each
 
@@ -22,9 +22,8 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
     """
 
     def act(session: str) -> object:
-        request = session_pb2.PauseSessionRequest(session=session_name(app, session), request_id=new_request_id())
-        with app.output.spinner("pausing …"):
-            answer = app.connection.call(lambda daemon: daemon.sessions.PauseSession, request)
+        request = session_pb2.PauseSessionRequest(session=session_name(app, session))
+        answer = app.call(lambda daemon: daemon.sessions.PauseSession, request, doing="pausing …")
         return outcome_of(app, answer.session)
 
     return for_each(app, sessions, act)

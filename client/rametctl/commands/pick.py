@@ -1,14 +1,13 @@
 """`rametctl pick`: pick one contender of a contest and archive the others."""
 
 import click
-from ramet import jsonify
 from ramet.v1 import landing_pb2
 from ramet.v1.landing_pb2 import Landing
 
 from rametctl.app import App
 from rametctl.errors import UsageError
 from rametctl.landings import check_landed, wait_landings
-from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.options import Verb, session_argument
 from rametctl.render.landing import landing_line
 from rametctl.render.session import reference
 from rametctl.sessions import get_session
@@ -46,28 +45,19 @@ def command(app: App, session: str, land: bool, commit_message: str | None, loca
     landings: list[Landing] = []
     if land:
         request = landing_pb2.LandSessionsRequest(
-            sessions=[picked.id], commit_message=commit_message or "", local=local, request_id=new_request_id()
+            sessions=[picked.id], commit_message=commit_message or "", local=local
         )
         with app.output.spinner("queueing …"):
             landings = list(queue_landing(app, request).landings)
     with app.output.spinner("archiving …"):
-        archived, warnings = asyncio.run(pick(calls(app), archives))
-    for warning in warnings:
-        app.output.note(f"rametctl: {warning}")
-    if not app.output.json_mode:
-        app.output.text(picked_words(picked, archived))
-        if archived:
-            app.output.text(f"to restore one: rametctl restore {reference(archived[0])}")
+        archived, _ = asyncio.run(pick(calls(app), archives))
+    app.output.text(picked_words(picked, archived))
+    if archived:
+        app.output.text(f"to restore one: rametctl restore {reference(archived[0])}")
     if landings:
         landings = wait_landings(app, landings, None)
     if app.output.json_mode:
-        app.output.json(
-            {
-                "picked": jsonify.to_json(get_session(app, picked.id).session),
-                "archived": [jsonify.to_json(each) for each in archived],
-                "landing": jsonify.to_json(landings[0]) if landings else None,
-            }
-        )
-    elif landings:
-        app.output.show(*map(landing_line, landings))
+        now = get_session(app, picked.id).session
+        app.output.json({"picked": now, "archived": archived, "landing": landings[0] if landings else None})
+    app.output.show(*map(landing_line, landings))
     check_landed(landings, shown=False)

@@ -5,13 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import plan_pb2
 from ramet.v1.plan_pb2 import CheckPlanResponse
 
 from rametctl.app import App
 from rametctl.errors import RefusedError
-from rametctl.options import Verb, VerbGroup, new_request_id, repo_option, repo_path
+from rametctl.options import Verb, VerbGroup, repo_option, repo_path
 from rametctl.plans import of_plan, read_plan, shown
 from rametctl.render.plan import (
     applied_lines,
@@ -62,10 +61,7 @@ def check(app: App, file: str | None, repo: str | None) -> int:
     """
     name, text = read_plan(app, file)
     answer = _check(app, name, text, repo)
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-    else:
-        app.output.show(*check_lines(app.output, answer, shown(app, name)))
+    app.output.answer(answer, check_lines(app.output, answer, shown(app, name)))
     return 0 if answer.ok else 1
 
 
@@ -85,23 +81,16 @@ def apply(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
       rametctl plan apply --dry-run
     """
     name, text = read_plan(app, file)
-    request = plan_pb2.ApplyPlanRequest(
-        path=repo_path(app, repo), text=text, file=name, dry_run=dry_run, request_id=new_request_id()
-    )
+    request = plan_pb2.ApplyPlanRequest(path=repo_path(app, repo), text=text, file=name, dry_run=dry_run)
     try:
-        with app.output.spinner("applying it …"):
-            answer = app.connection.call(lambda daemon: daemon.plans.ApplyPlan, request)
+        answer = app.call(lambda daemon: daemon.plans.ApplyPlan, request, doing="applying it …")
     except RefusedError as error:
         if error.reason == "BAD_PLAN":
             for item in problem_lines(_check(app, name, text, repo), shown(app, name)):
                 app.output.note(item.text)
             error.exit_code = 1  # the command line is fine
         raise
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-        return
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: {warning}")
+    app.output.json(answer)
     app.output.show(*applied_lines(answer, dry_run=dry_run))
     if not dry_run:
         app.output.hint("see: rametctl plan status")
@@ -140,17 +129,11 @@ def converge(app: App, file: str | None, dry_run: bool, remote: str, repo: str |
     """
 
     def call(name: str) -> plan_pb2.ConvergePlanResponse:
-        request = plan_pb2.ConvergePlanRequest(
-            plan=name, path=repo_path(app, repo), dry_run=dry_run, remote=remote, request_id=new_request_id()
-        )
-        with app.output.spinner("pushing …"):
-            return app.connection.call(lambda daemon: daemon.plans.ConvergePlan, request)
+        request = plan_pb2.ConvergePlanRequest(plan=name, path=repo_path(app, repo), dry_run=dry_run, remote=remote)
+        return app.call(lambda daemon: daemon.plans.ConvergePlan, request, doing="pushing …")
 
     answer = of_plan(app, file, call)
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-    else:
-        app.output.show(*converge_lines(answer))
+    app.output.answer(answer, converge_lines(answer))
     return 1 if answer.failed else 0
 
 
@@ -170,18 +153,12 @@ def cleanup(app: App, file: str | None, dry_run: bool, repo: str | None) -> None
     """
 
     def call(name: str) -> plan_pb2.CleanUpPlanResponse:
-        request = plan_pb2.CleanUpPlanRequest(
-            plan=name, path=repo_path(app, repo), dry_run=dry_run, request_id=new_request_id()
-        )
-        with app.output.spinner("removing …"):
-            return app.connection.call(lambda daemon: daemon.plans.CleanUpPlan, request)
+        request = plan_pb2.CleanUpPlanRequest(plan=name, path=repo_path(app, repo), dry_run=dry_run)
+        return app.call(lambda daemon: daemon.plans.CleanUpPlan, request, doing="removing …")
 
     answer = of_plan(app, file, call)
     note_warnings(app.output, ((step.thread, step.warnings) for step in answer.steps))
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-    else:
-        app.output.show(*cleanup_lines(answer, dry_run=dry_run))
+    app.output.answer(answer, cleanup_lines(answer, dry_run=dry_run))
 
 
 @command.command("ls", cls=Verb, short_help="List the applied plans.")
@@ -193,14 +170,10 @@ def ls(app: App) -> None:
     Example:
       rametctl plan ls --json | jq -r '.[].file'
     """
-    pages = app.connection.pages(lambda daemon: daemon.plans.ListPlans, plan_pb2.ListPlansRequest())
-    plans = [plan for page in pages for plan in page.plans]
-    if app.output.json_mode:
-        app.output.json([to_json(plan) for plan in plans])
-    elif not plans:
-        app.output.text("no plans are applied; write a plan.toml, then: rametctl plan apply")
-    else:
-        app.output.show(*plan_table(app.output, plans))
+    plans = app.listed(lambda daemon: daemon.plans.ListPlans, plan_pb2.ListPlansRequest(), lambda page: page.plans)
+    app.output.answer(
+        plans, plan_table(app.output, plans), empty="no plans are applied; write a plan.toml, then: rametctl plan apply"
+    )
 
 
 @command.command("schema", cls=Verb, short_help="Print the JSON schema of plan.toml.")
@@ -215,26 +188,19 @@ def schema(app: App) -> None:
     from importlib.resources import files
 
     text = (files("ramet") / "plan.schema.json").read_text(encoding="utf-8")
-    if app.output.json_mode:
-        app.output.json(json.loads(text))
-    else:
-        app.output.binary(text.encode())
+    app.output.json(json.loads(text))
+    app.output.binary(text.encode())
 
 
 def _check(app: App, name: str, text: str, repo: str | None) -> "CheckPlanResponse":
     request = plan_pb2.CheckPlanRequest(path=repo_path(app, repo), text=text, file=name)
-    with app.output.spinner("checking …"):
-        return app.connection.call(lambda daemon: daemon.plans.CheckPlan, request)
+    return app.call(lambda daemon: daemon.plans.CheckPlan, request, doing="checking …")
 
 
 def _status(app: App, file: str | None, repo: str | None) -> None:
     def call(name: str) -> plan_pb2.GetPlanResponse:
         request = plan_pb2.GetPlanRequest(plan=name, path=repo_path(app, repo))
-        with app.output.spinner("looking …"):
-            return app.connection.call(lambda daemon: daemon.plans.GetPlan, request)
+        return app.call(lambda daemon: daemon.plans.GetPlan, request, doing="looking …")
 
     answer = of_plan(app, file, call)
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-    else:
-        app.output.show(*status_lines(app.output, answer))
+    app.output.answer(answer, status_lines(app.output, answer))

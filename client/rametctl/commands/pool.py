@@ -1,16 +1,15 @@
 """`rametctl pool`: manage spare worktrees."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import worktree_pb2
 from ramet.v1.worktree_pb2 import Spare
 from ramet.words import plural, size
 
 from rametctl.app import App
-from rametctl.options import Verb, VerbGroup, new_request_id, repo_option, repo_reference
+from rametctl.options import Verb, VerbGroup, repo_option, repo_reference
 from rametctl.render.format import age
 
 
@@ -56,15 +55,11 @@ def fill(app: App, repo: str | None) -> None:
     Example:
       rametctl pool fill
     """
-    request = worktree_pb2.FillPoolRequest(repo=repo_reference(app, repo), request_id=new_request_id())
-    with app.output.spinner("filling the pool …"):
-        answer = app.connection.call(lambda daemon: daemon.worktrees.FillPool, request)
-    if app.output.json_mode:
-        _print_json(app, answer.spares)
-    elif answer.spares:
-        _show(app, answer.spares)
-    else:
-        app.output.text("There are no spares; for the reason run: rametctl pool status")
+    request = worktree_pb2.FillPoolRequest(repo=repo_reference(app, repo))
+    answer = app.call(lambda daemon: daemon.worktrees.FillPool, request, doing="filling the pool …")
+    app.output.answer(
+        answer.spares, _lines(answer.spares), empty="There are no spares; for the reason run: rametctl pool status"
+    )
 
 
 @command.command("drain", cls=Verb, short_help="Remove all spares.")
@@ -78,26 +73,16 @@ def drain(app: App, repo: str | None) -> None:
     Example:
       rametctl pool drain --repo shop
     """
-    request = worktree_pb2.DrainPoolRequest(repo=repo_reference(app, repo), request_id=new_request_id())
-    with app.output.spinner("draining the pool …"):
-        answer = app.connection.call(lambda daemon: daemon.worktrees.DrainPool, request)
-    if app.output.json_mode:
-        _print_json(app, answer.spares)
-    else:
-        app.output.text(f"{plural(len(answer.spares), 'spare')} removed")
+    request = worktree_pb2.DrainPoolRequest(repo=repo_reference(app, repo))
+    answer = app.call(lambda daemon: daemon.worktrees.DrainPool, request, doing="draining the pool …")
+    app.output.answer(answer.spares, [f"{plural(len(answer.spares), 'spare')} removed"])
 
 
 def _status(app: App, repo: str | None, *, spares_only: bool = False) -> None:
     """Print the pool; as JSON one object, or with ``spares_only`` an array of its spares."""
     request = worktree_pb2.GetPoolRequest(repo=repo_reference(app, repo))
-    answer = app.connection.call(lambda daemon: daemon.worktrees.GetPool, request)
-    if app.output.json_mode and spares_only:
-        _print_json(app, answer.spares)
-        return
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-        return
-    _show(app, answer.spares)
+    answer = app.call(lambda daemon: daemon.worktrees.GetPool, request)
+    app.output.answer(answer.spares if spares_only else answer, _lines(answer.spares))
     ready = sum(spare.state == "ready" for spare in answer.spares)
     app.output.text(
         f"{ready} of {answer.size} ready, {size(answer.disk_free_bytes)} free on the disk; "
@@ -107,14 +92,8 @@ def _status(app: App, repo: str | None, *, spares_only: bool = False) -> None:
         app.output.text(f"No spares are created now: {answer.held_reason}")
 
 
-def _show(app: App, spares: "Sequence[Spare]") -> None:
+def _lines(spares: "Sequence[Spare]") -> Iterator[str]:
     now = time.time()
     for spare in spares:
         warm = "  with an agent" if spare.warm_agent else f"  without an agent: {spare.reason}" if spare.reason else ""
-        app.output.text(
-            f"{spare.id}  {spare.state:<8}  {spare.commit[:10]}  {size(spare.bytes):>8}  {age(spare.create_time, now):>4}  {spare.path}{warm}"
-        )
-
-
-def _print_json(app: App, spares: "Sequence[Spare]") -> None:
-    app.output.json([to_json(spare) for spare in spares])
+        yield f"{spare.id}  {spare.state:<8}  {spare.commit[:10]}  {size(spare.bytes):>8}  {age(spare.create_time, now):>4}  {spare.path}{warm}"

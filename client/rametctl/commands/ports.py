@@ -25,16 +25,11 @@ def command(app: App, session: str | None) -> None:
     """
     name = session_name(app, session) if session is not None else ""
     request = terminal_pb2.ListPortsRequest(session=name)
-    answer = app.connection.call(lambda daemon: daemon.terminals.ListPorts, request)
+    answer = app.call(lambda daemon: daemon.terminals.ListPorts, request)
     listed = [(each, port) for each in answer.sessions for port in each.ports]
-    if app.output.json_mode:
-        app.output.json(
-            [
-                {"session_id": each.session_id, "session_name": each.session_name, **to_json(port)}
-                for each, port in listed
-            ]
-        )
-        return
+    app.output.json(
+        [{"session_id": each.session_id, "session_name": each.session_name, **to_json(port)} for each, port in listed]
+    )
     shown = [(each, port) for each, port in listed if session is not None or port.listening]
     if not shown:
         app.output.text("the session has no ports" if session is not None else "no session's port has a listener")

@@ -1,7 +1,6 @@
 """`rametctl pr`: manage pull requests of sessions."""
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import landing_pb2
 from ramet.v1.landing_pb2 import PullRequest
 from ramet.words import plural
@@ -12,7 +11,6 @@ from rametctl.lines import line
 from rametctl.options import (
     Verb,
     VerbGroup,
-    new_request_id,
     repo_option,
     repo_reference,
     session_argument,
@@ -58,21 +56,11 @@ def create(app: App, session: str, title: str, body: str, base: str, draft: bool
       rametctl pr create fix-login --ready --title "Fix the login"
     """
     request = landing_pb2.CreatePullRequestRequest(
-        session=_id(app, session),
-        title=title,
-        body=body,
-        base=base,
-        draft=draft,
-        remote=remote,
-        request_id=new_request_id(),
+        session=_id(app, session), title=title, body=body, base=base, draft=draft, remote=remote
     )
-    with app.output.spinner("pushing …"):
-        answer = app.connection.call(lambda daemon: daemon.landing.CreatePullRequest, request)
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: {warning}")
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-    elif answer.action == "pushed":
+    answer = app.call(lambda daemon: daemon.landing.CreatePullRequest, request, doing="pushing …")
+    app.output.json(answer)
+    if answer.action == "pushed":
         pull = answer.pull_request
         app.output.text(f"pushed {pull.branch}")
         if not pull.url.startswith("http"):
@@ -98,15 +86,12 @@ def link(app: App, session: str, number: int) -> None:
     Example:
       rametctl pr link fix-login --pr 17
     """
-    request = landing_pb2.LinkPullRequestRequest(session=_id(app, session), number=number, request_id=new_request_id())
-    with app.output.spinner("asking …"):
-        answer = app.connection.call(lambda daemon: daemon.landing.LinkPullRequest, request)
-    if app.output.json_mode:
-        app.output.json(to_json(answer.pull_request))
-    else:
-        app.output.text(
-            f"{_name(answer.pull_request)} is {answer.pull_request.session_name}'s", answer.pull_request.url
-        )
+    request = landing_pb2.LinkPullRequestRequest(session=_id(app, session), number=number)
+    answer = app.call(lambda daemon: daemon.landing.LinkPullRequest, request, doing="asking …")
+    app.output.answer(
+        answer.pull_request,
+        [f"{_name(answer.pull_request)} is {answer.pull_request.session_name}'s", answer.pull_request.url],
+    )
 
 
 @command.command("status", cls=Verb, short_help="Show state, checks, reviews and blockers.")
@@ -150,9 +135,8 @@ def open_(app: App, session: str) -> None:
             data={},
         )
     url = found[0].url
-    if app.output.json_mode:
-        app.output.json(to_json(found[0]))
-    elif not url.startswith("https://") or not webbrowser.open(url):
+    app.output.json(found[0])
+    if not app.output.json_mode and (not url.startswith("https://") or not webbrowser.open(url)):
         app.output.text(url)
 
 
@@ -167,12 +151,10 @@ def fix(app: App, session: str) -> None:
     Example:
       rametctl pr fix fix-login && rametctl wait fix-login
     """
-    request = landing_pb2.FixPullRequestRequest(session=_id(app, session), request_id=new_request_id())
-    with app.output.spinner("asking …"):
-        answer = app.connection.call(lambda daemon: daemon.landing.FixPullRequest, request)
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-    elif not answer.HasField("prompt"):
+    request = landing_pb2.FixPullRequestRequest(session=_id(app, session))
+    answer = app.call(lambda daemon: daemon.landing.FixPullRequest, request, doing="asking …")
+    app.output.json(answer)
+    if not answer.HasField("prompt"):
         app.output.text("nothing new to fix")
     else:
         comments, checks = plural(answer.comments, "comment"), plural(answer.checks, "failed check")
@@ -200,19 +182,14 @@ def cleanup(app: App, sessions: tuple[str, ...], remote_branches: bool, dry_run:
         repo="" if sessions else repo_reference(app, repo),
         remote_branches=remote_branches,
         dry_run=dry_run,
-        request_id=new_request_id(),
     )
-    with app.output.spinner("cleaning up …"):
-        answer = app.connection.call(lambda daemon: daemon.landing.CleanUpPullRequests, request)
+    answer = app.call(lambda daemon: daemon.landing.CleanUpPullRequests, request, doing="cleaning up …")
     note_warnings(app.output, ((each.session_name, each.warnings) for each in answer.sessions))
-    if app.output.json_mode:
-        app.output.json([to_json(each) for each in answer.sessions])
-    elif not answer.sessions:
-        app.output.text("nothing to clean up")
-    else:
-        app.output.show(
-            *(line((each.session_name, "bold" if each.done else "dim"), f": {each.reason}") for each in answer.sessions)
-        )
+    app.output.answer(
+        answer.sessions,
+        (line((each.session_name, "bold" if each.done else "dim"), f": {each.reason}") for each in answer.sessions),
+        empty="nothing to clean up",
+    )
     # Those that were named were meant; of a whole repository most stay.
     return 1 if sessions and not all(each.done for each in answer.sessions) else 0
 
@@ -227,8 +204,7 @@ def _name(pull: "PullRequest") -> str:
 
 def _list(app: App, sessions: list[str], repo: str, *, refresh: bool) -> "list[PullRequest]":
     request = landing_pb2.ListPullRequestsRequest(sessions=sessions, repo=repo, refresh=refresh)
-    pages = app.connection.pages(lambda daemon: daemon.landing.ListPullRequests, request)
-    return [pull for page in pages for pull in page.pull_requests]
+    return app.listed(lambda daemon: daemon.landing.ListPullRequests, request, lambda page: page.pull_requests)
 
 
 def _status(app: App, sessions: tuple[str, ...], repo: str | None, *, everywhere: bool, refresh: bool) -> None:
@@ -237,9 +213,6 @@ def _status(app: App, sessions: tuple[str, ...], repo: str | None, *, everywhere
     where = repo_reference(app, repo) if named and not everywhere and not ids else ""
     with app.output.spinner("looking …"):
         found = _list(app, ids, where, refresh=refresh)
-    if app.output.json_mode:
-        app.output.json([to_json(pull) for pull in found])
-    elif not found:
-        app.output.text("no pull requests; open one with: rametctl pr create SESSION")
-    else:
-        app.output.show(*status_lines(app.output, found))
+    app.output.answer(
+        found, status_lines(app.output, found), empty="no pull requests; open one with: rametctl pr create SESSION"
+    )

@@ -1,13 +1,12 @@
 """`rametctl queue`: manage the merge queues."""
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import landing_pb2
 from ramet.v1.landing_pb2 import Landing
 
 from rametctl.app import App
 from rametctl.landings import all_landings
-from rametctl.options import Verb, VerbGroup, complete_session, new_request_id, repo_option, repo_reference
+from rametctl.options import Verb, VerbGroup, complete_session, repo_option, repo_reference
 from rametctl.render.landing import landing_line, landing_table
 
 
@@ -51,8 +50,8 @@ def remove(app: App, landing: str) -> None:
     Example:
       rametctl queue rm docs
     """
-    request = landing_pb2.RemoveLandingRequest(landing=landing, request_id=new_request_id())
-    _show(app, app.connection.call(lambda daemon: daemon.landing.RemoveLanding, request).landing)
+    request = landing_pb2.RemoveLandingRequest(landing=landing)
+    _show(app, app.call(lambda daemon: daemon.landing.RemoveLanding, request).landing)
 
 
 @command.command("retry", cls=Verb, short_help="Retry an entry.")
@@ -65,22 +64,16 @@ def retry(app: App, landing: str) -> None:
     Example:
       rametctl queue retry fix-login
     """
-    request = landing_pb2.RetryLandingRequest(landing=landing, request_id=new_request_id())
-    _show(app, app.connection.call(lambda daemon: daemon.landing.RetryLanding, request).landing)
+    request = landing_pb2.RetryLandingRequest(landing=landing)
+    _show(app, app.call(lambda daemon: daemon.landing.RetryLanding, request).landing)
 
 
 def _list(app: App, repo: str | None, *, ended: bool) -> None:
     found = all_landings(app, repo=repo_reference(app, repo) if repo is not None else "", ended=ended)
-    if app.output.json_mode:
-        app.output.json([to_json(each) for each in found])
-    elif not found:
-        app.output.text("nothing is queued; to queue work: rametctl land SESSION")
-    else:
-        app.output.show(*landing_table(app.output, found))
+    app.output.answer(
+        found, landing_table(app.output, found), empty="nothing is queued; to queue work: rametctl land SESSION"
+    )
 
 
 def _show(app: App, landing: "Landing") -> None:
-    if app.output.json_mode:
-        app.output.json(to_json(landing))
-    else:
-        app.output.show(landing_line(landing))
+    app.output.answer(landing, [landing_line(landing)])

@@ -5,14 +5,13 @@ from contextlib import contextmanager
 
 import click
 from google.protobuf.field_mask_pb2 import FieldMask
-from ramet.jsonify import to_json
 from ramet.v1 import repo_pb2
 from ramet.v1.repo_pb2 import GetTrustResponse, Repo, TrustItem
 
 from rametctl.app import App
 from rametctl.errors import ClientError, RefusedError, UsageError
 from rametctl.lines import Line, line
-from rametctl.options import Verb, new_request_id, repo_reference
+from rametctl.options import Verb, repo_reference
 from rametctl.render.format import local_time
 
 CLAUDE = "Claude's own; its hooks, servers and commands run with every agent"
@@ -40,9 +39,9 @@ def add(app: App, path: str) -> None:
     Example:
       rametctl repo add ~/src/shop
     """
-    request = repo_pb2.RegisterRepoRequest(path=app.absolute(path), request_id=new_request_id())
+    request = repo_pb2.RegisterRepoRequest(path=app.absolute(path))
     with _hinting("give the path of one: rametctl repo add PATH"):
-        answer = app.connection.call(lambda daemon: daemon.repos.RegisterRepo, request)
+        answer = app.call(lambda daemon: daemon.repos.RegisterRepo, request)
     _show(app, answer.repo)
 
 
@@ -55,29 +54,25 @@ def ls(app: App) -> None:
     Example:
       rametctl repo ls --json | jq -r '.[].root'
     """
-    pages = app.connection.pages(lambda daemon: daemon.repos.ListRepos, repo_pb2.ListReposRequest())
-    repos = [repo for page in pages for repo in page.repos]
-    if app.output.json_mode:
-        app.output.json([to_json(repo) for repo in repos])
-    elif not repos:
-        app.output.text("no repositories yet; create a session: rametctl new PROMPT")
-    else:
-        app.output.show(
-            *app.output.table(
-                ["NAME", "SESSIONS", "TRUSTED", "ROOT"],
+    repos = app.listed(lambda daemon: daemon.repos.ListRepos, repo_pb2.ListReposRequest(), lambda page: page.repos)
+    app.output.answer(
+        repos,
+        app.output.table(
+            ["NAME", "SESSIONS", "TRUSTED", "ROOT"],
+            [
                 [
-                    [
-                        (repo.name, "bold"),
-                        (str(repo.sessions), ""),
-                        ("yes" if repo.trusted else "no", ""),
-                        (repo.root, "dim"),
-                    ]
-                    for repo in repos
-                ],
-                shrink=[("ROOT", 20), ("NAME", 10)],
-                right=frozenset({"SESSIONS"}),
-            )
-        )
+                    (repo.name, "bold"),
+                    (str(repo.sessions), ""),
+                    ("yes" if repo.trusted else "no", ""),
+                    (repo.root, "dim"),
+                ]
+                for repo in repos
+            ],
+            shrink=[("ROOT", 20), ("NAME", 10)],
+            right=frozenset({"SESSIONS"}),
+        ),
+        empty="no repositories yet; create a session: rametctl new PROMPT",
+    )
 
 
 @command.command("show", cls=Verb, short_help="Show a repository.")
@@ -120,10 +115,7 @@ def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
     found = _get_or_add(app, repo)
     asked = not app.output.json_mode and app.on_terminal
     request = repo_pb2.UpdateRepoRequest(
-        repo_id=found.id,
-        repo=repo_pb2.Repo(trusted=not withdraw),
-        update_mask=FieldMask(paths=["trusted"]),
-        request_id=new_request_id(),
+        repo_id=found.id, repo=repo_pb2.Repo(trusted=not withdraw), update_mask=FieldMask(paths=["trusted"])
     )
     if not withdraw:
         trust = _get_trust(app, found)
@@ -137,7 +129,7 @@ def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
             app.output.text(f"nothing was changed; {found.name} is{'' if found.trusted else ' not'} trusted as before")
             return 1
         request.trust_digest = trust.digest
-    answer = app.connection.call(lambda daemon: daemon.repos.UpdateRepo, request)
+    answer = app.call(lambda daemon: daemon.repos.UpdateRepo, request)
     _show(app, answer.repo)
     return 0
 
@@ -156,7 +148,7 @@ def _agreed(app: App, trust: "GetTrustResponse", *, ask: bool) -> bool:
 
 
 def _get_trust(app: App, repo: "Repo") -> "GetTrustResponse":
-    return app.connection.call(lambda daemon: daemon.repos.GetTrust, repo_pb2.GetTrustRequest(repo=repo.id))
+    return app.call(lambda daemon: daemon.repos.GetTrust, repo_pb2.GetTrustRequest(repo=repo.id))
 
 
 @command.command("rm", cls=Verb, short_help="Unregister a repository.")
@@ -170,12 +162,9 @@ def remove(app: App, repo: str) -> None:
     Example:
       rametctl repo rm shop
     """
-    request = repo_pb2.RemoveRepoRequest(repo=repo_reference(app, repo), request_id=new_request_id())
-    answer = app.connection.call(lambda daemon: daemon.repos.RemoveRepo, request)
-    if app.output.json_mode:
-        app.output.json(to_json(answer.repo))
-    else:
-        app.output.text(f"forgot {answer.repo.name}; {answer.repo.root} is as it was")
+    request = repo_pb2.RemoveRepoRequest(repo=repo_reference(app, repo))
+    answer = app.call(lambda daemon: daemon.repos.RemoveRepo, request)
+    app.output.answer(answer.repo, [f"forgot {answer.repo.name}; {answer.repo.root} is as it was"])
 
 
 @contextmanager
@@ -192,7 +181,7 @@ def _hinting(hint: str) -> Iterator[None]:
 def _get(app: App, repo: str | None) -> "Repo":
     request = repo_pb2.GetRepoRequest(repo=repo_reference(app, repo))
     with _hinting("name one; see: rametctl repo ls"):
-        return app.connection.call(lambda daemon: daemon.repos.GetRepo, request).repo
+        return app.call(lambda daemon: daemon.repos.GetRepo, request).repo
 
 
 def _get_or_add(app: App, repo: str | None) -> "Repo":
@@ -203,15 +192,13 @@ def _get_or_add(app: App, repo: str | None) -> "Repo":
         path = repo_reference(app, repo)
         if error.reason != "REPO_NOT_FOUND" or not path.startswith("/"):
             raise
-    request = repo_pb2.RegisterRepoRequest(path=path, request_id=new_request_id())
+    request = repo_pb2.RegisterRepoRequest(path=path)
     with _hinting("name one; see: rametctl repo ls"):
-        return app.connection.call(lambda daemon: daemon.repos.RegisterRepo, request).repo
+        return app.call(lambda daemon: daemon.repos.RegisterRepo, request).repo
 
 
 def _show(app: App, repo: "Repo") -> None:
-    if app.output.json_mode:
-        app.output.json(to_json(repo))
-        return
+    app.output.json(repo)
     rows = [
         ("name", repo.name),
         ("id", repo.id),

@@ -5,7 +5,7 @@ from ramet.v1 import session_pb2, worktree_pb2
 
 from rametctl.app import App
 from rametctl.errors import RefusedError
-from rametctl.options import Verb, new_request_id, sessions_argument
+from rametctl.options import Verb, sessions_argument
 from rametctl.sessions import get_session, outcome_of
 from rametctl.several import for_each
 
@@ -32,18 +32,18 @@ def _restore(app: App, session: str) -> object:
     except RefusedError as error:
         if error.reason != "SESSION_NOT_FOUND":
             raise
-        removed = worktree_pb2.RestoreTrashRequest(entry=session, request_id=new_request_id())
+        removed = worktree_pb2.RestoreTrashRequest(entry=session)
         try:
-            with app.output.spinner("restoring the session …"):
-                from_trash = app.connection.call(lambda daemon: daemon.worktrees.RestoreTrash, removed)
+            from_trash = app.call(
+                lambda daemon: daemon.worktrees.RestoreTrash, removed, doing="restoring the session …"
+            )
         except RefusedError as other:
             raise (error if other.reason == "TRASH_ENTRY_NOT_FOUND" else other) from other
         restored, warnings = from_trash.session, list(from_trash.warnings)
     else:
-        archived = session_pb2.RestoreSessionRequest(session=found.id, request_id=new_request_id())
-        with app.output.spinner("restoring the session …"):
-            from_archive = app.connection.call(lambda daemon: daemon.sessions.RestoreSession, archived)
+        archived = session_pb2.RestoreSessionRequest(session=found.id)
+        from_archive = app.call(
+            lambda daemon: daemon.sessions.RestoreSession, archived, doing="restoring the session …"
+        )
         restored, warnings = from_archive.session, list(from_archive.warnings)
-    for warning in warnings:
-        app.output.note(f"rametctl: {warning}")
     return outcome_of(app, restored, note=restored.worktree, warnings=warnings)

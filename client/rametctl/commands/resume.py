@@ -4,7 +4,7 @@ import click
 from ramet.v1 import session_pb2
 
 from rametctl.app import App
-from rametctl.options import Verb, new_request_id, sessions_argument
+from rametctl.options import Verb, sessions_argument
 from rametctl.sessions import outcome_of, session_name
 from rametctl.several import for_each
 
@@ -21,11 +21,8 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
     """
 
     def act(session: str) -> object:
-        request = session_pb2.ResumeSessionRequest(session=session_name(app, session), request_id=new_request_id())
-        with app.output.spinner("resuming …"):
-            answer = app.connection.call(lambda daemon: daemon.sessions.ResumeSession, request)
-        for warning in answer.warnings:
-            app.output.note(f"rametctl: {warning}")
+        request = session_pb2.ResumeSessionRequest(session=session_name(app, session))
+        answer = app.call(lambda daemon: daemon.sessions.ResumeSession, request, doing="resuming …")
         note = "" if answer.resumed else "nothing to resume: the session was not paused, lost or failed"
         return outcome_of(app, answer.session, note=note)
 

@@ -1,13 +1,12 @@
 """`rametctl rewind`: rewind a session to a checkpoint."""
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import worktree_pb2
 from ramet.words import plural
 
 from rametctl.app import App
 from rametctl.lines import line
-from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.options import Verb, session_argument
 from rametctl.sessions import session_name
 
 
@@ -28,15 +27,10 @@ def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
       rametctl rewind fix-login 3 --files-only
     """
     request = worktree_pb2.RewindSessionRequest(
-        session=session_name(app, session), checkpoint=checkpoint, files_only=files_only, request_id=new_request_id()
+        session=session_name(app, session), checkpoint=checkpoint, files_only=files_only
     )
-    with app.output.spinner("rewinding …"):
-        answer = app.connection.call(lambda daemon: daemon.worktrees.RewindSession, request)
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: warning: {warning}")
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-        return
+    answer = app.call(lambda daemon: daemon.worktrees.RewindSession, request, doing="rewinding …")
+    app.output.json(answer)
     number, turn = answer.checkpoint.number, answer.checkpoint.turn
     if answer.before.id == answer.checkpoint.id:
         already = f" was at checkpoint {number} already: nothing has changed"

@@ -8,7 +8,7 @@ from ramet.v1.session_pb2 import DeleteSessionResponse
 from rametctl.app import App
 from rametctl.errors import ClientError, RefusedError
 from rametctl.lines import line
-from rametctl.options import Verb, new_request_id, sessions_argument
+from rametctl.options import Verb, sessions_argument
 from rametctl.render.format import local_time
 from rametctl.render.session import reference, state_name
 from rametctl.sessions import get_session
@@ -35,8 +35,7 @@ def command(app: App, sessions: tuple[str, ...], stop: bool, force: bool) -> int
 
     def act(session: str) -> object:
         answer = _remove(app, session, stop=stop, force=force)
-        if not app.output.json_mode:
-            _show(app, answer)
+        _show(app, answer)
         return to_json(answer)
 
     return for_each(app, sessions, act)
@@ -49,15 +48,14 @@ def _remove(app: App, session: str, *, stop: bool, force: bool) -> "DeleteSessio
         raise ClientError(f"{session!r} is only the beginning of {found.name}", hint="remove it by its whole name")
     if state_name(found) in {"starting", "working", "waiting"}:
         if stop:
-            request_stop = session_pb2.StopSessionRequest(session=found.id, request_id=new_request_id())
-            app.connection.call(lambda daemon: daemon.sessions.StopSession, request_stop)
+            request_stop = session_pb2.StopSessionRequest(session=found.id)
+            app.call(lambda daemon: daemon.sessions.StopSession, request_stop)
         elif force:  # without it the daemon refuses
             hint = "add --stop to end its turn first"
             raise ClientError(f"{found.name} is {state_name(found)}", hint=hint, reason="WRONG_STATE")
-    request = session_pb2.DeleteSessionRequest(session=found.id, force=force, request_id=new_request_id())
+    request = session_pb2.DeleteSessionRequest(session=found.id, force=force)
     try:
-        with app.output.spinner("removing …"):
-            return app.connection.call(lambda daemon: daemon.sessions.DeleteSession, request)
+        return app.call(lambda daemon: daemon.sessions.DeleteSession, request, doing="removing …")
     except RefusedError as error:
         if error.reason == "WORK_AT_RISK":
             for key, value in sorted(error.data.items()):
@@ -68,8 +66,6 @@ def _remove(app: App, session: str, *, stop: bool, force: bool) -> "DeleteSessio
 
 def _show(app: App, answer: "DeleteSessionResponse") -> None:
     session = answer.session
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: {warning}")
     app.output.show(line("removed ", (session.name, "bold")))
     if answer.landing_target:
         app.output.text(f"removed from the queue of {answer.landing_target}; it will not land")

@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import attention_pb2
 from ramet.v1.attention_pb2 import PermissionRule
 
@@ -16,7 +15,6 @@ from rametctl.options import (
     VerbGroup,
     agent_option,
     complete_session,
-    new_request_id,
     repo_option,
     repo_reference,
 )
@@ -71,16 +69,13 @@ def remove(app: App, ids: tuple[str, ...]) -> None:
     known = _rules(app, "")
     chosen = {_find(known, given).id: None for given in ids}
     removed = [
-        app.connection.call(
+        app.call(
             lambda daemon: daemon.attention.DeleteRule,
-            attention_pb2.DeleteRuleRequest(rule_id=rule_id, request_id=new_request_id()),
+            attention_pb2.DeleteRuleRequest(rule_id=rule_id),
         ).rule
         for rule_id in chosen
     ]
-    if app.output.json_mode:
-        app.output.json([to_json(rule) for rule in removed])
-    else:
-        app.output.show(*(line(f"removed: {rule_text(rule)}") for rule in removed))
+    app.output.answer(removed, (line(f"removed: {rule_text(rule)}") for rule in removed))
 
 
 @command.command("add", cls=Verb, short_help="Add a rule.")
@@ -112,24 +107,16 @@ def add(
     effect = chosen[0] if chosen else "allow"
     name = ""
     request = attention_pb2.CreateRuleRequest(
-        rule=rule,
-        effect=attention_pb2.RuleEffect.Value(f"RULE_EFFECT_{effect.upper()}"),
-        agent=agent,
-        request_id=new_request_id(),
+        rule=rule, effect=attention_pb2.RuleEffect.Value(f"RULE_EFFECT_{effect.upper()}"), agent=agent
     )
     if session is not None:
         found = get_session(app, session).session
         name, request.session, request.repo = found.name, found.id, found.repo_id
     else:
         request.repo = repo_reference(app, repo)
-    answer = app.connection.call(lambda daemon: daemon.attention.CreateRule, request)
+    answer = app.call(lambda daemon: daemon.attention.CreateRule, request)
     made = answer.rule
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: warning: {warning}")
-    if app.output.json_mode:
-        app.output.json(to_json(made))
-    else:
-        app.output.show(line(f"{made.id}: {rule_text(made, name)}"))
+    app.output.answer(made, [line(f"{made.id}: {rule_text(made, name)}")])
 
 
 def _list(app: App, repo: str | None) -> None:
@@ -142,21 +129,17 @@ def _list(app: App, repo: str | None) -> None:
         if not (around and error.reason == "REPO_NOT_FOUND"):
             raise
         found = []
-    if app.output.json_mode:
-        app.output.json([to_json(rule) for rule in found])
-    elif not found:
-        app.output.text(
-            'no rules; to add one: rametctl approve REQUEST --always, or: rametctl rules add "Bash(make test:*)"'
-        )
-    else:
-        app.output.show(*rule_table(app.output, found, _names(app, found), time.time()))
+    app.output.answer(
+        found,
+        rule_table(app.output, found, _names(app, found), time.time()),
+        empty='no rules; to add one: rametctl approve REQUEST --always, or: rametctl rules add "Bash(make test:*)"',
+    )
 
 
 def _rules(app: App, repo: str) -> "list[PermissionRule]":
     """Return the rules of all pages; ``repo`` "" means all repositories."""
     request = attention_pb2.ListRulesRequest(repo=repo)
-    pages = app.connection.pages(lambda daemon: daemon.attention.ListRules, request)
-    return [rule for page in pages for rule in page.rules]
+    return app.listed(lambda daemon: daemon.attention.ListRules, request, lambda page: page.rules)
 
 
 def _names(app: App, rules: "list[PermissionRule]") -> "Mapping[str, str]":

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
 import click
-from ramet.jsonify import enum_name, to_json
+from ramet.jsonify import enum_name
 from ramet.v1 import terminal_pb2
 from ramet.v1.terminal_pb2 import Command
 
 from rametctl.app import App
 from rametctl.errors import UsageError
-from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.options import Verb, session_argument
 from rametctl.render.format import age
 from rametctl.sessions import get_session, session_name
 from rametctl.terminals import ends_at_once, exit_code, follow_to_end, how_it_ended, show_output, title
@@ -114,23 +114,17 @@ def command(ctx: click.Context, /, **options: Unpack[Options]) -> int:
 
 
 def _start(app: App, session: str, argv: tuple[str, ...], options: Options) -> int:
-    request = terminal_pb2.StartCommandRequest(
-        session=session, argv=argv, name=options["name"] or "", request_id=new_request_id()
-    )
+    request = terminal_pb2.StartCommandRequest(session=session, argv=argv, name=options["name"] or "")
     if options["timeout"] is not None:
         request.timeout.FromNanoseconds(int(options["timeout"] * 1e9))
-    with app.output.spinner("starting …"):
-        answer = app.connection.call(lambda daemon: daemon.terminals.StartCommand, request)
+    answer = app.call(lambda daemon: daemon.terminals.StartCommand, request, doing="starting …")
     started = answer.command
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: {warning}")
     stop = f"rametctl run {started.session_name or session} --stop {started.id}"
     if options["detach"]:
         return _detach(app, started, stop)
     ended = follow_to_end(app, started, stop)
-    if app.output.json_mode:
-        app.output.json(to_json(ended), stream=True)
-    elif not ended.exit_status.startswith("code"):
+    app.output.json(ended, stream=True)
+    if not ended.exit_status.startswith("code"):
         app.output.note(f"rametctl: {how_it_ended(ended)}")
     return exit_code(ended)
 
@@ -138,44 +132,35 @@ def _start(app: App, session: str, argv: tuple[str, ...], options: Options) -> i
 def _detach(app: App, started: "Command", stop: str) -> int:
     """Report that it runs, after a moment in which it could fail."""
     over = ends_at_once(app, started)
-    if app.output.json_mode:
-        app.output.json(to_json(over[0] if over else started))
-    elif over is None:
-        app.output.text(f"{started.id} is running; to stop it: {stop}")
+    app.output.json(over[0] if over else started)
     if over is None:
+        app.output.text(f"{started.id} is running; to stop it: {stop}")
         return 0
     ended, last = over
-    if not app.output.json_mode:
-        words = f": {last}" if last else ", without a word" if exit_code(ended) else ""
-        app.output.text(f"{ended.id} has ended already, {how_it_ended(ended)}{words}")
+    words = f": {last}" if last else ", without a word" if exit_code(ended) else ""
+    app.output.text(f"{ended.id} has ended already, {how_it_ended(ended)}{words}")
     return exit_code(ended)
 
 
 def _logs(app: App, name: str, *, follow: bool) -> int:
     ended = show_output(app, name, follow=follow)
-    if app.output.json_mode and ended is not None:
-        app.output.json(to_json(ended), stream=True)
+    if ended is not None:
+        app.output.json(ended, stream=True)
     return 0
 
 
 def _stop(app: App, name: str) -> int:
-    request = terminal_pb2.StopCommandRequest(command=name, request_id=new_request_id())
-    with app.output.spinner("stopping the command …"):
-        stopped = app.connection.call(lambda daemon: daemon.terminals.StopCommand, request).command
-    if app.output.json_mode:
-        app.output.json(to_json(stopped))
-    else:
-        app.output.text(f"{stopped.id} {title(stopped)}: {how_it_ended(stopped)}")
+    request = terminal_pb2.StopCommandRequest(command=name)
+    stopped = app.call(lambda daemon: daemon.terminals.StopCommand, request, doing="stopping the command …").command
+    app.output.answer(stopped, [f"{stopped.id} {title(stopped)}: {how_it_ended(stopped)}"])
     return 0
 
 
 def _list(app: App, session: str, *, everything: bool) -> int:
     request = terminal_pb2.ListCommandsRequest(session=session, include_ended=everything)
-    pages = app.connection.pages(lambda daemon: daemon.terminals.ListCommands, request)
-    found = [command for page in pages for command in page.commands]
-    if app.output.json_mode:
-        app.output.json([to_json(each) for each in found])
-    elif not found:
+    found = app.listed(lambda daemon: daemon.terminals.ListCommands, request, lambda page: page.commands)
+    app.output.json(found)
+    if not found:
         app.output.text("no commands are running" if not everything else "no commands were run")
     else:
         now = time.time()

@@ -3,13 +3,12 @@
 import sys
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import session_pb2
 from ramet.v1.session_pb2 import PROMPT_STATE_QUEUED, SendPromptResponse, Session
 
 from rametctl.app import App
 from rametctl.errors import UsageError
-from rametctl.options import new_request_id, session_argument
+from rametctl.options import session_argument
 from rametctl.prompts import PromptCommand, image_option, read_images, read_prompt
 from rametctl.render.request import answer_command
 from rametctl.render.session import outcome, reference, state_name
@@ -54,13 +53,8 @@ def command(
     if text is None:
         text = write_prompt(app)
     text = with_files(text, app.cwd) if file is None else text
-    request = session_pb2.SendPromptRequest(
-        session=name, prompt=text, images=read_images(images, app.cwd), request_id=new_request_id()
-    )
-    with app.output.spinner("sending …"):
-        answer = app.connection.call(lambda daemon: daemon.sessions.SendPrompt, request)
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: {warning}")
+    request = session_pb2.SendPromptRequest(session=name, prompt=text, images=read_images(images, app.cwd))
+    answer = app.call(lambda daemon: daemon.sessions.SendPrompt, request, doing="sending …")
     if wait:
         with going_on(app, [answer.session]):
             _wait(app, answer)
@@ -74,9 +68,7 @@ def command(
 
 
 def _report(app: App, answer: "SendPromptResponse", *, delivered: bool = False, stream: bool = False) -> None:
-    if app.output.json_mode:
-        app.output.json(to_json(answer), stream=stream)
-        return
+    app.output.json(answer, stream=stream)
     if delivered:
         app.output.text(f"{answer.session.name}: {fate(answer, _first_answer(app, answer.session))}")
     app.output.show(outcome(answer.session))
@@ -110,8 +102,6 @@ def _wait(app: App, answer: "SendPromptResponse") -> None:
     waited = wait_sessions(app, [answer.session.id])
     if waited.sessions:
         answer.session.CopyFrom(waited.sessions[0])
-    if app.output.json_mode:
-        _report(app, answer)
-    else:
-        show_end(app, answer.session)
+    app.output.json(answer)
+    show_end(app, answer.session)
     check_outcome(waited)

@@ -72,10 +72,7 @@ def _service(app: App) -> "Service":
 
 
 def _report(app: App, report: "Report") -> int:
-    if app.output.json_mode:
-        app.output.json({"ok": report.ok, "lines": report.lines})
-    else:
-        app.output.text(*report.lines)
+    app.output.answer({"ok": report.ok, "lines": report.lines}, [*report.lines])
     return 0 if report.ok else 1
 
 

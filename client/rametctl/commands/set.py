@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import click
 from google.protobuf.field_mask_pb2 import FieldMask
-from ramet.jsonify import to_json
 from ramet.v1 import session_pb2
 from ramet.v1.session_pb2 import Session
 from ramet.words import tokens
@@ -22,7 +21,6 @@ from rametctl.options import (
     mode_name,
     mode_number,
     mode_option,
-    new_request_id,
     session_argument,
 )
 from rametctl.render.format import money
@@ -78,18 +76,10 @@ def command(
         owns=_changed(found.owns, own, disown), forbids=_changed(found.forbids, forbid, allow),
     )  # fmt: skip
     request = session_pb2.UpdateSessionRequest(
-        session_id=found.id,
-        session=values,
-        update_mask=FieldMask(paths=paths),
-        variables=variables,
-        request_id=new_request_id(),
+        session_id=found.id, session=values, update_mask=FieldMask(paths=paths), variables=variables
     )
-    answer = app.connection.call(lambda daemon: daemon.sessions.UpdateSession, request)
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: {warning}")
-    if app.output.json_mode:
-        app.output.json(to_json(answer.session))
-        return
+    answer = app.call(lambda daemon: daemon.sessions.UpdateSession, request)
+    app.output.json(answer.session)
     taken = {"budget_tokens"} if budget == {} else set()  # said with the other budget
     said = [_said(path, answer.session) for path in paths if path not in taken]
     if variables is not None:

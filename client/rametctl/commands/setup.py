@@ -3,12 +3,11 @@
 import json
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import terminal_pb2
 from ramet.v1.terminal_pb2 import SetUpSessionResponse
 
 from rametctl.app import App
-from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.options import Verb, session_argument
 from rametctl.sessions import session_name
 from rametctl.terminals import follow_to_end, how_it_ended
 
@@ -27,13 +26,11 @@ def command(app: App, session: str, detach: bool) -> int:
       rametctl setup fix-login
       rametctl setup fix-login --json
     """
-    request = terminal_pb2.SetUpSessionRequest(session=session_name(app, session), request_id=new_request_id())
-    with app.output.spinner("starting …"):
-        answer = app.connection.call(lambda daemon: daemon.terminals.SetUpSession, request)
+    request = terminal_pb2.SetUpSessionRequest(session=session_name(app, session))
+    answer = app.call(lambda daemon: daemon.terminals.SetUpSession, request, doing="starting …")
     if not answer.HasField("command") or detach:
-        if app.output.json_mode:
-            app.output.json(to_json(answer))
-        elif answer.HasField("command"):
+        app.output.json(answer)
+        if answer.HasField("command"):
             app.output.text(
                 f"it runs; to see what it writes: rametctl run {session} --logs {answer.command.id} --follow"
             )
@@ -41,10 +38,8 @@ def command(app: App, session: str, detach: bool) -> int:
             _suggest(app, answer)
         return 0
     ended = follow_to_end(app, answer.command, f"rametctl run {session} --stop {answer.command.id}")
-    if app.output.json_mode:
-        app.output.json(to_json(ended), stream=True)
-    else:
-        app.output.note(f"setup {how_it_ended(ended)}")
+    app.output.json(ended, stream=True)
+    app.output.note(f"setup {how_it_ended(ended)}")
     return 0 if ended.exit_status == "code 0" else 1
 
 

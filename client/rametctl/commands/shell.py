@@ -26,7 +26,7 @@ def command(app: App, session: str) -> None:
       rametctl shell fix-login --json | jq -r .directory
     """
     request = terminal_pb2.GetShellRequest(session=session_name(app, session))
-    answer = app.connection.call(lambda daemon: daemon.terminals.GetShell, request)
+    answer = app.call(lambda daemon: daemon.terminals.GetShell, request)
     if app.output.json_mode:
         app.output.json(to_json(answer))
         return

@@ -33,9 +33,8 @@ def command(app: App, short: bool) -> None:
     needing = [each for each in sessions if state_name(each) in {"waiting", "failed"}]
     working = [each for each in sessions if state_name(each) in WORKING]
     counts = {"need_you": len(needing), "working": len(working), "other": len(sessions) - len(needing) - len(working)}
-    if app.output.json_mode:
-        app.output.json(counts)
-    elif short:
+    app.output.json(counts)
+    if short:
         signs = zip(("⚠", "▶", "✓"), counts.values(), strict=True)
         app.output.raw(" ".join(f"{count}{sign}" for sign, count in signs if count))
     else:

@@ -8,7 +8,7 @@ from ramet.words import plural
 
 from rametctl.app import App
 from rametctl.errors import UsageError
-from rametctl.options import Verb, new_request_id, sessions_argument
+from rametctl.options import Verb, sessions_argument
 from rametctl.sessions import descendants as descendants_of
 from rametctl.sessions import get_session, is_living, outcome_of
 from rametctl.several import for_each
@@ -54,8 +54,6 @@ def _stop_family(app: App, session: str, descendants: bool, alone: bool) -> obje
 
 
 def _stop(app: App, session_id: str) -> "Session":
-    request = session_pb2.StopSessionRequest(session=session_id, request_id=new_request_id())
-    answer = app.connection.call(lambda daemon: daemon.sessions.StopSession, request)
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: {warning}")
+    request = session_pb2.StopSessionRequest(session=session_id)
+    answer = app.call(lambda daemon: daemon.sessions.StopSession, request)
     return answer.session

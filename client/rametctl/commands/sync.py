@@ -3,14 +3,13 @@
 import shlex
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import worktree_pb2
 from ramet.v1.worktree_pb2 import SyncSessionResponse
 from ramet.words import plural
 
 from rametctl.app import App
 from rametctl.lines import line
-from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.options import Verb, session_argument
 from rametctl.render.session import reference
 from rametctl.sessions import session_name
 
@@ -40,19 +39,15 @@ def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, as
         base_ref=base_ref,
         fetch=fetch,
         ask_agent=ask_agent,
-        request_id=new_request_id(),
     )
-    with app.output.spinner("merging the base …"):
-        answer = app.connection.call(lambda daemon: daemon.worktrees.SyncSession, request)
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-    else:
-        options = [
-            *(("--base", base_ref) if base_ref else ()),
-            *(["--rebase"] if rebase else ()),
-            *(["--fetch"] if fetch else ()),
-        ]
-        _show(app, answer, rebased=rebase, options=shlex.join(options))
+    answer = app.call(lambda daemon: daemon.worktrees.SyncSession, request, doing="merging the base …")
+    app.output.json(answer)
+    options = [
+        *(("--base", base_ref) if base_ref else ()),
+        *(["--rebase"] if rebase else ()),
+        *(["--fetch"] if fetch else ()),
+    ]
+    _show(app, answer, rebased=rebase, options=shlex.join(options))
     if answer.conflicts and not answer.HasField("prompt"):
         raise SystemExit(1)
 
@@ -72,8 +67,6 @@ def _show(app: App, answer: "SyncSessionResponse", *, rebased: bool, options: st
         if answer.HasField("checkpoint"):
             undo = f"rametctl rewind {reference(answer.session)} {answer.checkpoint.number}"
             app.output.text(f"to undo this: {undo}")
-        for warning in answer.warnings:
-            app.output.note(f"rametctl: {warning}")
         return
     app.output.show(line((name, "bold"), "  conflicts with its base; nothing was changed:"))
     for path in answer.conflicts:

@@ -3,14 +3,13 @@
 import time
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import worktree_pb2
 from ramet.v1.worktree_pb2 import TrashEntry
 from ramet.words import plural, size
 
 from rametctl.app import App
 from rametctl.errors import UsageError
-from rametctl.options import Verb, VerbGroup, new_request_id, repo_option, repo_reference
+from rametctl.options import Verb, VerbGroup, repo_option, repo_reference
 from rametctl.render.format import age, local_time
 from rametctl.sessions import report
 
@@ -41,9 +40,8 @@ def ls(app: App, repo: str | None = None) -> None:
       rametctl trash ls --json | jq -r '.[].name'
     """
     entries = _list(app, repo)
-    if app.output.json_mode:
-        app.output.json([to_json(entry) for entry in entries])
-    elif not entries:
+    app.output.json(entries)
+    if not entries:
         app.output.text("the trash is empty")
     else:
         _show(app, entries)
@@ -61,11 +59,8 @@ def restore(app: App, entry: str) -> None:
     Example:
       rametctl trash restore fix-login
     """
-    request = worktree_pb2.RestoreTrashRequest(entry=entry, request_id=new_request_id())
-    with app.output.spinner("restoring the session …"):
-        answer = app.connection.call(lambda daemon: daemon.worktrees.RestoreTrash, request)
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: {warning}")
+    request = worktree_pb2.RestoreTrashRequest(entry=entry)
+    answer = app.call(lambda daemon: daemon.worktrees.RestoreTrash, request, doing="restoring the session …")
     report(app, answer.session, note=answer.session.worktree, warnings=list(answer.warnings))
 
 
@@ -90,22 +85,15 @@ def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> in
             raise UsageError(f"stdin is not a terminal: cannot ask whether to delete {what}", hint="add --yes")
         if count and not app.output.confirm(f"Forget {plural(count, 'removed session')} for good?"):
             return 1
-    request = worktree_pb2.EmptyTrashRequest(
-        entries=entries, repo=repo_reference(app, repo) if repo else "", request_id=new_request_id()
-    )
-    with app.output.spinner("emptying …"):
-        answer = app.connection.call(lambda daemon: daemon.worktrees.EmptyTrash, request)
-    if app.output.json_mode:
-        app.output.json([to_json(entry) for entry in answer.entries])
-    else:
-        app.output.text(f"forgot {plural(len(answer.entries), 'removed session')}")
+    request = worktree_pb2.EmptyTrashRequest(entries=entries, repo=repo_reference(app, repo) if repo else "")
+    answer = app.call(lambda daemon: daemon.worktrees.EmptyTrash, request, doing="emptying …")
+    app.output.answer(answer.entries, [f"forgot {plural(len(answer.entries), 'removed session')}"])
     return 0
 
 
 def _list(app: App, repo: str | None) -> "list[TrashEntry]":
     request = worktree_pb2.ListTrashRequest(repo=repo_reference(app, repo) if repo else "")
-    pages = app.connection.pages(lambda daemon: daemon.worktrees.ListTrash, request)
-    return [entry for page in pages for entry in page.entries]
+    return app.listed(lambda daemon: daemon.worktrees.ListTrash, request, lambda page: page.entries)
 
 
 def _show(app: App, entries: "list[TrashEntry]") -> None:

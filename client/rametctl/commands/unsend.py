@@ -1,12 +1,11 @@
 """`rametctl unsend`: take back a queued prompt."""
 
 import click
-from ramet.jsonify import to_json
 from ramet.v1 import session_pb2
 
 from rametctl.app import App
 from rametctl.errors import UsageError
-from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.options import Verb, session_argument
 from rametctl.sessions import get_session, session_name
 
 
@@ -27,15 +26,13 @@ def command(app: App, session: str, number: int | None, every: bool) -> None:
     """
     if number is not None and every:
         raise UsageError("N does not go with --all", hint="give one of them")
-    request = session_pb2.WithdrawPromptsRequest(session=session_name(app, session), request_id=new_request_id())
+    request = session_pb2.WithdrawPromptsRequest(session=session_name(app, session))
     if number is not None or every:
         found = get_session(app, request.session)
         queued = [each.id for each in found.pending_prompts if each.state == session_pb2.PROMPT_STATE_QUEUED]
         if number is not None and number > len(queued):
             raise UsageError(f"{found.session.name} has {len(queued)} queued", hint=f"see: rametctl show {session}")
         request.prompts[:] = queued if number is None else queued[number - 1 : number]
-    answer = app.connection.call(lambda daemon: daemon.sessions.WithdrawPrompts, request)
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-        return
+    answer = app.call(lambda daemon: daemon.sessions.WithdrawPrompts, request)
+    app.output.json(answer)
     app.output.raw(*(prompt.text for prompt in answer.withdrawn))

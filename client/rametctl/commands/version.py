@@ -25,10 +25,8 @@ def command(app: App) -> None:
         info = app.connect(autostart=False).info(timeout=5)
     except UnreachableError:
         info = None
-    if app.output.json_mode:
-        daemon = {"version": info.version, "contract_version": info.contract_version, "pid": info.pid} if info else None
-        app.output.json({"client": {"version": client, "contract_version": CONTRACT_VERSION}, "daemon": daemon})
-        return
+    daemon = {"version": info.version, "contract_version": info.contract_version, "pid": info.pid} if info else None
+    app.output.json({"client": {"version": client, "contract_version": CONTRACT_VERSION}, "daemon": daemon})
     app.output.text(f"rametctl {client}")
     app.output.text(f"rametd {info.version} (pid {info.pid})" if info else "no daemon is running")
     if info and info.version != client:

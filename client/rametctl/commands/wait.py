@@ -3,7 +3,6 @@
 import time
 
 import click
-from ramet.jsonify import to_json
 
 from rametctl.app import App
 from rametctl.options import Verb, sessions_argument
@@ -42,8 +41,5 @@ def command(app: App, sessions: tuple[str, ...], any_of_them: bool, condition: s
         ids = [session.id for session in found]
         with going_on(app, found):
             answer = wait_sessions(app, ids, condition=condition, any_of_them=any_of_them, timeout=left)
-    if app.output.json_mode:
-        app.output.json(to_json(answer))
-    else:
-        app.output.show(*(outcome(session) for session in answer.sessions))
+    app.output.answer(answer, (outcome(session) for session in answer.sessions))
     check_outcome(answer)

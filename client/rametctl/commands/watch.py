@@ -197,7 +197,7 @@ class _Screen(_Watch):
         request = event_pb2.ListEventsRequest(
             session=session.id, page_size=GLANCE_EVENTS, newest=True, omit_partials=True
         )
-        page = self._app.connection.call(lambda daemon: daemon.events.ListEvents, request)
+        page = self._app.call(lambda daemon: daemon.events.ListEvents, request)
         conversation = self._printer.conversation(session.id, session.worktree)
         for event in page.events:
             conversation.add(event)

@@ -92,7 +92,7 @@ def share(app: App, session: str, read_only: bool, lasting: str, port: int, host
       rametctl web share fix-login --for 2h
     """
     request = session_pb2.GetSessionRequest(session=session_name(app, session))
-    found = app.connection.call(lambda daemon: daemon.sessions.GetSession, request).session
+    found = app.call(lambda daemon: daemon.sessions.GetSession, request).session
     _print_link(app, host, port, _access(app).link(session=found.id, lasts=_seconds(lasting)))
 
 
@@ -106,15 +106,11 @@ def sessions(app: App) -> None:
       rametctl web sessions
     """
     grants = _access(app).grants()
-    if app.output.json_mode:
-        app.output.json(
-            [
+    app.output.json([
                 {"id": each.id, "kind": each.kind, "session": each.session, "browser": each.browser,
                  "create_time": int(each.created), "expire_time": int(each.expires)}
                 for each in grants
-            ]
-        )  # fmt: skip
-        return
+            ])  # fmt: skip
     for each in grants:
         until = datetime.fromtimestamp(each.expires).astimezone().strftime("%Y-%m-%d %H:%M")
         what = f"read-only {each.session}" if each.read_only else "everything"
@@ -135,10 +131,7 @@ def revoke(app: App, ids: tuple[str, ...], everything: bool) -> None:
     if everything == bool(ids):
         raise UsageError("name browser sessions, or give --all", hint="list them: rametctl web sessions")
     gone = _access(app).revoke(set(ids))
-    if app.output.json_mode:
-        app.output.json(sorted(gone))
-    else:
-        app.output.text(f"revoked {', '.join(sorted(gone)) or 'nothing'}")
+    app.output.answer(sorted(gone), [f"revoked {', '.join(sorted(gone)) or 'nothing'}"])
     if missing := set(ids) - gone:
         raise UsageError(f"there is no {', '.join(sorted(missing))}", hint="list them: rametctl web sessions")
 
@@ -163,10 +156,7 @@ def _link(host: str, port: int, token: str) -> str:
 
 def _print_link(app: App, host: str, port: int, token: str) -> None:
     made = _link(host, port, token)
-    if app.output.json_mode:
-        app.output.json({"link": made})
-    else:
-        app.output.text(made)
+    app.output.answer({"link": made}, [made])
 
 
 def _seconds(text: str) -> float:

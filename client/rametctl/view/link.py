@@ -15,6 +15,7 @@ from rametctl.connection import (
     ListRequest,
     ListResponse,
     call_metadata,
+    identify,
     may_pass,
     stub_of,
     unanswered,
@@ -114,6 +115,7 @@ class Link:
         If the daemon stops during a call, the call is repeated with the next daemon for `RETRY_DEADLINE` seconds. A mutating
         request has a request id, so that the repetition counts as the same request.
         """
+        identify(request)
         failing_since: float | None = None
         pause = 0.05
         while True:
