@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def run(app: "App", *, repo_path: str = "", only: str = "") -> None:
-    """Show the dashboard until it is left. Raises UsageError without a terminal."""
+    """Show the dashboard until it is left; restore the terminal on SIGTERM too. Raises UsageError without a terminal."""
     from rametctl.errors import UsageError
 
     if not app.on_terminal:
@@ -18,3 +18,5 @@ def run(app: "App", *, repo_path: str = "", only: str = "") -> None:
     dashboard.run()
     if dashboard.failure is not None:
         raise dashboard.failure
+    if dashboard.return_code:
+        raise SystemExit(dashboard.return_code)

@@ -279,7 +279,7 @@ async def test_removing_says_what_would_be_lost_and_needs_a_second_yes(world: Wo
         assert not world.state.called("DeleteSession")
         await shown.press("x")
         await shown.dialog(Confirm)
-        await shown.press("y")
+        await shown.press("enter")
         await eventually(lambda: len(world.state.called("DeleteSession")) == 1, within=20)
         await shown.shows("fix holds 1 file")
         await shown.press("y")
@@ -301,6 +301,17 @@ async def test_a_session_is_created_from_the_form(world: World) -> None:
         await eventually(lambda: world.state.called("CreateSession"), within=20)
         (call,) = world.state.called("CreateSession")
         assert (call.prompt, call.name, call.path) == ("do it", "name1", "/trees/1")
+
+
+async def test_a_note_goes_when_the_cursor_moves_to_another_session(world: World) -> None:
+    for name in ("one", "two"):
+        world.state.session(name)
+    async with screen(world) as shown:
+        await shown.shows("· one")
+        await shown.press("y")
+        await shown.shows("it asks nothing")
+        await shown.press("j")
+        await eventually(lambda: not any("it asks nothing" in line for line in shown.lines()), within=20)
 
 
 async def test_modes_are_chosen_by_number(world: World) -> None:

@@ -1,5 +1,6 @@
 """The dashboard as a process on a terminal: it begins, survives its daemon and any size, and leaves the terminal as it was."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,22 @@ def test_the_dashboard_survives_its_daemon_and_resizes_and_restores_the_terminal
         assert b"Traceback" not in terminal.raw
 
 
+MODES_LEFT = (b"\x1b[?1049", b"\x1b[?1000", b"\x1b[?1003", b"\x1b[?1006", b"\x1b[?2004", b"\x1b[?1004")
+"""Alternate screen, mouse, pasting and focus: each is switched on by "h" and off by "l"."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_and_leaves_the_terminal_as_it_was(world: World, number: signal.Signals) -> None:
+    world.state.session("fix")
+    with world.terminal() as terminal:
+        terminal.shows("· fix")
+        terminal.process.send_signal(number)
+        assert terminal.ends() == 128 + number
+        left_on = [mode for mode in MODES_LEFT if terminal.raw.rfind(mode + b"h") > terminal.raw.rfind(mode + b"l")]
+        assert not left_on
+        assert b"Traceback" not in terminal.raw
+
+
 async def test_what_was_typed_while_another_program_had_the_terminal_is_no_key(world: World, tmp_path: Path) -> None:
     world.state.session("fix", worktree=str(tmp_path))
     editor = tmp_path / "editor"
@@ -59,6 +76,27 @@ async def test_what_was_typed_while_another_program_had_the_terminal_is_no_key(w
         await eventually(lands)
         assert not world.state.called("DeleteSession")
         assert not any("Remove fix" in line for line in terminal.screen.display)
+
+
+async def test_ctrl_c_ends_the_program_that_has_the_terminal_and_not_the_dashboard(
+    world: World, tmp_path: Path
+) -> None:
+    world.state.session("fix", worktree=str(tmp_path))
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\ntrap 'exit 0' INT\necho editing\nwhile :; do sleep 0.05; done\n")
+    editor.chmod(0o755)
+    with world.terminal(env={"VISUAL": str(editor)}) as terminal:
+        terminal.shows("· fix")
+        terminal.type("o")
+        terminal.shows("editing")
+        terminal.interrupt()
+
+        def has_keys() -> bool:
+            terminal.type("x")
+            terminal.shows("Remove fix with", within=2)
+            return True
+
+        await eventually(has_keys)
 
 
 def test_attach_detaches_with_ctrl_q_and_no_color_has_no_colour(world: World) -> None:

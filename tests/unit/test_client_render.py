@@ -52,6 +52,18 @@ def assistant(*blocks: event_pb2.ContentBlock, **fields: str) -> event_pb2.Event
     return event_pb2.Event(session_id="s1", assistant_message=message)
 
 
+def test_what_is_the_same_as_the_line_before_is_not_repeated() -> None:
+    states = [landing_pb2.LANDING_STATE_MERGING] * 3 + [landing_pb2.LANDING_STATE_LANDED]
+    events = [
+        event_pb2.Event(
+            seq=seq, landing_changed=event_pb2.LandingChanged(landing=landing_pb2.Landing(state=state, target="main"))
+        )
+        for seq, state in enumerate(states, 1)
+    ]
+    first, last = transcript(*events)
+    assert (first, "landed" in last) == ("landing: being merged", True)
+
+
 @pytest.mark.parametrize("kind", [each.name for each in event_pb2.Event.DESCRIPTOR.oneofs_by_name["payload"].fields])
 def test_a_conversation_shows_no_event_as_a_list_of_fields(kind: str) -> None:
     event = event_pb2.Event(session_id="s1")

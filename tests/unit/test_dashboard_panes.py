@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ramet.v1 import event_pb2, plan_pb2, session_pb2, terminal_pb2
-from rametctl.dashboard.panes import TABS, Talk, command_rows, detail_rows, fitting, tabs_line
+from ramet.v1 import event_pb2, plan_pb2, session_pb2, terminal_pb2, worktree_pb2
+from rametctl.dashboard.panes import TABS, Place, Talk, command_rows, detail_rows, diff_rows, fitting, tabs_line
 from rametctl.lines import cell_width
 from rametctl.prompts import word_before
 from rametctl.render.diff import changed_words
@@ -103,3 +103,20 @@ def test_details_have_the_plan_of_a_thread() -> None:
 )
 def test_only_a_mention_or_a_command_at_the_start_is_completed(text: str, word: str) -> None:
     assert word_before(text) == word
+
+
+@pytest.mark.parametrize(
+    ("head", "shown"),
+    [
+        ("diff --git a/a.py b/a.py", "a.py"),
+        ("diff --git a/x b/y.py b/x b/y.py", "x b/y.py"),
+        ("diff --git a/old.py b/new.py", "a/old.py b/new.py"),
+        ('diff --git "a/\\303\\244" "b/\\303\\244"', '"a/\\303\\244" "b/\\303\\244"'),
+    ],
+)
+def test_a_diff_names_each_file_once(head: str, shown: str) -> None:
+    patch = f"{head}\nindex 1..2 100644\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n--- a/f\n+++ f\n"
+    lines, places = diff_rows(worktree_pb2.GetDiffResponse(patch=patch.encode()), [], 80)
+    texts = [each.text.strip() for each in lines if each.text.strip()]
+    assert texts[-4:] == [shown, "@@ -1 +1 @@", "--- a/f", "1 +++ f"]
+    assert places[-1] == Place("f", 1)

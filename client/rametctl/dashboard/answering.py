@@ -100,9 +100,9 @@ def hints(shown: Shown) -> str:
         case "elicitation":
             return "y fill in · d decline"
         case "review":
-            return "y done · d what to do better · L land"
+            return "y done · d do better · L land"
         case "conflict":
-            return "y seen · tab Conflicts: where · N next"
+            return "y seen · tab to Conflicts: where"
         case "trust":
             return "trust is given with the command below · d leave it"
         case "landing" | "trouble" | "login":

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import termios
@@ -161,6 +162,8 @@ class Dashboard(App[None]):
         self._prompt.display = bool(self.only)
         if self.only:
             self._write()
+        for number in (signal.SIGTERM, signal.SIGHUP):  # the event loop handles SIGINT
+            asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
         self.run_worker(self._live(), group="view")
         self.set_interval(PAINT_S, self._paint)
         self.set_interval(FOCUS_S, self._report_focus)
@@ -290,7 +293,7 @@ class Dashboard(App[None]):
             self._paint_list()
         if first or topics - {Topic.CONNECTION} or tick:
             self._paint_side()
-        if self._note_until and self.clock() > self._note_until:
+        if self._note_until and self.clock() >= self._note_until:
             self._note_until = 0.0
             self.screen_stack[0].query_one("#note", Static).update("")
 
@@ -462,11 +465,11 @@ class Dashboard(App[None]):
                 return panes.request_rows(self._known.requests.get(session.id, ()), width, now)
             case "Checkpoints":
                 slot = view.part(parts.CHECKPOINTS, session.id)
-                return _failed(slot.error) or panes.checkpoint_rows(slot.value or (), now, width)
+                return _failed(slot.error, width) or panes.checkpoint_rows(slot.value or (), now, width)
             case "Commands":
                 commands = view.part(parts.COMMANDS, session.id)
                 outputs = {each.command.id: each for each in talk.conversation.entries if isinstance(each, Ran)}
-                return _failed(commands.error) or panes.command_rows(
+                return _failed(commands.error, width) or panes.command_rows(
                     commands.value or (), outputs, list(session.ports), now, width
                 )
             case "Conflicts":
@@ -479,7 +482,7 @@ class Dashboard(App[None]):
                 details = view.part(parts.DETAILS, session.id)
                 rules = view.part(parts.RULES, session.repo_id).value or []
                 plan = view.part(parts.PLAN, session.plan_id).value if session.plan_id else None
-                return _failed(details.error) or (
+                return _failed(details.error, width) or (
                     panes.detail_rows(details.value, rules, plan, width) if details.value else []
                 )
 
@@ -493,7 +496,7 @@ class Dashboard(App[None]):
         head = line((f"against {against}", "cyan"), (f"  {keys}", "dim"))
         self._places = [None]
         if slot.value is None:
-            return [head, *(_failed(slot.error) or [line(("…", "dim"))])]
+            return [head, *(_failed(slot.error, width) or [line(("…", "dim"))])]
         comments = self.view.part(parts.COMMENTS, session.id).value
         of = (slot.value, comments, width)
         if self._diff_of is None or any(a is not b for a, b in zip(self._diff_of, of, strict=True)):
@@ -521,7 +524,8 @@ class Dashboard(App[None]):
         self._shown.request = request
         width = max(panel.size.width or self._content.size.width, 20) - 2
         lines = wrapped(line((title(request), "bold yellow"), (f"  {hints(self._shown)}", "dim"), hang=2), width)
-        lines += [piece for each in body_lines(request) for piece in wrapped(each, width)]
+        if kind_name(request) != "review" or self._tab != "Conversation":  # else the conversation ends with these words
+            lines += [piece for each in body_lines(request) for piece in wrapped(each, width)]
         panel.show(lines)
         if panel.size.height and panel.at_end:
             self._shown.seen = True
@@ -529,11 +533,11 @@ class Dashboard(App[None]):
     def _paint_foot(self) -> None:
         """The keys that matter here, the most useful first: those that do not fit are left out."""
         if self.only:
-            keys = "space answer · esc interrupt · ctrl-q detach · enter send · r write · tab next"
+            keys = "space answer · esc interrupt · ctrl-q detach · enter send · r write · tab tabs"
         elif self._prompt.has_focus:
             keys = "enter send · esc back · shift-enter new line · space answer · ↑ earlier · @file or /command: tab completes · ctrl-v pastes an image"
         else:
-            keys = "? all keys · q quit · j k move · enter open · space answer · tab next · n new · r write · L land · x remove · / filter"
+            keys = "? all keys · q quit · j k move · enter open · space answer · tab tabs · n new · r write · L land · x remove · / filter"
         self._static("foot", line(panes.fitting(keys, self.size.width)))
 
     # Notes and work
@@ -596,7 +600,8 @@ class Dashboard(App[None]):
         self.call_after_refresh(self._content.to_end)
 
     def _to_row(self, row: int, step: int) -> None:
-        """Select the session at or after ``row``; heads of groups are skipped."""
+        """Select the session at or after ``row``, and skip heads of groups. A note about another session is outdated then."""
+        self._note_until = min(self._note_until, self.clock())
         while 0 <= row < len(self._rows) and not self._rows[row].session_id:
             row += step
         if 0 <= row < len(self._rows):
@@ -805,6 +810,8 @@ class Dashboard(App[None]):
                 self._fill_in(shown.request)
             case "review":
                 self._approve(shown.request, "done")
+            case "conflict":
+                self._approve(shown.request, "seen")
             case _:
                 self._approve(shown.request)
 
@@ -1374,7 +1381,7 @@ class Dashboard(App[None]):
             return f"removed {session.name}; u brings it back"
 
         self.ask(
-            Confirm(f"Remove {session.name} with its worktree and branch?"),
+            Confirm(f"Remove {session.name} with its worktree and branch? u brings it back."),
             lambda _: self.do(f"removing {session.name}", work(force=False)),
         )
 
@@ -1402,11 +1409,13 @@ class Dashboard(App[None]):
 
     @contextmanager
     def _lent(self) -> Iterator[None]:
-        """Lend the terminal to another program; what was typed for it and not read is no key of ours."""
+        """Lend the terminal to another program, which alone gets Ctrl-C. Drop the keys that it has not read."""
         with self.suspend():
+            before = signal.signal(signal.SIGINT, lambda *_: None)  # unlike SIG_IGN, not inherited
             try:
                 yield
             finally:
+                signal.signal(signal.SIGINT, before)
                 termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
     def _outside(self, *command: str, cwd: str | None = None, pause: bool = False) -> None:
@@ -1416,7 +1425,7 @@ class Dashboard(App[None]):
                 subprocess.run(command, cwd=cwd, check=False)
                 if pause:
                     input("\nEnter returns to the dashboard ")
-            except (OSError, EOFError, KeyboardInterrupt) as error:
+            except (OSError, EOFError) as error:
                 self.call_later(self.note, f"{command[0]}: {error}", error=True)
         self.refresh(layout=True)
 
@@ -1461,5 +1470,5 @@ class Dashboard(App[None]):
                     )
 
 
-def _failed(error: str) -> list[Line]:
-    return [line((error, "red"))] if error else []
+def _failed(error: str, width: int) -> list[Line]:
+    return wrapped(line((error, "red")), width) if error else []

@@ -64,7 +64,7 @@ def text_lines(text: str) -> list[Line]:
 class Confirm(Dialog):
     """Yes (True) or no (None)."""
 
-    BINDINGS: ClassVar[list[Any]] = [Binding("y", "yes", show=False), Binding("n,q", "dismiss_none", show=False)]
+    BINDINGS: ClassVar[list[Any]] = [Binding("y,enter", "yes", show=False), Binding("n,q", "dismiss_none", show=False)]
 
     def __init__(self, question: str, details: Sequence[Line] = ()) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Confirm(Dialog):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Lines(id="text")
-            yield Static("y yes · n no", markup=False)
+            yield Static("y or enter yes · n or esc no", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Lines).show(self._lines)

@@ -182,11 +182,13 @@ def diff_rows(
         place: Place | None = None
         if text.startswith("diff --git "):
             in_hunk = False
-            lines.append(line(""))
-            places.append(None)
-        elif not in_hunk and text.startswith("+++ "):
-            path = text[4:].removeprefix("b/").rstrip("\t")
-        elif text.startswith("@@"):
+            lines += [line(""), line((visible(_patched_file(text)), "bold"))]
+            places += [None, None]
+            continue
+        if not in_hunk and text.startswith(("index ", "--- ", "+++ ")):
+            path = text[4:].removeprefix("b/").rstrip("\t")  # of the last one
+            continue
+        if text.startswith("@@"):
             in_hunk = True
             number = _first_line(text)
         elif in_hunk and text[:1] in {" ", "+"}:
@@ -208,6 +210,13 @@ def diff_rows(
     return lines, places
 
 
+def _patched_file(header: str) -> str:
+    """The file of a ``diff --git a/X b/X``; both names where they differ."""
+    names = header.removeprefix("diff --git ")
+    name = names[2 : len(names) // 2]
+    return name if names == f"a/{name} b/{name}" else names
+
+
 def _first_line(header: str) -> int:
     """The first new line of a hunk, from ``@@ -1,2 +3,4 @@``."""
     new = header.partition("+")[2].partition(" ")[0].partition(",")[0] if "+" in header else ""
@@ -222,7 +231,8 @@ def request_rows(requests: "Sequence[AttentionRequest]", width: int, now: float)
     lines: list[Line] = []
     for request in requests:
         lines += [line("")] if lines else []
-        lines += [piece for each in request_lines(request, now, requests) for piece in wrapped(each, width)]
+        shown = list(request_lines(request, now, requests))[:-1]  # without the command that answers: keys do
+        lines += [piece for each in shown for piece in wrapped(each, width)]
     return lines
 
 

@@ -110,9 +110,10 @@ class Lines(ScrollView, can_focus=False):
         segments = [Segment(" " * item.indent, base)] if item.indent else []
         for text, style in item.spans:
             if text:
-                segments.append(Segment(text.replace("\n", "␊"), base + Style.parse(style or "none")))
+                own = Style.parse("bold" if marked and "bold" in style else "none" if marked else style or "none")
+                segments.append(Segment(text.replace("\n", "␊"), base + own))
         strip = Strip(segments).adjust_cell_length(width, base)
-        return strip.apply_style(CURSOR) if marked else strip
+        return strip.apply_style(CURSOR) if marked else strip  # reversed colours would make patches of it
 
     def on_click(self, event: events.Click) -> None:
         row = event.y + self.scroll_offset.y

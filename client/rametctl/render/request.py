@@ -247,7 +247,8 @@ def shown_decision(request: "AttentionRequest", *, owner: str = "owner") -> str:
     by = f" by {answerer}" if answerer else ""
     match request.resolution.WhichOneof("decision"):
         case "approve":
-            return "done" if kind_name(request) == "review" else f"approved{by}"
+            done = {"review": "done", "conflict": f"seen{by}"}
+            return done.get(kind_name(request), f"approved{by}")
         case "deny":
             why = request.resolution.deny.message
             return f"denied{by}" + (f": {why}" if why else "")

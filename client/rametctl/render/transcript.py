@@ -284,7 +284,9 @@ class Conversation:
         return entry
 
     def _other(self, event: "Event") -> Iterator[Entry]:
-        yield self._add(Note(event.seq, tuple(summary_spans(event))))
+        note, last = Note(event.seq, tuple(summary_spans(event))), self.entries[-1] if self.entries else None
+        if not isinstance(last, Note) or last.spans != note.spans:
+            yield self._add(note)
 
     def _partial(self, event: "Event") -> None:
         piece, status = event.partial, self.status
