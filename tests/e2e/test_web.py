@@ -1,154 +1,34 @@
-"""The web page in a real browser: one daemon, one server, one Chromium for all tests."""
+"""The web page in a real browser."""
 
-import json
-import os
 import re
-import shutil
-import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, Route, expect, sync_playwright
+from playwright.sync_api import Route, expect
 from rametctl.web.session import FILES
 
 from tests.support.agents import script
-from tests.support.daemon import DaemonProcess, Sandbox, daemon_process, make_sandbox
-from tests.support.eventually import PATIENCE_S, eventually_sync
+from tests.support.browser import (
+    PHONE,
+    Served,
+    daemon,
+    eventually_here,
+    key,
+    no_complaints,
+    playwright,
+    sandbox,
+    shows,
+    web,
+)
+from tests.support.daemon import DaemonProcess
 from tests.support.hostile import HOSTILE
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
-if not CHROMIUM and not os.environ.get("CI"):
-    pytest.skip("no Chromium is installed: apt-get install chromium", allow_module_level=True)
+__all__ = ["daemon", "no_complaints", "playwright", "sandbox", "web"]
 
-PHONE = {"width": 390, "height": 844}
-MS = PATIENCE_S * 1000
 ASKS = {"tool": "Bash", "input": {"command": "make test", "description": "Run the tests"}}
 CHOICES = [{"label": "ISO 8601", "description": "2026-11-29"}, {"label": "German", "description": "29.11.2026"}]
 QUESTION = {"ask": [{"question": "Which date format?", "header": "Dates", "multiSelect": False, "options": CHOICES}]}
-
-
-class Served:
-    """``rametctl web`` as a process, and how pages of it are opened."""
-
-    def __init__(self, sandbox: Sandbox, browser: Browser) -> None:
-        self.sandbox = sandbox
-        self.browser = browser
-        self.repository = sandbox.repository("shop")
-        self.port = 0
-        self.faults: list[str] = []
-        """What browsers complained of: errors of code, refused resources, dialogs."""
-        self.new("first")
-        self.start()
-
-    def start(self) -> None:
-        output = self.sandbox.root / "web.out"
-        with output.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "rametctl", "web", "--port", str(self.port)],
-                env={**self.sandbox.environ, "RAMET_AUTOSTART": "0"}, cwd=self.repository, stdout=log, stderr=log,
-            )  # fmt: skip
-        link = eventually_sync(lambda: output.read_text().partition("\n")[0])
-        self.port = int(link.split(":")[2].partition("/")[0])
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-        assert self.process.wait(timeout=PATIENCE_S) == 0, (self.sandbox.root / "web.out").read_text()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def ctl(self, *arguments: str) -> str:
-        ran = self.sandbox.ctl(*arguments, cwd=self.repository)
-        assert ran.code == 0, ran.stderr
-        return ran.stdout
-
-    def new(self, name: str, *steps: dict[str, Any]) -> str:
-        """Create a session; return its id."""
-        made = json.loads(self.ctl("new", "--name", name, "--json", *([script(*steps)] if steps else ["--idle"])))
-        return str(made["id"])
-
-    @contextmanager
-    def page(self, path: str = "/", *, link: str = "", **context: Any) -> Iterator[Page]:
-        """A page of a browser that has just opened a link."""
-        found = self.browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **context})
-        try:
-            page = found.new_page()
-            page.set_default_timeout(MS)
-            page.on("console", lambda message: self._complain(message.type, message.text))
-            page.on("pageerror", lambda error: self.faults.append(str(error)))
-            page.goto(link or self.ctl("web", "link", "--port", str(self.port)).strip())
-            page.wait_for_url(lambda url: "/login" not in url)
-            if path != "/":
-                page.goto(self.url + path)
-            yield page
-        finally:
-            found.close()
-
-    def _complain(self, kind: str, text: str) -> None:
-        if kind == "error" and "Failed to load resource" not in text and "net::ERR" not in text:
-            self.faults.append(text)
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with make_sandbox() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def daemon(sandbox: Sandbox) -> Iterator[DaemonProcess]:
-    with daemon_process(sandbox) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def playwright() -> Iterator[Playwright]:
-    with sync_playwright() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def web(sandbox: Sandbox, daemon: DaemonProcess, playwright: Playwright) -> Iterator[Served]:
-    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-    served = Served(sandbox, browser)
-    try:
-        yield served
-    finally:
-        browser.close()
-        served.stop()
-
-
-@pytest.fixture(autouse=True)
-def no_complaints(web: Served) -> Iterator[None]:
-    """No test leaves an error in a browser's console: no fault of our code, nothing that the policy had to refuse."""
-    web.faults.clear()
-    yield
-    assert web.faults == []
-
-
-def shows(page: Page, text: str) -> None:
-    expect(page.get_by_text(text).first).to_be_visible(timeout=MS)
-
-
-def eventually_here(page: Page, probe: Callable[[], bool]) -> None:
-    """Wait for what a handler of the page's events notes: they run while Playwright waits, and only then."""
-
-    def look() -> bool:
-        page.wait_for_timeout(10)
-        return probe()
-
-    eventually_sync(look)
-
-
-def key(page: Page, *keys: str) -> None:
-    for each in keys:
-        page.keyboard.press(each)
 
 
 @pytest.mark.smoke
@@ -164,11 +44,11 @@ def test_a_session_is_started_answered_and_left_by_the_keyboard_alone(web: Serve
         shows(page, "$ make test")
         page.wait_for_timeout(800)  # a key that comes at once was meant for something else
         key(page, "y")
-        expect(page.locator(".entry strong")).to_have_text("green", timeout=MS)
+        expect(page.locator(".entry strong")).to_have_text("green")
         key(page, "r")
         page.keyboard.type("and again")
         key(page, "Enter")
-        expect(page.locator(".entry.said")).to_have_count(2, timeout=MS)
+        expect(page.locator(".entry.said")).to_have_count(2)
         key(page, "Escape", "Escape")
         page.wait_for_url(f"{web.url}/")
         key(page, "j")
@@ -182,11 +62,11 @@ def test_words_appear_while_they_are_written(web: Served) -> None:
     id_ = web.new("writes", {"text": "word " * 2000, "over": 300})
     with web.page(f"/sessions/{id_}") as page:
         shows(page, "working")
-        expect(page.locator("#unfinished")).not_to_be_empty(timeout=MS)
+        expect(page.locator("#unfinished")).not_to_be_empty()
         page.wait_for_function("scrollY > 40")  # it opens at its end
         page.evaluate("scrollTo(0, 40)")
         before = page.locator("#unfinished").inner_text()
-        expect(page.locator("#unfinished")).not_to_have_text(before, timeout=MS)
+        expect(page.locator("#unfinished")).not_to_have_text(before)
         assert page.evaluate("scrollY") == 40  # who reads above stays there
         key(page, "i")
         shows(page, "interrupted by you")
@@ -214,7 +94,7 @@ def test_on_a_phone_a_question_is_answered_with_a_thumb(web: Served) -> None:
         assert card.locator(".kind").evaluate("(each) => each.getBoundingClientRect().height") < 40  # one line
         card.get_by_text("German").tap()
         card.get_by_role("button", name="Answer").tap()
-        expect(card).to_have_count(0, timeout=MS)
+        expect(card).to_have_count(0)
         for path in ("/", "/inbox", f"/sessions/{id_}"):
             page.goto(web.url + path)
             assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
@@ -236,7 +116,7 @@ def test_enter_sends_no_half_written_prompt(web: Served) -> None:
         page.keyboard.type("second line")
         expect(box).to_have_value("にほんご\nsecond line")
         key(page, "Enter")
-        expect(page.locator(".entry.said p")).to_have_text("にほんご\nsecond line", timeout=MS)
+        expect(page.locator(".entry.said p")).to_have_text("にほんご\nsecond line")
         expect(box).to_have_value("")
     with web.page(f"/sessions/{id_}", viewport=PHONE, has_touch=True, is_mobile=True) as page:
         page.locator("[data-sends]").fill("one")
@@ -264,7 +144,7 @@ def test_what_is_done_while_an_answer_is_on_its_way_counts_too(web: Served) -> N
         held.pop().continue_()
         eventually_here(page, lambda: len(held) == 1)
         held.pop().continue_()
-        expect(page.locator(".entry.said p")).to_have_text(["first", "second"], timeout=MS)
+        expect(page.locator(".entry.said p")).to_have_text(["first", "second"])
         expect(box).to_have_value("third")
         page.route("**/update", hold)
         key(page, "Escape", "m")
@@ -272,7 +152,7 @@ def test_what_is_done_while_an_answer_is_on_its_way_counts_too(web: Served) -> N
         eventually_here(page, lambda: len(held) == 1)
         page.get_by_role("button", name="Archive").click()
         held.pop().continue_()
-        expect(page.get_by_role("button", name="Restore")).to_be_visible(timeout=MS)
+        expect(page.get_by_role("button", name="Restore")).to_be_visible()
 
 
 def test_many_tabs_take_no_connection_from_each_other(web: Served) -> None:
@@ -283,7 +163,7 @@ def test_many_tabs_take_no_connection_from_each_other(web: Served) -> None:
         for _ in range(8):  # a browser opens six connections to a server
             tabs[-1].evaluate(hide)
             tabs.append(page.context.new_page())
-            tabs[-1].goto(f"{web.url}/inbox", timeout=MS)
+            tabs[-1].goto(f"{web.url}/inbox")
         page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
         web.new("seen-again")
         shows(page, "seen-again")
@@ -294,9 +174,9 @@ def test_a_stream_that_has_died_in_silence_is_opened_again(web: Served) -> None:
         page = context.new_page()
         page.clock.install()
         page.goto(web.ctl("web", "link", "--port", str(web.port)).strip())
-        page.wait_for_url(f"{web.url}/", timeout=MS)
+        page.wait_for_url(f"{web.url}/")
         page.wait_for_load_state()
-        with page.expect_request("**/live?*", timeout=MS):
+        with page.expect_request("**/live?*"):
             page.clock.fast_forward(60_000)
 
 
@@ -308,9 +188,9 @@ def test_one_of_two_answers_counts_and_the_other_is_told_who_gave_it(web: Served
         stale.route("**/live?*", lambda route: route.abort())
         stale.evaluate("dispatchEvent(new Event('pagehide'))")  # its stream is cut: it does not learn of the answer
         page.get_by_role("button", name="Approve", exact=True).click()
-        expect(page.locator(".request.permission")).to_have_count(0, timeout=MS)
+        expect(page.locator(".request.permission")).to_have_count(0)
         stale.get_by_role("button", name="Approve", exact=True).click()
-        expect(stale.locator("#note")).to_contain_text("owner", timeout=MS)
+        expect(stale.locator("#note")).to_contain_text("owner")
 
 
 def test_pages_outlive_the_daemon_and_their_server_without_a_gap(web: Served, daemon: DaemonProcess) -> None:
@@ -326,15 +206,15 @@ def test_pages_outlive_the_daemon_and_their_server_without_a_gap(web: Served, da
         expect(send).to_be_disabled()
         page.locator("[data-sends]").fill("kept words")
         daemon.start()
-        expect(page.locator("#banner")).to_be_hidden(timeout=MS)
+        expect(page.locator("#banner")).to_be_hidden()
         web.ctl("send", "lives", script({"text": "after the daemon"}))
         shows(page, "after the daemon")
         web.stop()
         shows(page, "The web server does not answer")
         web.ctl("send", "lives", script({"text": "while the server was away"}))
         web.start()
-        expect(page.locator("[role=log] .words").get_by_text("while the server was away")).to_be_visible(timeout=MS)
-        expect(page.locator("#banner")).to_be_hidden(timeout=MS)
+        expect(page.locator("[role=log] .words").get_by_text("while the server was away")).to_be_visible()
+        expect(page.locator("#banner")).to_be_hidden()
         expect(page.locator("[data-sends]")).to_have_value("kept words")
         expect(page.locator(".entry.ended")).to_have_count(2)
         assert page.evaluate("window.same")
@@ -366,11 +246,11 @@ def test_the_filter_is_in_the_address_and_the_way_back_leads_to_it(web: Served) 
     with web.page() as page:
         key(page, "/")
         page.keyboard.type("findable")
-        expect(page.locator(".row")).to_have_count(1, timeout=MS)
+        expect(page.locator(".row")).to_have_count(1)
         page.locator(".row a").click()
         page.wait_for_url("**/sessions/*")
         page.go_back()
-        expect(page.locator(".row")).to_have_count(1, timeout=MS)
+        expect(page.locator(".row")).to_have_count(1)
         assert page.url.endswith("/?q=findable")
 
 
@@ -384,12 +264,12 @@ def test_mode_budget_archive_restore_and_removal(web: Served) -> None:
         page.get_by_role("button", name="Change").click()
         shows(page, "· plan")
         key(page, "A")
-        page.get_by_role("button", name="Restore").click(timeout=MS)
+        page.get_by_role("button", name="Restore").click()
         shows(page, "Pause")
         key(page, "x")
         page.wait_for_url(f"{web.url}/")
         expect(page.locator("#note")).to_contain_text("is in the trash")
-        expect(page.locator(".row", has_text="changes")).to_have_count(0, timeout=MS)
+        expect(page.locator(".row", has_text="changes")).to_have_count(0)
 
 
 def test_a_button_that_is_pressed_before_the_script_is_there_opens_its_dialog(web: Served) -> None:
@@ -435,7 +315,7 @@ def test_an_answered_request_stays_below_the_pointer_and_takes_no_second_answer(
         expect(first).to_have_class(re.compile("answered"))
         assert first.bounding_box() == place
         page.mouse.move(0, 0)
-        expect(cards).to_have_count(0, timeout=MS)
+        expect(cards).to_have_count(0)
 
 
 def test_a_contest_is_decided_by_keyboard_and_fits_on_a_phone(web: Served) -> None:
@@ -443,19 +323,19 @@ def test_a_contest_is_decided_by_keyboard_and_fits_on_a_phone(web: Served) -> No
     web.ctl("new", work, "--name", "race", "--count", "2", "--check", "echo looked")
     with web.page("/", viewport=PHONE) as page:
         page.locator("#contests a", has_text="race").click()
-        expect(page.locator(".contender .state", has_text="idle")).to_have_count(2, timeout=MS)
+        expect(page.locator(".contender .state", has_text="idle")).to_have_count(2)
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         assert page.evaluate(CONTRAST) == []
         assert page.evaluate(NAMELESS) == []
         key(page, "!")
-        expect(page.locator(".contender dd", has_text="passed")).to_have_count(2, timeout=MS)
+        expect(page.locator(".contender dd", has_text="passed")).to_have_count(2)
         page.locator(".contender summary").first.click()
         shows(page, "looked")
         page.locator(".contender a", has_text="race-2").focus()
         key(page, "W")
         expect(page.get_by_role("dialog", name="Pick race-2")).to_contain_text("archives race-1")
         page.get_by_role("button", name="Pick it").click()
-        expect(page.locator(".contender.archived")).to_have_count(1, timeout=MS)
+        expect(page.locator(".contender.archived")).to_have_count(1)
         shows(page, "picked race-2; archived race-1")
 
 
@@ -470,11 +350,11 @@ def test_what_a_pointer_is_over_stays_where_it_is(web: Served) -> None:
         moving = page.evaluate(moves)  # all the while that another session is made
         web.new("pushes-down", ASKS)
         asked = page.locator("#needs")
-        expect(asked).to_be_visible(timeout=MS)
+        expect(asked).to_be_visible()
         assert row.bounding_box() == before
         page.evaluate(f"clearInterval({moving})")
         page.mouse.move(0, 0)
-        expect(page.locator(".row", has_text="pushes-down")).to_be_visible(timeout=MS)
+        expect(page.locator(".row", has_text="pushes-down")).to_be_visible()
         assert page.title().startswith("(")
         assert page.locator("#icon").get_attribute("href") != "/favicon.svg?n=0"
 

@@ -1,62 +1,155 @@
-"""The web page in Debian's Chromium; where there is none, the tests that want it are skipped."""
+"""The web page in Debian's Chromium: `rametctl web` as a process, and one browser for all tests of a module.
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+A module imports the fixtures that it needs; without Chromium it is skipped.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
-from playwright.async_api import BrowserContext, Page, ViewportSize, async_playwright
-from ramet.paths import directories
-from rametctl.view.link import Link
-from rametctl.web.access import Access
-from rametctl.web.server import listening, serve
-from rametctl.web.site import Site
+from playwright.sync_api import Browser, Page, Playwright, ViewportSize, expect, sync_playwright
 
-CHROMIUM = Path("/usr/bin/chromium")
-WIDE, PHONE = ViewportSize(width=1440, height=900), ViewportSize(width=390, height=844)
+from tests.support.agents import script
+from tests.support.daemon import DaemonProcess, Sandbox, daemon_process, make_sandbox
+from tests.support.eventually import PATIENCE_S, eventually_sync
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
+if not CHROMIUM and not os.environ.get("CI"):
+    pytest.skip("no Chromium is installed: apt-get install chromium", allow_module_level=True)
+
+WIDE, PHONE = ViewportSize(width=1280, height=800), ViewportSize(width=390, height=844)
+MS = PATIENCE_S * 1000
+expect.set_options(timeout=MS)
 
 
-@asynccontextmanager
-async def browsing(environ: Mapping[str, str], home: Path) -> AsyncIterator[BrowserContext]:
-    """A browser signed in at a web page that is served from here. What its pages report as an error fails the test."""
-    if not CHROMIUM.exists():
-        pytest.skip("Chromium is not installed: apt-get install chromium")
-    bound = listening("127.0.0.1", 0)
-    address = f"http://127.0.0.1:{bound.getsockname()[1]}"
-    access = Access(home / "web.json")
-    site = Site(Link(directories(environ), environ, autostart=False), access)
-    serving = asyncio.create_task(serve(site, bound, hosts=(), cookie="ramet_test"))
-    wrong: list[str] = []
+class Served:
+    """``rametctl web`` as a process, and how pages of it are opened."""
 
-    def watch(page: Page) -> None:
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+    def __init__(self, sandbox: Sandbox, browser: Browser) -> None:
+        self.sandbox = sandbox
+        self.browser = browser
+        self.repository = sandbox.repository("shop")
+        self.port = 0
+        self.faults: list[str] = []
+        """What browsers complained of: errors of code, refused resources, dialogs."""
+        self.signed_in: Any = None
+        """Cookies of the owner."""
+        self.new("first")
+        self.start()
 
+    def start(self) -> None:
+        output = self.sandbox.root / "web.out"
+        with output.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rametctl", "web", "--port", str(self.port)],
+                env={**self.sandbox.environ, "RAMET_AUTOSTART": "0"}, cwd=self.repository, stdout=log, stderr=log,
+            )  # fmt: skip
+        link = eventually_sync(lambda: output.read_text().partition("\n")[0])
+        self.port = int(link.split(":")[2].partition("/")[0])
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(timeout=PATIENCE_S) == 0, (self.sandbox.root / "web.out").read_text()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ctl(self, *arguments: str) -> str:
+        ran = self.sandbox.ctl(*arguments, cwd=self.repository)
+        assert ran.code == 0, ran.stderr
+        return ran.stdout
+
+    def new(self, name: str, *steps: dict[str, Any]) -> str:
+        """Create a session; return its id."""
+        made = json.loads(self.ctl("new", "--name", name, "--json", *([script(*steps)] if steps else ["--idle"])))
+        return str(made["id"])
+
+    @contextmanager
+    def page(self, path: str = "/", *, link: str = "", **context: Any) -> Iterator[Page]:
+        """A page in a browser of the owner; with ``link``, in one that has just opened it."""
+        state = None if link else self.signed_in
+        found = self.browser.new_context(**{"viewport": WIDE, "storage_state": state, **context})
+        try:
+            page = found.new_page()
+            page.set_default_timeout(MS)
+            page.on("console", lambda message: self._complain(message.type, message.text))
+            page.on("pageerror", lambda error: self.faults.append(str(error)))
+            if state is None:
+                page.goto(link or self.ctl("web", "link", "--port", str(self.port)).strip())
+                page.wait_for_url(lambda url: "/login" not in url)
+                self.signed_in = self.signed_in or (None if link else found.storage_state())
+            if state is not None or path != "/":
+                page.goto(self.url + path)
+            yield page
+        finally:
+            found.close()
+
+    def _complain(self, kind: str, text: str) -> None:
+        if kind == "error" and "Failed to load resource" not in text and "net::ERR" not in text:
+            self.faults.append(text)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with make_sandbox() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(sandbox: Sandbox) -> Iterator[DaemonProcess]:
+    with daemon_process(sandbox) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def playwright() -> Iterator[Playwright]:
+    with sync_playwright() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def web(sandbox: Sandbox, daemon: DaemonProcess, playwright: Playwright) -> Iterator[Served]:
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    served = Served(sandbox, browser)
     try:
-        async with async_playwright() as playwright:
-            browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-            context = await browser.new_context(base_url=address)
-            context.set_default_timeout(15_000)
-            context.on("page", watch)
-            page = await context.new_page()
-            await page.goto(f"/login#{access.link()}")
-            await page.wait_for_url(f"{address}/")
-            yield context
-            await browser.close()
+        yield served
     finally:
-        serving.cancel()
-        with suppress(asyncio.CancelledError):
-            await serving
-        bound.close()
-    assert wrong == []
+        browser.close()
+        served.stop()
 
 
-@asynccontextmanager
-async def tab(context: BrowserContext, path: str, size: ViewportSize = WIDE) -> AsyncIterator[Page]:
-    """A page of its own at a path."""
-    page = await context.new_page()
-    await page.set_viewport_size(size)
-    await page.goto(path)
-    yield page
-    await page.close()
+@pytest.fixture(autouse=True)
+def no_complaints(web: Served) -> Iterator[None]:
+    """No test leaves an error in a browser's console: no fault of our code, nothing that the policy had to refuse."""
+    web.faults.clear()
+    yield
+    assert web.faults == []
+
+
+def shows(page: Page, text: str) -> None:
+    expect(page.get_by_text(text).first).to_be_visible(timeout=MS)
+
+
+def eventually_here(page: Page, probe: Callable[[], bool]) -> None:
+    """Wait for what a handler of the page's events notes: they run while Playwright waits, and only then."""
+
+    def look() -> bool:
+        page.wait_for_timeout(10)
+        return probe()
+
+    eventually_sync(look)
+
+
+def key(page: Page, *keys: str) -> None:
+    """Press keys, once the page's script takes them: a page can be seen before."""
+    page.wait_for_function("performance.getEntriesByName('interactive').length")
+    for each in keys:
+        page.keyboard.press(each)

@@ -44,7 +44,12 @@ async def changed(client: Client, repository: Path, name: str = "fix") -> sessio
     session = await client.create(repository, 'DO:[{"text": "done"}]', name=name)
     await client.reach(session.id, IDLE)
     session = await client.get(session.id)
-    place = Path(session.worktree)
+    change(Path(session.worktree))
+    return session
+
+
+def change(place: Path) -> None:
+    """Change all of `before` in a worktree."""
     (place / "src/app/code.py").write_text(
         CODE.replace("def read(text)", "def parse(text)").replace("n39 = 39", "n39 = 40")
     )
@@ -57,4 +62,3 @@ async def changed(client: Client, repository: Path, name: str = "fix") -> sessio
     (place / HOSTILE).write_text("x = '<script>alert(1)</script>'\n\x1b[31m\n")
     functions = (f"def function_{i}(argument: int) -> int:\n    return argument + {i}\n\n" for i in range(ROWS))
     (place / "zz_large.py").write_text("".join(functions))
-    return session

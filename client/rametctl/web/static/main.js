@@ -54,3 +54,4 @@ if (document.querySelector("[data-follows]") && !location.hash && type === "navi
   document.documentElement.scrollTop = document.documentElement.scrollHeight;
 }
 connect();
+performance.mark("interactive"); // keys and forms work
