@@ -15,11 +15,12 @@ import rametd
 from google.protobuf.descriptor import EnumDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
-from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2
+from ramet.v1 import attention_pb2, common_pb2, event_pb2, landing_pb2, repo_pb2, session_pb2, worktree_pb2
 from rametd.api import errors as mapping
 from rametd.api import session as session_api
 from rametd.api.paging import offset, position_of, time_and_id, token_of
 from rametd.domain import errors
+from rametd.domain.conflicts import ConflictKind, FileConflict, LineRange
 from rametd.domain.errors import (
     AmbiguousError,
     BadPageTokenError,
@@ -27,17 +28,19 @@ from rametd.domain.errors import (
     SessionNotFoundError,
     UnauthenticatedError,
 )
+from rametd.domain.landing import LandingState
 from rametd.domain.models import BackgroundCommand, Mode, PromptState, RequestKind, RequestState, SetupState
 from rametd.domain.states import State
 from rametd.services import events, views
 from rametd.services.lookup import find_repo, find_session
+from rametd.services.messages import enum_numbers, to_message
 from rametd.services.tokens import Tokens
 from rametd.services.waiting import Condition, Outcome
 from rametd.store import Unit
 from rametd.store.rows import Scope
 from rametd.store.schema import migrate, migrations
 
-from tests.support.rows import a_repo, a_request, a_session, an_agent
+from tests.support.rows import a_landing, a_repo, a_request, a_session, an_agent
 
 TOKENS = Tokens(b"k" * 32)
 
@@ -148,11 +151,18 @@ def values(enum: EnumDescriptor) -> set[int]:
 @pytest.mark.parametrize(
     ("table", "ours", "theirs"),
     [
-        (views.STATES, State, session_pb2.SessionState.DESCRIPTOR),
-        (views.MODES, Mode, common_pb2.PermissionMode.DESCRIPTOR),
-        (views.PROMPT_STATES, PromptState, session_pb2.PromptState.DESCRIPTOR),
-        (views.REQUEST_KINDS, RequestKind, attention_pb2.AttentionKind.DESCRIPTOR),
-        (views.REQUEST_STATES, RequestState, attention_pb2.AttentionState.DESCRIPTOR),
+        *(
+            (enum_numbers(theirs, ours), ours, theirs)
+            for ours, theirs in (
+                (State, session_pb2.SessionState.DESCRIPTOR),
+                (Mode, common_pb2.PermissionMode.DESCRIPTOR),
+                (PromptState, session_pb2.PromptState.DESCRIPTOR),
+                (RequestKind, attention_pb2.AttentionKind.DESCRIPTOR),
+                (RequestState, attention_pb2.AttentionState.DESCRIPTOR),
+                (LandingState, landing_pb2.LandingState.DESCRIPTOR),
+                (ConflictKind, worktree_pb2.ConflictKind.DESCRIPTOR),
+            )
+        ),
         (session_api.OUTCOMES, Outcome, session_pb2.WaitOutcome.DESCRIPTOR),
     ],
 )
@@ -161,6 +171,19 @@ def test_an_enum_and_its_message_have_the_same_values(
 ) -> None:
     assert set(table) == set(ours)  # type: ignore[call-overload]
     assert sorted(table.values()) == sorted(values(theirs))
+
+
+def test_a_message_gets_times_enums_paths_and_tuples_from_the_fields_of_its_names() -> None:
+    landing = to_message(landing_pb2.Landing, a_landing(create_time=1.5, state=LandingState.HELD), check=("make",))
+    assert (landing.create_time.ToMilliseconds(), [*landing.check]) == (1500, ["make"])
+    assert landing.state == landing_pb2.LANDING_STATE_HELD
+    lines = (LineRange(1, 2), LineRange(4, 4))
+    conflict = to_message(worktree_pb2.FileConflict, FileConflict("a", ConflictKind.OVERLAP, lines=lines))
+    assert [(each.start, each.end) for each in conflict.lines] == [(1, 2), (4, 4)]
+    assert to_message(repo_pb2.Repo, a_repo(), sessions=2).root == str(a_repo().root)
+    assert not to_message(session_pb2.Session, a_session(budget_usd=None), background=()).HasField("budget_usd")
+    with pytest.raises(ValueError, match="no_field"):
+        to_message(repo_pb2.Repo, a_repo(), no_field=1)
 
 
 def test_every_condition_of_the_contract_can_be_waited_for() -> None:

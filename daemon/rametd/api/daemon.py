@@ -24,8 +24,9 @@ from rametd.platform.memory import resident_bytes
 from rametd.services import repos
 from rametd.services.contents import SETTINGS_FILE
 from rametd.services.core import Core
+from rametd.services.messages import stamp, to_message, tokens_message
 from rametd.services.settings import problem_of, settings_of
-from rametd.services.views import MODES, stamp, tokens_message
+from rametd.services.views import MODES
 from rametd.store import Grouping, Reader, Spent
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -187,17 +188,14 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
 
 
 def kind_message(preset: Preset) -> daemon_pb2.KindOfAgent:
-    return daemon_pb2.KindOfAgent(
-        name=preset.name,
-        title=preset.title,
-        command=preset.command,
+    return to_message(
+        daemon_pb2.KindOfAgent,
+        preset,
         login_command=preset.login,
         install_command=preset.install,
         capabilities=preset.capabilities.names(),
         modes=[MODES[mode] for mode in preset.modes],
-        minimum_version=preset.minimum_version,
         tried=bool(preset.tried),
-        faults=preset.faults,
     )
 
 

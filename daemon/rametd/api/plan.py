@@ -18,11 +18,12 @@ from rametd.environment import Variables
 from rametd.plans import Problem, Thread
 from rametd.services import repos
 from rametd.services.core import Core
+from rametd.services.messages import to_message
 from rametd.services.plans.applying import Application, Applied, Plans
 from rametd.services.plans.cleanup import CleanedUp, PlanCleaner
 from rametd.services.plans.converge import FAILED, Converger
 from rametd.services.plans.status import ThreadStatus, plan_status
-from rametd.services.views import MODES, sessions_messages, stamp
+from rametd.services.views import MODES, sessions_messages
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -175,16 +176,7 @@ def file_of(file: str) -> str:
 
 
 def problem_message(problem: Problem) -> plan_pb2.PlanProblem:
-    return plan_pb2.PlanProblem(
-        severity=problem.severity,
-        code=problem.code,
-        line=problem.line,
-        key=problem.key,
-        threads=problem.threads,
-        message=problem.message,
-        hint=problem.hint,
-        examples=problem.examples,
-    )
+    return to_message(plan_pb2.PlanProblem, problem)
 
 
 def checked_message(thread: Thread, prompt: str) -> plan_pb2.Thread:
@@ -209,79 +201,43 @@ def checked_message(thread: Thread, prompt: str) -> plan_pb2.Thread:
 
 
 def thread_message(thread: PlanThread) -> plan_pb2.Thread:
-    return plan_pb2.Thread(
-        id=thread.id,
-        name=thread.name,
-        branch=thread.branch,
-        goal=thread.goal,
-        prompt=thread.prompt,
-        base=thread.base,
-        owns=thread.owns,
-        forbids=thread.forbids,
-        merge_order=thread.merge_order,
-        model=thread.model,
-        mode=MODES[Mode(thread.mode)] if thread.mode else UNSPECIFIED,
-        agent=thread.agent,
-        budget_usd=thread.budget_usd,
-        after=thread.after,
-        check=thread.check,
-    )
+    mode = MODES[Mode(thread.mode)] if thread.mode else UNSPECIFIED
+    return to_message(plan_pb2.Thread, thread, mode=mode)
 
 
 def applied_message(reader: Reader, applied: Applied) -> plan_pb2.ApplyPlanResponse:
     found = [reader.sessions.find(session_id) for session_id in applied.session_ids]
-    return plan_pb2.ApplyPlanResponse(
-        plan_id=applied.plan_id,
-        changes=[
-            plan_pb2.PlanChange(
-                action=change.action, thread=change.thread, message=change.message, session_id=change.session_id
-            )
-            for change in applied.changes
-        ],
-        sessions=sessions_messages(reader, [session for session in found if session is not None]),
-        warnings=applied.warnings,
-    )
+    sessions = sessions_messages(reader, [session for session in found if session is not None])
+    return to_message(plan_pb2.ApplyPlanResponse, applied, sessions=sessions)
 
 
 def plan_message(reader: Reader, plan: Plan) -> plan_pb2.Plan:
     threads = reader.plans.threads(plan.id)
     sessions = [reader.sessions.find(thread.session_id) for thread in threads]
-    return plan_pb2.Plan(
-        id=plan.id,
-        name=plan.name,
+    return to_message(
+        plan_pb2.Plan,
+        plan,
         repo=reader.repos.get(plan.repo_id).name,
-        file=plan.file,
         threads=sum(not thread.dropped for thread in threads),
-        create_time=stamp(plan.create_time),
-        update_time=stamp(plan.update_time),
         cost_usd=sum(session.cost_usd or 0.0 for session in sessions if session is not None),
     )
 
 
 def status_message(reader: Reader, status: ThreadStatus) -> plan_pb2.ThreadStatus:
     session = reader.sessions.find(status.thread.session_id)
-    return plan_pb2.ThreadStatus(
+    return to_message(
+        plan_pb2.ThreadStatus,
+        status,
         thread=thread_message(status.thread),
         session=sessions_messages(reader, [session])[0] if session is not None else None,
-        ahead=status.ahead,
-        behind=status.behind,
         dirty=len(status.dirty),
-        inside=status.inside,
-        outside=status.outside,
-        landed=status.landed,
-        landed_reason=status.landed_reason,
         place=status.thread.position if not status.thread.dropped else 0,
-        landing=status.landing,
     )
 
 
 def cleaned_message(steps: list[CleanedUp], removed: bool) -> plan_pb2.CleanUpPlanResponse:
     return plan_pb2.CleanUpPlanResponse(
-        steps=[
-            plan_pb2.CleanUpStep(thread=step.thread, removed=step.removed, reason=step.reason, warnings=step.warnings)
-            for step in steps
-        ],
-        plan_removed=removed,
+        steps=[to_message(plan_pb2.CleanUpStep, step) for step in steps], plan_removed=removed
     )
 
 

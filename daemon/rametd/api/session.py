@@ -32,6 +32,7 @@ from rametd.services.departures.clearing import ends_with_agent
 from rametd.services.departures.departures import Departures
 from rametd.services.environments import Given, refresh, variables_of
 from rametd.services.lookup import find_session
+from rametd.services.messages import stamp
 from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.sessions import HELD_STATES, Changes, Sessions
 from rametd.services.views import (
@@ -42,7 +43,6 @@ from rametd.services.views import (
     one_session_message,
     prompt_message,
     sessions_messages,
-    stamp,
 )
 from rametd.services.waiting import Condition, Outcome, wait
 from rametd.store import Reader, Unit

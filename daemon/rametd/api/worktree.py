@@ -24,6 +24,7 @@ from rametd.services.creation.pool import Pool, PoolStatus
 from rametd.services.departures.departures import Departures
 from rametd.services.departures.trash import find_entry, message
 from rametd.services.lookup import find_session
+from rametd.services.messages import to_message
 from rametd.services.missing import require_tree
 from rametd.services.radar import conflicts
 from rametd.services.radar.radar import Picture, Radar
@@ -31,7 +32,7 @@ from rametd.services.repos import info_of, register
 from rametd.services.trackers import Trackers
 from rametd.services.upkeep.collector import Collector
 from rametd.services.upkeep.doctor import Doctor
-from rametd.services.views import prompt_message, stamp
+from rametd.services.views import prompt_message
 from rametd.services.worktrees.changes import Against, against, change_message, compare, paths_inside, warnings_of
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.services.worktrees.comments import CommentPlace, Reviewer, clean_path, comment_message, file_at
@@ -441,14 +442,11 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
         )
         return worktree_pb2.CollectGarbageResponse(
             items=[
-                worktree_pb2.Garbage(
-                    kind=item.kind,
+                to_message(
+                    worktree_pb2.Garbage,
+                    item,
                     name=utf8(item.name),
-                    session_id=item.session_id,
-                    repo=item.repo,
-                    verdict=item.verdict,
                     reason=utf8(item.reason),
-                    bytes=item.bytes,
                     removed=item.removed,
                     warnings=map(utf8, item.warnings),
                 )
@@ -462,15 +460,13 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
         diagnosis = await self._doctor.diagnose(await self._repo(request.repo), fix=request.fix)
         return worktree_pb2.DiagnoseResponse(
             findings=[
-                worktree_pb2.Finding(
-                    severity=found.severity,
-                    code=found.code,
+                to_message(
+                    worktree_pb2.Finding,
+                    found,
                     subject=utf8(found.subject),
-                    session_id=found.session_id,
                     message=utf8(found.message),
                     advice=utf8(found.advice),
                     fixable=found.fix is not None,
-                    fixed=found.fixed,
                 )
                 for found in diagnosis.findings
             ],
@@ -520,13 +516,4 @@ def pair_message(one: Session, other: Session) -> worktree_pb2.Conflict:
 
 
 def spare_message(spare: Spare, size: int = 0, *, warm: bool = False, cold: str = "") -> worktree_pb2.Spare:
-    return worktree_pb2.Spare(
-        id=spare.id,
-        path=str(spare.path),
-        commit=spare.commit,
-        state=spare.state.value,
-        reason=spare.reason or cold,
-        warm_agent=warm,
-        bytes=size,
-        create_time=stamp(spare.create_time),
-    )
+    return to_message(worktree_pb2.Spare, spare, reason=spare.reason or cold, warm_agent=warm, bytes=size)

@@ -2,10 +2,10 @@
 
 from ramet.v1 import event_pb2, orchestration_pb2
 
-from rametd.domain.models import Prompt, PromptState, Session
+from rametd.domain.models import Prompt, Session
 from rametd.services import family
 from rametd.services.delivery import sender_of
-from rametd.services.views import MODES, stamp
+from rametd.services.messages import to_message
 from rametd.store import Reader
 
 LAST_WORDS = 2000
@@ -13,24 +13,12 @@ LAST_WORDS = 2000
 
 
 def member_of(reader: Reader, caller: Session | None, session: Session) -> orchestration_pb2.Member:
-    return orchestration_pb2.Member(
-        id=session.id,
-        name=session.name,
+    return to_message(
+        orchestration_pb2.Member,
+        session,
         relation=family.relation(reader, caller, session),
-        state=session.state.value,
         reason=session.state_reason,
-        branch=session.branch,
-        worktree=str(session.worktree),
-        parent_id=session.parent_id,
-        turns=session.turns,
-        cost_usd=session.cost_usd,
-        budget_usd=session.budget_usd,
-        budget_tokens=session.budget_tokens,
-        agent=session.agent,
         last_words=last_words(reader, session.id)[:LAST_WORDS],
-        result=session.result,
-        model=session.model,
-        mode=MODES[session.mode],
     )
 
 
@@ -44,27 +32,16 @@ def last_words(reader: Reader, session_id: str) -> str:
     return ""
 
 
-MESSAGE_STATES = {
-    PromptState.QUEUED: orchestration_pb2.MESSAGE_STATE_QUEUED,
-    PromptState.SENT: orchestration_pb2.MESSAGE_STATE_SENT,
-    PromptState.RECEIVED: orchestration_pb2.MESSAGE_STATE_RECEIVED,
-    PromptState.CANCELLED: orchestration_pb2.MESSAGE_STATE_UNSPECIFIED,
-}
-
-
 def message_of(reader: Reader, prompt: Prompt) -> orchestration_pb2.Message:
     sender_id = sender_of(prompt.source)
     sender = reader.sessions.find(sender_id) if sender_id else None
-    return orchestration_pb2.Message(
-        id=prompt.id,
+    return to_message(
+        orchestration_pb2.Message,
+        prompt,
         from_id=sender_id or prompt.source,
         from_name=sender.name if sender is not None else prompt.source,
         to_id=prompt.session_id,
         to_name=reader.sessions.get(prompt.session_id).name,
-        text=prompt.text,
-        state=MESSAGE_STATES[prompt.state],
-        create_time=stamp(prompt.create_time),
-        receive_time=stamp(prompt.receive_time),
     )
 
 

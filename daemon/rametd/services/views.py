@@ -5,13 +5,12 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, repo_pb2, session_pb2, terminal_pb2
 
 from rametd.agents.base import Capabilities
 from rametd.agents.registry import described
 from rametd.config import Config
-from rametd.domain.commands import Command, CommandKind, CommandState
+from rametd.domain.commands import Command, CommandKind
 from rametd.domain.models import (
     Agent,
     AgentState,
@@ -19,20 +18,16 @@ from rametd.domain.models import (
     Event,
     Mode,
     Prompt,
-    PromptState,
     Repo,
     Request,
-    RequestKind,
-    RequestState,
     Session,
-    SetupState,
     StoredRule,
     Tokens,
-    WorktreeKind,
 )
 from rametd.domain.states import State
 from rametd.domain.text import first_line
 from rametd.git import busy_with, existing_git_dir, fault_of
+from rametd.services.messages import enum_numbers, stamp, to_message, tokens_message
 from rametd.store import Reader
 from rametd.store.sessions import SessionStamp
 
@@ -85,50 +80,13 @@ class SessionMessages:
         self._cache.pop(session_id, None)
 
 
-COMMAND_KINDS = {each: terminal_pb2.CommandKind.Value(f"COMMAND_KIND_{each.name}") for each in CommandKind}
-COMMAND_STATES = {each: terminal_pb2.CommandState.Value(f"COMMAND_STATE_{each.name}") for each in CommandState}
-STATES = {each: session_pb2.SessionState.Value(f"SESSION_STATE_{each.name}") for each in State}
+STATES = enum_numbers(session_pb2.SessionState.DESCRIPTOR, State)
 STATES_BACK = {message: state for state, message in STATES.items()}
-
-MODES = {
-    Mode.DEFAULT: common_pb2.PERMISSION_MODE_DEFAULT,
-    Mode.ACCEPT_EDITS: common_pb2.PERMISSION_MODE_ACCEPT_EDITS,
-    Mode.PLAN: common_pb2.PERMISSION_MODE_PLAN,
-    Mode.DONT_ASK: common_pb2.PERMISSION_MODE_DONT_ASK,
-    Mode.AUTO: common_pb2.PERMISSION_MODE_AUTO,
-    Mode.BYPASS: common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS,
-}
+MODES = enum_numbers(common_pb2.PermissionMode.DESCRIPTOR, Mode)
 MODES_BACK = {message: mode for mode, message in MODES.items()}
-PROMPT_STATES = {each: session_pb2.PromptState.Value(f"PROMPT_STATE_{each.name}") for each in PromptState}
-REQUEST_KINDS = {each: attention_pb2.AttentionKind.Value(f"ATTENTION_KIND_{each.name}") for each in RequestKind}
-WORKTREE_KINDS = {each: session_pb2.WorktreeKind.Value(f"WORKTREE_KIND_{each.name}") for each in WorktreeKind}
-
-SETUP_STATES = {
-    SetupState.NONE: session_pb2.SETUP_STATE_UNSPECIFIED,
-    SetupState.RUNNING: session_pb2.SETUP_STATE_RUNNING,
-    SetupState.DONE: session_pb2.SETUP_STATE_DONE,
-    SetupState.FAILED: session_pb2.SETUP_STATE_FAILED,
-    SetupState.UNTRUSTED: session_pb2.SETUP_STATE_UNTRUSTED,
-}
-REQUEST_STATES = {each: attention_pb2.AttentionState.Value(f"ATTENTION_STATE_{each.name}") for each in RequestState}
-
 
 EVENT_PART_LIMIT = 28 << 20
 """Bytes of an event's payload, and of its frame: a message has at most 64 MiB."""
-
-
-def stamp(seconds: float | None) -> Timestamp | None:
-    if seconds is None:
-        return None
-    timestamp = Timestamp()
-    timestamp.FromMicroseconds(int(seconds * 1_000_000))
-    return timestamp
-
-
-def tokens_message(tokens: Tokens) -> common_pb2.Tokens:
-    return common_pb2.Tokens(
-        input=tokens.input, output=tokens.output, cache_read=tokens.cache_read, cache_write=tokens.cache_write
-    )
 
 
 def in_background(reader: Reader, session_id: str) -> tuple[BackgroundCommand, ...]:
@@ -154,55 +112,20 @@ def now_words(session: Session) -> str:
 
 def session_message(session: Session, *, repo: str, attention: int, agent: Agent | None) -> session_pb2.Session:
     """The message of a session. ``agent``: its living process."""
-    return session_pb2.Session(
-        id=session.id,
-        name=session.name,
+    return to_message(
+        session_pb2.Session,
+        session,
         repo=repo,
-        repo_id=session.repo_id,
-        branch=session.branch,
-        base_ref=session.base_ref,
-        base_commit=session.base_commit,
-        worktree=str(session.worktree),
-        parent_id=session.parent_id,
-        agent=session.agent,
-        model=session.model,
-        effort=session.effort,
-        mode=MODES[session.mode],
-        state=STATES[session.state],
         attention=attention,
-        state_reason=session.state_reason,
         agent_alive=agent is not None,
-        turns=session.turns,
-        cost_usd=session.cost_usd,
         tokens=tokens_message(session.tokens) if session.tokens != Tokens() or session.cost_usd is not None else None,
-        budget_usd=session.budget_usd,
-        budget_tokens=session.budget_tokens,
-        create_time=stamp(session.create_time),
-        update_time=stamp(session.update_time),
-        last_seq=session.last_seq,
-        priority=session.priority,
-        conversation_id=session.conversation_id,
-        owns=session.owns,
-        forbids=session.forbids,
-        after=session.after,
-        result=session.result,
-        root_id=session.root_id,
         ports=range(session.port_base, session.port_base + session.port_count),
-        worktree_kind=WORKTREE_KINDS[session.worktree_kind],
-        setup=SETUP_STATES[session.setup],
-        forked_from=session.forked_from,
-        plan_id=session.plan_id,
-        thread=session.thread,
-        landed_reason=session.landed_reason,
-        turn_seconds=session.turn_seconds,
-        contest=session.contest,
         check=session.contest_check,
-        judges=session.judges,
         now=now_words(session),
         since=stamp(session.state_time or session.create_time),
         capabilities=CAPABILITIES.get(session.agent, Capabilities().names()),
         background=[
-            session_pb2.BackgroundCommand(description=each.description, start_time=stamp(each.start_time))
+            to_message(session_pb2.BackgroundCommand, each)
             for each in (agent.background_commands if agent is not None else ())
         ],
     )
@@ -233,60 +156,32 @@ def one_session_message(reader: Reader, session: Session) -> session_pb2.Session
 
 def command_message(reader: Reader, command: Command) -> terminal_pb2.Command:
     session = reader.sessions.find(command.session_id) if command.session_id else None
-    return terminal_pb2.Command(
-        id=command.id,
-        session_id=command.session_id,
+    return to_message(
+        terminal_pb2.Command,
+        command,
         session_name=session.name if session is not None else "",
-        kind=COMMAND_KINDS[command.kind],
-        name=command.name,
-        argv=command.argv,
-        state=COMMAND_STATES[command.state],
         pid=command.pid if command.living else 0,
-        exit_status=command.exit_status,
-        stop_reason=command.stop_reason,
-        start_time=stamp(command.start_time),
-        end_time=stamp(command.end_time),
-        output_bytes=command.output_bytes,
-        principal=command.principal,
         check=command.name if command.kind == CommandKind.CHECK else "",
         tree=command.digest if command.kind == CommandKind.CHECK else "",
     )
 
 
 def prompt_message(prompt: Prompt) -> session_pb2.Prompt:
-    return session_pb2.Prompt(
-        id=prompt.id,
-        text=prompt.text,
-        source=prompt.source,
-        state=PROMPT_STATES[prompt.state],
-        create_time=stamp(prompt.create_time),
-        receive_time=stamp(prompt.receive_time),
-        images=prompt.images,
-    )
+    return to_message(session_pb2.Prompt, prompt)
 
 
 def request_message(request: Request, *, session: str, repo: str) -> attention_pb2.AttentionRequest:
-    message = attention_pb2.AttentionRequest(
-        id=request.id,
-        session_id=request.session_id,
+    return to_message(
+        attention_pb2.AttentionRequest,
+        request,
         session_name=session,
         repo=repo,
-        kind=REQUEST_KINDS[request.kind],
-        tool=request.tool,
         input_json=request.input,
-        reason=request.reason,
         suggestions_json=request.suggestions,
         edit=common_pb2.FileEdit.FromString(request.edit) if request.edit else None,
         offers=[attention_pb2.RuleOffer(rules=each.split("\n")) for each in request.offers],
-        tool_use_id=request.tool_use_id,
-        state=REQUEST_STATES[request.state],
-        create_time=stamp(request.create_time),
-        answered_by=request.answered_by,
-        answer_time=stamp(request.answer_time),
+        resolution=resolution_message(request.answer) if request.answer else None,
     )
-    if request.answer:
-        message.resolution.CopyFrom(resolution_message(request.answer))
-    return message
 
 
 def resolution_message(answer: str) -> attention_pb2.Resolution:
@@ -313,31 +208,11 @@ RULE_EFFECTS = {
 
 
 def rule_message(rule: StoredRule, *, repo: str) -> attention_pb2.PermissionRule:
-    return attention_pb2.PermissionRule(
-        id=rule.id,
-        repo=repo,
-        session_id=rule.session_id,
-        agent=rule.agent,
-        effect=RULE_EFFECTS[rule.effect],
-        rule=rule.text,
-        source=rule.source,
-        request_id=rule.request_id,
-        matches=rule.matches,
-        create_time=stamp(rule.create_time),
-        match_time=stamp(rule.match_time),
-    )
+    return to_message(attention_pb2.PermissionRule, rule, repo=repo, effect=RULE_EFFECTS[rule.effect], rule=rule.text)
 
 
 def repo_message(repo: Repo, sessions: int) -> repo_pb2.Repo:
-    return repo_pb2.Repo(
-        id=repo.id,
-        name=repo.name,
-        root=str(repo.root),
-        common_dir=str(repo.common_dir),
-        trusted=repo.trusted,
-        sessions=sessions,
-        create_time=stamp(repo.create_time),
-    )
+    return to_message(repo_pb2.Repo, repo, sessions=sessions, trusted=repo.trusted)
 
 
 def event_message(event: Event, *, frames: bool) -> event_pb2.Event:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from ramet.v1 import event_pb2
+from ramet.v1 import event_pb2, session_pb2
 
 from rametd.config import Config
 from rametd.domain.commands import Command, CommandKind
@@ -24,13 +24,15 @@ from rametd.services.commands.scripts import Scripts, digest_of, shell_argv
 from rametd.services.commands.terminals import NewCommand, Terminals
 from rametd.services.core import Core
 from rametd.services.lifecycle import refuse_archived
+from rametd.services.messages import enum_numbers
 from rametd.services.persistence import write_for_sure
 from rametd.services.settings import for_session
 from rametd.services.trust import check_trust
-from rametd.services.views import SETUP_STATES
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
+
+SETUP_STATES = enum_numbers(session_pb2.SetupState.DESCRIPTOR, SetupState)
 
 
 @dataclass(frozen=True, slots=True)

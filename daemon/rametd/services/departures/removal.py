@@ -31,10 +31,11 @@ from rametd.services.departures.clearing import (
 from rametd.services.departures.integrity import last_intact, lost_archive
 from rametd.services.hooks import SessionHooks
 from rametd.services.landing import entries as landing_entries
+from rametd.services.messages import stamp
 from rametd.services.operations.runner import new_operation
 from rametd.services.predecessors import settle_successors
 from rametd.services.repos import info_of
-from rametd.services.views import one_session_message, stamp
+from rametd.services.views import one_session_message
 from rametd.services.worktrees.checkpoints import drop_checkpoints
 from rametd.services.worktrees.places import unlink_by_name
 from rametd.store import Unit, dump_session

@@ -14,10 +14,10 @@ from rametd.services.agents.transcripts import Transcripts
 from rametd.services.core import Core
 from rametd.services.departures.restoring import TRASH
 from rametd.services.lookup import SHORTEST_PREFIX
+from rametd.services.messages import to_message
 from rametd.services.operations.runner import new_operation, refuse_other
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
-from rametd.services.views import stamp
 from rametd.services.worktrees.checkpoints import drop_checkpoints
 from rametd.store import Reader, Unit, load_session
 
@@ -56,17 +56,7 @@ def _not_there(reader: Reader, name: str, short: str, repo_id: str | None) -> Ra
 
 
 def message(reader: Reader, entry: TrashEntry) -> worktree_pb2.TrashEntry:
-    return worktree_pb2.TrashEntry(
-        id=entry.id,
-        session_id=entry.session_id,
-        repo=reader.repos.get(entry.repo_id).name,
-        name=entry.name,
-        branch=entry.branch,
-        ref=entry.ref,
-        bytes=entry.bytes,
-        create_time=stamp(entry.create_time),
-        expire_time=stamp(entry.expire_time),
-    )
+    return to_message(worktree_pb2.TrashEntry, entry, repo=reader.repos.get(entry.repo_id).name)
 
 
 class Trash:

@@ -20,13 +20,13 @@ from rametd.services import events
 from rametd.services.delivery import post
 from rametd.services.lifecycle import ask_person, close_reviews, log_request, log_update
 from rametd.services.lookup import find_session, only
+from rametd.services.messages import enum_numbers, to_message
 from rametd.services.operations.runner import holder_of
-from rametd.services.views import stamp
 from rametd.store import Reader, Unit
 from rametd.store.landings import LandingColumns
 
 GONE = "its session was removed"
-STATES = {state: landing_pb2.LandingState.Value(f"LANDING_STATE_{state.name}") for state in LandingState}
+STATES = enum_numbers(landing_pb2.LandingState.DESCRIPTOR, LandingState)
 S = LandingState
 
 
@@ -36,28 +36,13 @@ def message(reader: Reader, landing: Landing) -> landing_pb2.Landing:
     if landing.state not in ENDED:
         queue = [each.id for each in reader.landings.open(*landing.lane)]
         place = queue.index(landing.id) + 1
-    return landing_pb2.Landing(
-        id=landing.id,
-        session_id=landing.session_id,
+    return to_message(
+        landing_pb2.Landing,
+        landing,
         session_name=session.name if session is not None else landing.session_name,
         repo=reader.repos.get(landing.repo_id).name,
-        branch=landing.branch,
-        target=landing.target,
-        method=landing.method,
         check=landing.checks,
-        state=STATES[landing.state],
-        reason=landing.reason,
         place=place,
-        merge_order=landing.merge_order,
-        after=landing.after,
-        returns=landing.returns,
-        commit=landing.commit,
-        old_target=landing.old_target,
-        new_target=landing.new_target,
-        check_command_id=landing.check_command_id,
-        create_time=stamp(landing.create_time),
-        update_time=stamp(landing.update_time),
-        batch=landing.batch,
     )
 
 

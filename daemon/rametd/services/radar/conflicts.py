@@ -25,11 +25,11 @@ from rametd.services import events
 from rametd.services.delivery import TURN_STATES, has_agent, post
 from rametd.services.landing.words import goal_of
 from rametd.services.lifecycle import ask_person, log_request
+from rametd.services.messages import enum_numbers, to_message
 from rametd.services.policy import Policy
-from rametd.services.views import stamp
 from rametd.store import Reader, Unit
 
-KINDS = {each: worktree_pb2.ConflictKind.Value(f"CONFLICT_KIND_{each.name}") for each in ConflictKind}
+KINDS = enum_numbers(worktree_pb2.ConflictKind.DESCRIPTOR, ConflictKind)
 WORDS = {
     ConflictKind.OVERLAP: "both change the same lines of",
     ConflictKind.ADD_ADD: "both add",
@@ -186,24 +186,13 @@ def message(reader: Reader, pair: PairConflict) -> worktree_pb2.Conflict:
     session = reader.sessions.find(pair.session_id)
     other = reader.sessions.find(pair.other_id) if pair.other_id else None
     base = session.base_ref if session is not None else ""
-    return worktree_pb2.Conflict(
-        session_id=pair.session_id,
+    return to_message(
+        worktree_pb2.Conflict,
+        pair,
         session_name=session.name if session is not None else "",
-        other_id=pair.other_id,
         other_name=(other.name if other is not None else "") if pair.other_id else base,
-        kind=KINDS[pair.kind],
-        files=[
-            worktree_pb2.FileConflict(
-                path=each.path,
-                other_path=each.other_path,
-                kind=KINDS[each.kind],
-                lines=[worktree_pb2.LineRange(start=span.start, end=span.end) for span in each.lines],
-                other_lines=[worktree_pb2.LineRange(start=span.start, end=span.end) for span in each.other_lines],
-            )
-            for each in load(pair.files)
-        ],
         red=pair.red,
-        change_time=stamp(pair.change_time),
+        files=[to_message(worktree_pb2.FileConflict, each) for each in load(pair.files)],
     )
 
 

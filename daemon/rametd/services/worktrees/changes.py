@@ -21,6 +21,7 @@ from rametd.domain.text import utf8
 from rametd.git import ARCHIVE, Diff, DiffOptions, FileChange
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
+from rametd.services.messages import to_message
 from rametd.services.missing import require_tree
 from rametd.services.repos import info_of
 from rametd.services.worktrees.history import find_checkpoint
@@ -49,14 +50,12 @@ class Against:
 
 
 def change_message(change: FileChange) -> worktree_pb2.FileChange:
-    return worktree_pb2.FileChange(
+    return to_message(
+        worktree_pb2.FileChange,
+        change,
         path=utf8(change.path),
         old_path=utf8(change.old_path or ""),
         kind=KINDS[change.status],
-        additions=change.additions,
-        deletions=change.deletions,
-        binary=change.binary,
-        too_large=change.too_large,
         old_blob=change.blobs[0],
         blob=change.blobs[1],
     )

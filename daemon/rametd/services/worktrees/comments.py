@@ -19,8 +19,8 @@ from rametd.services.delivery import post
 from rametd.services.ids import new_id
 from rametd.services.lifecycle import refuse_archived
 from rametd.services.lookup import only
+from rametd.services.messages import to_message
 from rametd.services.repos import info_of
-from rametd.services.views import stamp
 from rametd.services.worktrees.changes import state_at
 from rametd.store import Reader, Unit
 
@@ -35,8 +35,6 @@ MOST_QUOTED = 40
 """Lines of a range that are quoted."""
 
 AT_WORDS = {"base": "the commit you started from", "target": "the branch you land on"}
-
-STATES = {each: worktree_pb2.CommentState.Value(f"COMMENT_STATE_{each.name}") for each in CommentState}
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,22 +246,7 @@ def review(comments: list[Comment], text: str = "") -> str:
 
 
 def comment_message(comment: Comment, current_line: int = 0) -> worktree_pb2.Comment:
-    return worktree_pb2.Comment(
-        id=comment.id,
-        session_id=comment.session_id,
-        path=comment.path,
-        line=comment.line,
-        text=comment.text,
-        quote=comment.quote,
-        state=STATES[comment.state],
-        author=comment.author,
-        create_time=stamp(comment.create_time),
-        resolve_time=stamp(comment.resolve_time),
-        prompt_id=comment.prompt_id,
-        current_line=current_line,
-        end_line=comment.end_line,
-        at=comment.at,
-    )
+    return to_message(worktree_pb2.Comment, comment, current_line=current_line)
 
 
 def _log(unit: Unit, session: Session, comment: Comment, principal: str) -> None:

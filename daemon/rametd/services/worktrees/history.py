@@ -2,14 +2,12 @@
 
 from ramet.v1 import worktree_pb2
 
-from rametd.domain.checkpoints import Checkpoint, CheckpointReason
+from rametd.domain.checkpoints import Checkpoint
 from rametd.domain.errors import CheckpointNotFoundError
 from rametd.domain.models import Session
 from rametd.services.lookup import only
-from rametd.services.views import stamp
+from rametd.services.messages import to_message
 from rametd.store import Reader
-
-REASONS = {each: worktree_pb2.CheckpointReason.Value(f"CHECKPOINT_REASON_{each.name}") for each in CheckpointReason}
 
 
 def find_checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint:
@@ -39,18 +37,4 @@ def list_checkpoints(reader: Reader, session_id: str, before: int | None, limit:
 
 
 def checkpoint_message(checkpoint: Checkpoint) -> worktree_pb2.Checkpoint:
-    return worktree_pb2.Checkpoint(
-        id=checkpoint.id,
-        session_id=checkpoint.session_id,
-        number=checkpoint.number,
-        reason=REASONS[checkpoint.reason],
-        turn=checkpoint.turn,
-        commit=checkpoint.tree,
-        head=checkpoint.head,
-        ref=checkpoint.ref,
-        create_time=stamp(checkpoint.create_time),
-        summary=checkpoint.summary,
-        files=checkpoint.files,
-        additions=checkpoint.additions,
-        deletions=checkpoint.deletions,
-    )
+    return to_message(worktree_pb2.Checkpoint, checkpoint, commit=checkpoint.tree)
