@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pygit2
 from rametd.git import Git
-from rametd.git.matrix import Work
+from rametd.git.prediction import Work
 
 from tests.bench.figures import Figure, Scale, progress
 

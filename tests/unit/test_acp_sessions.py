@@ -18,12 +18,11 @@ from rametd.domain.states import State
 from rametd.services import sessions as module
 from rametd.services.agents.runner import project
 from rametd.services.agents.supervisor import Supervisor
-from rametd.services.core import Core
+from rametd.services.core import Core, Policy
 from rametd.services.lifecycle import change_state
 from rametd.services.live import LiveAgent
 from rametd.services.ownership import audit
 from rametd.services.ownership.audit import Watch
-from rametd.services.policy import Policy
 from rametd.services.sessions import Sessions
 from rametd.store import Unit
 from rametd.store.rows import Scope

@@ -18,8 +18,8 @@ from rametd.domain.states import State
 from rametd.parts import forbid_bypass
 from rametd.services.agents.endings import record_end
 from rametd.services.agents.runner import project
+from rametd.services.core import Policy
 from rametd.services.delivery import deliver
-from rametd.services.policy import Policy
 from rametd.services.predecessors import blocked_by
 from rametd.services.waiting import Condition, Outcome, judge_one
 from rametd.store import Unit

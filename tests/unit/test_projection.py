@@ -23,7 +23,7 @@ from rametd.domain.errors import StaleBatchError
 from rametd.domain.models import PromptState, RequestKind, Tokens
 from rametd.domain.states import State
 from rametd.services.agents.runner import project
-from rametd.services.policy import Policy
+from rametd.services.core import Policy
 from rametd.services.views import now_words
 from rametd.services.words import first_line
 from rametd.store import Unit

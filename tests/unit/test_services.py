@@ -8,19 +8,37 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import get_type_hints
 from urllib.parse import quote
 
 import pytest
 import rametd
 from google.protobuf.descriptor import EnumDescriptor
+from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
-from ramet.v1 import attention_pb2, common_pb2, event_pb2, landing_pb2, repo_pb2, session_pb2, worktree_pb2
+from ramet.v1 import (
+    attention_pb2,
+    common_pb2,
+    daemon_pb2,
+    event_pb2,
+    landing_pb2,
+    orchestration_pb2,
+    plan_pb2,
+    repo_pb2,
+    session_pb2,
+    terminal_pb2,
+    worktree_pb2,
+)
+from rametd.agents.presets import Preset
 from rametd.api import errors as mapping
 from rametd.api import session as session_api
 from rametd.api.paging import offset, position_of, time_and_id, token_of
-from rametd.domain import errors
-from rametd.domain.conflicts import ConflictKind, FileConflict, LineRange
+from rametd.domain import errors, models
+from rametd.domain.checkpoints import Checkpoint
+from rametd.domain.commands import Command
+from rametd.domain.comments import Comment
+from rametd.domain.conflicts import ConflictKind, FileConflict, LineRange, PairConflict
 from rametd.domain.errors import (
     AmbiguousError,
     BadPageTokenError,
@@ -28,13 +46,23 @@ from rametd.domain.errors import (
     SessionNotFoundError,
     UnauthenticatedError,
 )
-from rametd.domain.landing import LandingState
+from rametd.domain.landing import Landing, LandingState
 from rametd.domain.models import BackgroundCommand, Mode, PromptState, RequestKind, RequestState, SetupState
+from rametd.domain.plans import Plan, PlanThread
+from rametd.domain.pull_requests import PullRequest
+from rametd.domain.spares import Spare
 from rametd.domain.states import State
+from rametd.git import FileChange
+from rametd.plans.model import Problem
 from rametd.services import events, views
 from rametd.services.lookup import find_repo, find_session
-from rametd.services.messages import enum_numbers, to_message
+from rametd.services.messages import enum_numbers, shared_fields, to_message
+from rametd.services.plans.applying import Applied, Change
+from rametd.services.plans.cleanup import CleanedUp
+from rametd.services.plans.status import ThreadStatus
 from rametd.services.tokens import Tokens
+from rametd.services.upkeep.orphaned import Garbage
+from rametd.services.upkeep.scene import Finding
 from rametd.services.waiting import Condition, Outcome
 from rametd.store import Unit
 from rametd.store.rows import Scope
@@ -184,6 +212,44 @@ def test_a_message_gets_times_enums_paths_and_tuples_from_the_fields_of_its_name
     assert not to_message(session_pb2.Session, a_session(budget_usd=None), background=()).HasField("budget_usd")
     with pytest.raises(ValueError, match="no_field"):
         to_message(repo_pb2.Repo, a_repo(), no_field=1)
+
+
+@pytest.mark.parametrize(
+    ("message", "record", "differ"),
+    [
+        (attention_pb2.AttentionRequest, models.Request, {"edit", "offers"}),
+        (attention_pb2.PermissionRule, models.StoredRule, {"effect"}),
+        (daemon_pb2.KindOfAgent, Preset, {"capabilities", "modes"}),
+        (landing_pb2.Landing, Landing, set()),
+        (landing_pb2.PullRequest, PullRequest, set()),
+        (orchestration_pb2.Member, models.Session, set()),
+        (orchestration_pb2.Message, models.Prompt, set()),
+        (plan_pb2.ApplyPlanResponse, Applied, set()),
+        (plan_pb2.CleanUpStep, CleanedUp, set()),
+        (plan_pb2.Plan, Plan, {"threads"}),
+        (plan_pb2.PlanChange, Change, set()),
+        (plan_pb2.PlanProblem, Problem, set()),
+        (plan_pb2.Thread, PlanThread, {"mode"}),
+        (plan_pb2.ThreadStatus, ThreadStatus, {"thread", "session", "dirty"}),
+        (repo_pb2.Repo, models.Repo, set()),
+        (session_pb2.BackgroundCommand, BackgroundCommand, set()),
+        (session_pb2.Prompt, models.Prompt, set()),
+        (terminal_pb2.Command, Command, set()),
+        (worktree_pb2.Checkpoint, Checkpoint, set()),
+        (worktree_pb2.Comment, Comment, set()),
+        (worktree_pb2.Conflict, PairConflict, {"files"}),
+        (worktree_pb2.FileChange, FileChange, set()),
+        (worktree_pb2.Finding, Finding, set()),
+        (worktree_pb2.Garbage, Garbage, set()),
+        (worktree_pb2.Spare, Spare, set()),
+        (worktree_pb2.TrashEntry, models.TrashEntry, set()),
+    ],
+)
+def test_fields_of_one_name_have_types_that_can_be_converted(
+    message: type[Message], record: type, differ: set[str]
+) -> None:
+    names = get_type_hints(record).keys() & message.DESCRIPTOR.fields_by_name.keys()
+    assert {*shared_fields(message, record, differ).names} == names - differ
 
 
 def test_every_condition_of_the_contract_can_be_waited_for() -> None:

@@ -19,9 +19,9 @@ from rametd.services.landing.drafting import NewLandings
 from rametd.services.landing.entries import find_landing, message
 from rametd.services.landing.queue import LandingQueue, listed
 from rametd.services.lookup import find_session
+from rametd.services.pull_requests.book import pull_message
 from rametd.services.pull_requests.cleanup import CleanedUp, PullRequestCleaner
 from rametd.services.pull_requests.feedback import Feedback
-from rametd.services.pull_requests.messages import pull_message
 from rametd.services.pull_requests.requests import PullRequests, PullRequestValues
 from rametd.services.views import in_background, prompt_message
 from rametd.store import Reader, Unit

@@ -10,8 +10,8 @@ from rametd.git.git import Git
 from rametd.git.inventory import Inventory
 from rametd.git.landed import Landed, Target
 from rametd.git.landing import Combined, Commit, Conflict, LandingTree
-from rametd.git.matrix import Matrix, Pair, Work
 from rametd.git.names import branch_name, check_branch_name, short_slug, slug
+from rametd.git.prediction import Matrix, Pair, Work
 from rametd.git.registrations import REASON, Registration, existing_git_dir, fault_of, git_dir_of, locate
 from rametd.git.remotes import Pushed, Remote
 from rametd.git.removal import Removal

@@ -10,8 +10,8 @@ from rametd.git.diff import Diffs
 from rametd.git.hooks import hooks_folder
 from rametd.git.inventory import Upkeep
 from rametd.git.landing import Landing
-from rametd.git.matrix import Matrix
 from rametd.git.pool import Spares
+from rametd.git.prediction import Matrix
 from rametd.git.refs import Refs
 from rametd.git.remotes import Remotes
 from rametd.git.repository import RepositoryInfo, discover

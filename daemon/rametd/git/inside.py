@@ -1,4 +1,4 @@
-"""Repositories inside a worktree: find them, and describe the content that only their git directories have."""
+"""Repositories inside a worktree: find them, describe the content that only their git directories have, and copy their objects."""
 
 import os
 import re
@@ -10,10 +10,39 @@ from ramet.words import plural
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
-from rametd.git.copying import absent
 from rametd.git.obstacles import additions
 from rametd.git.registrations import existing_git_dir
 from rametd.git.underway import begun
+
+_LOOSE: Final = 100
+"""So many new objects are stored one by one; more of them make a pack."""
+
+
+async def absent(git: GitContext, git_dir: Path, objects: Iterable[str]) -> set[str]:
+    """Those that a repository does not have."""
+    stdin = "".join(f"{name}\n" for name in objects).encode()
+    there = (f"--git-dir={git_dir}", f"--work-tree={git_dir}")
+    output = await git.process.read(git_dir, *there, "cat-file", "--batch-check", stdin=stdin)
+    return {line.split(" ")[0] for line in output.decode().splitlines() if line.endswith(" missing")}
+
+
+async def copy_objects(git: GitContext, source: Path, target: Path, *names: str) -> None:
+    """Copy commits and trees of the repository ``source``, with all that they need and ``target`` does not have yet. Raises GitFailedError."""
+    there = (f"--git-dir={source}", f"--work-tree={source}")
+    listed = await git.process.read(source, *there, "rev-list", "--objects", "--no-object-names", *names, "--")
+    missing = await absent(git, target, listed.decode().split())
+    if missing:
+        stdin = "".join(f"{name}\n" for name in sorted(missing)).encode()
+        pack = await git.process.read(source, *there, "pack-objects", "--stdout", "-q", stdin=stdin)
+        store = ("unpack-objects", "-q") if len(missing) <= _LOOSE else ("index-pack", "--stdin")
+        beside = (f"--git-dir={target}", f"--work-tree={target}")
+        await git.process.write(target, *beside, *store, stdin=pack)
+    if left := await absent(git, target, names):
+        raise GitFailedError(
+            f"{', '.join(each[:12] for each in sorted(left))} of {source} could not be copied",
+            hint="commit or copy it by hand",
+        )
+
 
 _HASH: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _NAMES: Final = {"HEAD": "commits that were never pushed", "refs/heads/": "branch ", "refs/tags/": "tag "}

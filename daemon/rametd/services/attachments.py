@@ -29,14 +29,13 @@ from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts, last_home
 from rametd.services.briefing import briefing
-from rametd.services.core import Core
+from rametd.services.core import Core, Policy
 from rametd.services.delivery import TURN_STATES
 from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state, held_by_person, refuse_attached
 from rametd.services.missing import require_tree
 from rametd.services.operations.runner import refuse_busy
 from rametd.services.persistence import write_for_sure
-from rametd.services.policy import Policy
 from rametd.services.sessions import Sessions
 from rametd.services.trust import untrusted_files
 from rametd.services.views import prompt_message

@@ -31,14 +31,13 @@ from rametd.domain.models import (
 from rametd.domain.states import State
 from rametd.rules import Effect, caution, completed, is_whole_line, parse
 from rametd.services.checks import check_prompt
-from rametd.services.core import Core
+from rametd.services.core import Core, Policy
 from rametd.services.delivery import post
 from rametd.services.hooks import Resolver
 from rametd.services.ids import new_id
 from rametd.services.lifecycle import change_state, log_request, log_update
 from rametd.services.lookup import find_session, only
 from rametd.services.ownership.transfers import involved
-from rametd.services.policy import Policy
 from rametd.services.views import MODES_BACK, request_message, rule_message
 from rametd.store import Reader, Unit
 

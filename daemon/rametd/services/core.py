@@ -18,9 +18,15 @@ from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
 from rametd.services.live import LiveAgents
 from rametd.services.operations.runner import Operations
-from rametd.services.policy import Policy
 from rametd.services.tokens import Tokens
 from rametd.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    config: Config
+    kinds: Mapping[str, AgentKind]
+
 
 MINUTE = 60.0
 _MOST_KEYS = 10_000  # beyond this number the oldest keys are deleted

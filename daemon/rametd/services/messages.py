@@ -1,6 +1,6 @@
 """Convert between values of the domain and messages of the contract: fields with the same name have the same value."""
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from operator import attrgetter
@@ -57,7 +57,7 @@ def to_message(kind: type[M], record: object, /, **others: object) -> M:
     """
     key = (kind, type(record), frozenset(others))
     if (shared := _known.get(key)) is None:
-        shared = _known[key] = _shared(kind, type(record), others)
+        shared = _known[key] = shared_fields(kind, type(record), others)
     values = dict(zip(shared.names, shared.read(record), strict=True))
     for name, convert in shared.conversions.items():
         values[name] = convert(values[name])
@@ -71,7 +71,8 @@ def enum_numbers(descriptor: EnumDescriptor, values: Iterable[Enum]) -> Mapping[
     return {each: numbers[each.name if each.name in numbers else _OTHER_NAMES[each]] for each in values}
 
 
-def _shared(kind: type[Message], record: Any, others: Container[str]) -> _Shared:
+def shared_fields(kind: type[Message], record: Any, others: Container[str]) -> _Shared:
+    """Prepare `to_message` for a type of dataclass."""
     targets = kind.DESCRIPTOR.fields_by_name
     hints = {name: hint for name, hint in get_type_hints(record).items() if name in targets and name not in others}
     found = {name: _conversion(targets[name], hint) for name, hint in hints.items()}
@@ -85,12 +86,13 @@ def _shared(kind: type[Message], record: Any, others: Container[str]) -> _Shared
 
 def _conversion(field: Any, hint: Any) -> Callable[[Any], Any] | None:
     """Return the conversion of one field, None if there is nothing to convert; ``hint`` is its type in the dataclass."""
-    options = get_args(hint)
-    if options and (get_origin(hint) is tuple or type(None) in options):
+    origin, options = get_origin(hint), get_args(hint)
+    several = isinstance(origin, type) and issubclass(origin, Sequence)
+    if several or type(None) in options:
         convert = _conversion(field, options[0])
         if convert is None:
             return None
-        if get_origin(hint) is tuple:
+        if several:
             return lambda values: [convert(value) for value in values]
         return lambda value: None if value is None else convert(value)
     if field.enum_type is not None:

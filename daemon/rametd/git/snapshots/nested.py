@@ -19,9 +19,8 @@ from rametd.domain.errors import (
 )
 from rametd.domain.text import utf8
 from rametd.git.context import GitContext, WorktreeTree
-from rametd.git.copying import absent, copy_objects
 from rametd.git.foreign import has_no_links
-from rametd.git.inside import git_dir_at, of_remotes, places, staged_only, under_way
+from rametd.git.inside import absent, copy_objects, git_dir_at, of_remotes, places, staged_only, under_way
 from rametd.git.obstacles import additions, in_the_way, named, refuse_repositories
 from rametd.git.repository import Head, common_dir, head_of, open_repository
 from rametd.git.snapshot import private_index, scratch_index, write_tree

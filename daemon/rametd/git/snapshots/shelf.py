@@ -45,11 +45,11 @@ from rametd.git.registrations import (
 )
 from rametd.git.removal import delete_tree, refuse_main
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, head_of, last_head, open_repository
+from rametd.git.risk import last_known_head
 from rametd.git.snapshot import private_index, scratch_index
 from rametd.git.snapshots import model, nested
 from rametd.git.snapshots.capture import Depth, capture, inner_objects, pin_all, staged_tree, unmerged_blobs
 from rametd.git.snapshots.model import Snapshot
-from rametd.git.stale_entries import last_known_head
 from rametd.git.submodules import populate_submodules
 from rametd.git.underway import begun
 from rametd.git.unread import failed_filter

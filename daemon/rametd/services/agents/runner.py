@@ -38,12 +38,11 @@ from rametd.services.agents.endings import record_end
 from rametd.services.agents.outgoing import RELEASE_BYTES, Sender
 from rametd.services.agents.projection import Projection
 from rametd.services.agents.questions import asks_to_edit, with_edits
-from rametd.services.core import Core
+from rametd.services.core import Core, Policy
 from rametd.services.delivery import deliver
 from rametd.services.hooks import SessionHooks
 from rametd.services.intake import Intake
 from rametd.services.persistence import write_for_sure
-from rametd.services.policy import Policy
 from rametd.store import Unit
 
 URGENT = (

@@ -1,4 +1,4 @@
-"""Stored state of pull requests, and refreshing it from GitHub."""
+"""Stored state of pull requests, its message and event, and refreshing it from GitHub."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,6 +7,8 @@ from typing import Any
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
+from ramet.v1 import event_pb2, landing_pb2
+
 from rametd.domain.errors import (
     ForgeLoginError,
     ForgeRefusedError,
@@ -14,16 +16,38 @@ from rametd.domain.errors import (
     PushRefusedError,
     RametError,
 )
-from rametd.domain.models import Session
+from rametd.domain.models import DAEMON, Session
 from rametd.domain.operations import Kind, Operation
 from rametd.domain.pull_requests import OPEN_STATES, PullRequest
+from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.environments import for_git
+from rametd.services.messages import to_message
 from rametd.services.pull_requests.github import GitHub
 from rametd.services.pull_requests.look import look, seen
-from rametd.services.pull_requests.messages import store
 from rametd.services.pull_requests.target import Target, find_target
 from rametd.store import Reader, Unit
+
+
+def pull_message(reader: Reader, pull: PullRequest) -> landing_pb2.PullRequest:
+    session = reader.sessions.find(pull.session_id)
+    return to_message(landing_pb2.PullRequest, pull, session_name=session.name if session is not None else "")
+
+
+def store(unit: Unit, pull: PullRequest, principal: str = DAEMON) -> PullRequest:
+    """Store a pull request, with an event if a visible value changed. Raises `SessionNotFoundError` for a removed session."""
+    unit.sessions.get(pull.session_id)
+    before = unit.pull_requests.find(pull.session_id)
+    stored = unit.pull_requests.put(pull)
+    if before is None or _visible(before) != _visible(stored):
+        payload = event_pb2.PullRequestChanged(pull_request=pull_message(unit, stored))
+        unit.events.append(events.make(payload, session_id=pull.session_id, repo_id=pull.repo_id, principal=principal))
+    return stored
+
+
+def _visible(pull: PullRequest) -> PullRequest:
+    """The message without values that each refresh changes."""
+    return replace(pull, check_time=None, etags={}, sent=(), update_time=0.0)
 
 
 class PullRequestBook:

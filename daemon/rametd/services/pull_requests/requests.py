@@ -25,11 +25,10 @@ from rametd.git import Pushed
 from rametd.services.delivery import post
 from rametd.services.operations.runner import new_operation
 from rametd.services.pull_requests.body import describe, marked, updated
-from rametd.services.pull_requests.book import PullRequestBook, first, operations_of
+from rametd.services.pull_requests.book import PullRequestBook, first, operations_of, store
 from rametd.services.pull_requests.feedback import Feedback, gather
 from rametd.services.pull_requests.github import GitHub
 from rametd.services.pull_requests.look import look, seen
-from rametd.services.pull_requests.messages import store
 from rametd.services.pull_requests.target import Target, base_branch, opening_address
 from rametd.services.trust import hooks_trusted, hooks_withheld
 from rametd.store import Unit

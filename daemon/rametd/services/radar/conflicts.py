@@ -22,11 +22,11 @@ from rametd.domain.conflicts import (
 from rametd.domain.models import DAEMON, Request, RequestKind, RequestState, Session
 from rametd.domain.states import State
 from rametd.services import events
+from rametd.services.core import Policy
 from rametd.services.delivery import TURN_STATES, has_agent, post
 from rametd.services.landing.words import goal_of
 from rametd.services.lifecycle import ask_person, log_request
 from rametd.services.messages import enum_numbers, to_message
-from rametd.services.policy import Policy
 from rametd.store import Reader, Unit
 
 KINDS = enum_numbers(worktree_pb2.ConflictKind.DESCRIPTOR, ConflictKind)

@@ -28,8 +28,7 @@ from rametd.services.landing.landed import landed
 from rametd.services.operations.runner import unfinished
 from rametd.services.repos import info_of
 from rametd.services.upkeep.orphaned import DAY_S, KEPT, Garbage, orphaned, orphaned_agents
-from rametd.services.upkeep.rows import is_orphan
-from rametd.services.upkeep.scene import take_scene
+from rametd.services.upkeep.scene import is_orphan, take_scene
 from rametd.store import Unit
 
 LONG_ARCHIVED_S = 30 * DAY_S

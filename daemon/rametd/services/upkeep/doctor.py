@@ -17,16 +17,11 @@ from rametd.domain.models import Repo, Session
 from rametd.platform.listeners import listeners
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
-from rametd.services.upkeep.checks.agents import agents, keepers
-from rametd.services.upkeep.checks.branches import branches
 from rametd.services.upkeep.checks.directories import directories, environments, notifications, root_directories
-from rametd.services.upkeep.checks.refs import refs
-from rametd.services.upkeep.checks.sessions import sessions
-from rametd.services.upkeep.checks.unfinished import unfinished
+from rametd.services.upkeep.checks.refs import branches, refs
+from rametd.services.upkeep.checks.sessions import agents, keepers, sessions, unfinished
 from rametd.services.upkeep.checks.worktrees import worktrees
-from rametd.services.upkeep.finding import Finding, mend, shell
-from rametd.services.upkeep.rows import known_ids
-from rametd.services.upkeep.scene import Scene, take_scene
+from rametd.services.upkeep.scene import Finding, Scene, known_ids, mend, shell, take_scene
 
 ORDER = {"error": 0, "warning": 1, "info": 2}
 

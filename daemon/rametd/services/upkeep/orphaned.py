@@ -15,9 +15,7 @@ from rametd.platform.disk import tree_bytes
 from rametd.services.core import Core
 from rametd.services.departures.at_risk import describe
 from rametd.services.landing import trees
-from rametd.services.upkeep.ground import placed, places_of
-from rametd.services.upkeep.rows import IDENTITY, is_orphan, kind_and_id, known_ids
-from rametd.services.upkeep.scene import Scene
+from rametd.services.upkeep.scene import IDENTITY, Scene, is_orphan, kind_and_id, known_ids, placed, places_of
 from rametd.services.worktrees.places import folders_of
 
 KEPT = "kept"

@@ -14,9 +14,10 @@ from rametd.services.core import Core
 from rametd.services.environments import gone_sockets, variables_of
 from rametd.services.landing import trees
 from rametd.services.notifications.ways import enabled
-from rametd.services.upkeep.finding import Finding, shell
-from rametd.services.upkeep.ground import (
+from rametd.services.upkeep.scene import (
     OURS_BY_FORM,
+    Finding,
+    Scene,
     folders_of_scene,
     is_of,
     is_set_by_hand,
@@ -24,8 +25,8 @@ from rametd.services.upkeep.ground import (
     places_of,
     roots,
     severity_at,
+    shell,
 )
-from rametd.services.upkeep.scene import Scene
 from rametd.services.words import listed
 from rametd.services.worktrees.places import LINKS
 

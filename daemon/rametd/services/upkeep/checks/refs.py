@@ -1,16 +1,67 @@
-"""Check the refs under `refs/ramet/`: orphaned, broken, missing, or of another Ramet."""
+"""Check the refs below `refs/ramet/` (orphaned, broken, missing, or of another Ramet), and branches created for sessions that are gone."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 
 from ramet.words import plural
 
-from rametd.services.upkeep.checks.branches import maybe_of_strangers
-from rametd.services.upkeep.checks.lost import lost
-from rametd.services.upkeep.finding import Finding, shell
-from rametd.services.upkeep.rows import KINDS, is_orphan, kind_and_id
-from rametd.services.upkeep.scene import Scene
+from rametd.domain.checkpoints import Checkpoint
+from rametd.domain.models import Session
+from rametd.services.departures.at_risk import describe
+from rametd.services.upkeep.orphaned import judge_branch
+from rametd.services.upkeep.scene import KINDS, Finding, Scene, is_orphan, kind_and_id, shell
 from rametd.services.words import listed
-from rametd.store import load_session
+from rametd.store import Reader, load_session
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """``message`` continues the sentence about the ref; ``advice`` has a line for each way out but dropping it."""
+
+    message: str
+    advice: str
+
+
+async def lost(scene: Scene, session: Session, ref: str, name: str) -> Lost:
+    """``name`` is the object that the ref pointed to, "" if unknown."""
+    name = name or await scene.core.git.snapshots.mark_of(scene.info, session.worktree)
+    if name and await scene.core.git.commits.exists(scene.info, name):
+        again = shell("git", "-C", scene.info.root, "update-ref", ref, name)
+        return Lost(f"is gone; its snapshot, {name[:12]}, is still there", f"create the ref again: {again}")
+    rest, instead = await _rest(scene, session, ref)
+    return Lost(f"is gone, and so is its snapshot{f', {name[:12]}' if name else ''}: {rest}", instead)
+
+
+async def _rest(scene: Scene, session: Session, ref: str) -> tuple[str, str]:
+    """Say what is lost, and how to get the rest."""
+    root = scene.info.root
+    found = await _last(scene, session)
+    words = "uncommitted changes are lost"
+    since = f" from after checkpoint {found.number}" if found is not None else ""
+    shelf = scene.core.git.snapshots.shelf_of(session.worktree)
+    if await asyncio.to_thread(shelf.is_dir):
+        words, since = f"its worktree is still at {shelf}", ""
+    if found is None:
+        there = session.branch in scene.inventory.tips
+        return words + (f"; branch {session.branch} exists" if there else ", and so is its branch"), ""
+    instead = shell("git", "-C", root, "update-ref", ref, found.snapshot)
+    advice = f"use checkpoint {found.number} instead: {instead}"
+    return words + since, advice
+
+
+async def _last(scene: Scene, session: Session) -> Checkpoint | None:
+    """Newest checkpoint, up to the current one, that git still has."""
+
+    def known(reader: Reader) -> Sequence[Checkpoint]:
+        stood = reader.checkpoints.current(session)
+        return [stood, *reader.checkpoints.list(session.id, before=stood.number)] if stood is not None else []
+
+    for checkpoint in await scene.core.store.read(known):
+        if await scene.core.git.commits.exists(scene.info, checkpoint.snapshot):
+            return checkpoint
+    return None
+
 
 MANY = 3
 """How many lost objects a message names."""
@@ -101,3 +152,59 @@ async def _trash(scene: Scene) -> AsyncIterator[Finding]:
         message = f"{entry.ref} with the work of {entry.name} {found.message}"
         advice = f"{found.advice}\ndrop it: {shell('rametctl', 'trash', 'empty', entry.id)}".lstrip()
         yield Finding("error", "trash-ref-missing", entry.name, entry.session_id, message, advice)
+
+
+PREFIX = "ramet/"
+"""Default prefix of branches that Ramet creates. A configured `worktrees.branch_prefix` may be the person's own, so it proves nothing."""
+
+
+async def branches(scene: Scene) -> AsyncIterator[Finding]:
+    """Find branches of removed sessions, and branches with our prefix whose creation the reflog no longer records.
+
+    Skip branches that are checked out, and branches of sessions in the trash.
+    """
+    inventory, had = scene.inventory, await _had(scene)
+    for branch in inventory.tips:
+        scene.checked["branches"] += 1
+        made_for = inventory.made.get(branch)
+        if branch in inventory.checked_out or branch in had:
+            continue
+        if made_for is not None:
+            if made_for.name in scene.departed:  # `refs` reports those of another Ramet
+                yield await _unknown(scene, branch)
+        elif branch.startswith(PREFIX) and not scene.strangers:
+            yield await _unknown(scene, branch)
+
+
+async def maybe_of_strangers(scene: Scene) -> list[str]:
+    """If another Ramet works here too: branches with our prefix that may belong to its sessions."""
+    if not scene.strangers:
+        return []
+    inventory = scene.inventory
+    settled = inventory.made.keys() | inventory.checked_out.keys() | await _had(scene)
+    return sorted(branch for branch in inventory.tips.keys() - settled if branch.startswith(PREFIX))
+
+
+async def _had(scene: Scene) -> set[str]:
+    """Branches of sessions, the trash included."""
+    trash = await scene.core.store.read(lambda reader: {entry.branch for entry in reader.trash.list(scene.repo.id)})
+    return trash | {session.branch for session in scene.sessions}
+
+
+async def _unknown(scene: Scene, branch: str) -> Finding:
+    made = branch in scene.inventory.made
+    risk, landed = await judge_branch(scene.core, scene.info, scene.inventory, branch)
+    message = "its session is gone" if made else "it is named like a session's branch, and no session has it"
+    go_on = f"work on it: {shell('rametctl', 'new', '--existing', branch)}"
+    if landed:
+        message = f"{message}; it is {landed}"
+    elif risk.unique_commits:
+        message = f"{message}; it has {describe(risk)}"
+        delete = shell("git", "-C", scene.info.root, "branch", "-D", branch)
+        return Finding("info", "branch-unknown", branch, "", message, f"{go_on}\ndelete it with its commits: {delete}")
+    else:
+        message = f"{message}; other branches have its commits"
+    delete = shell("git", "-C", scene.info.root, "branch", "-D", branch)
+    if made:
+        delete = shell("rametctl", "gc", "--yes", "--repo", scene.repo.name)
+    return Finding("info", "branch-unknown", branch, "", message, f"delete it: {delete}\n{go_on}")

@@ -1,20 +1,33 @@
-"""Check each session: its worktree, branch, link by name, conversation, and the copy of its row."""
+"""Check each session: its worktree, branch, link by name, conversation, operations, processes, and the copy of its row."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+from ramet.words import plural
+
 from rametd.domain.errors import RametError
-from rametd.domain.models import Session, WorktreeKind
+from rametd.domain.models import AgentState, Repo, Session, WorktreeKind
+from rametd.domain.operations import Kind, Operation
 from rametd.domain.states import BUSY_STATES, State
 from rametd.git import Registration, busy_with, ending_commands, existing_git_dir, locate
+from rametd.keeper.executor import Handle, Liveness
+from rametd.keeper.place import Place
+from rametd.services.agents import endings
+from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
+from rametd.services.core import Core
 from rametd.services.departures.clearing import archive_ref, last_known
 from rametd.services.departures.integrity import archived_as
-from rametd.services.upkeep.checks.lost import lost
-from rametd.services.upkeep.finding import Finding, shell
-from rametd.services.upkeep.scene import Scene
+from rametd.services.departures.restoring import TRASH
+from rametd.services.operations.runner import session_of
+from rametd.services.operations.runner import unfinished as why_unfinished
+from rametd.services.upkeep.checks.refs import lost
+from rametd.services.upkeep.scene import Finding, Scene, known_ids, shell
 from rametd.services.worktrees.places import LINKS, link_by_name
+from rametd.store import Reader, Unit
 
 
 async def sessions(scene: Scene) -> AsyncIterator[Finding]:
@@ -209,3 +222,115 @@ def _has_link(folder: Path, worktree: Path) -> bool:
     return folder.is_dir() and any(
         link.is_symlink() and link.readlink().name == worktree.name for link in folder.iterdir()
     )
+
+
+LONG_S = 600.0
+
+
+async def unfinished(
+    core: Core, repo: Repo | None, checked: Counter[str], since: float, recovering: AbstractSet[str]
+) -> AsyncIterator[Finding]:
+    """``since``: start of the daemon. It failed to recover older operations, except of sessions that it is ``recovering``."""
+    for operation, session in await core.store.read(_pending):
+        if session is None or (repo is not None and session.repo_id != repo.id):
+            continue
+        checked["unfinished steps"] += 1
+        noun, again = operation.traits.noun, again_by(operation, session)
+        age = core.clock() - operation.create_time
+        if why := why_unfinished(operation):
+            message, severity = why, "error"
+        elif operation.create_time < since and session.id in recovering:
+            message, severity = f"its {noun} was interrupted, and resumed when the daemon started", "info"
+            again = "wait for it; `rametctl daemon logs` shows its progress"
+        elif operation.create_time < since:
+            message, severity = (
+                f"its {noun} was interrupted, and the daemon could not finish it when it started",
+                "error",
+            )
+        elif age > LONG_S:
+            message, severity = f"its {noun} has taken {plural(round(age / 60), 'minute')}", "warning"
+            again = "if it makes no progress, " + again
+        else:
+            continue
+        yield Finding(severity, operation.traits.code, session.name, session.id, message, again)
+
+
+def _pending(reader: Reader) -> list[tuple[Operation, Session | None]]:
+    return [(operation, session_of(reader, operation)) for operation in reader.operations.all_exclusive()]
+
+
+def again_by(operation: Operation, session: Session) -> str:
+    """How to retry, once the cause is gone."""
+    if operation.kind == Kind.RESTORE and operation.data.get("origin") == TRASH:
+        return f"retry: {shell('rametctl', 'trash', 'restore', session.id)}"
+    if operation.traits.retry:
+        return f"retry: {shell('rametctl', *operation.traits.retry, session.name)}"
+    return "the daemon retries when it starts: rametctl daemon restart"
+
+
+async def agents(
+    core: Core, supervisor: Supervisor, repo: Repo | None, checked: Counter[str]
+) -> AsyncIterator[Finding]:
+    """Check agents of one repository, or of all."""
+    alive = await core.store.read(
+        lambda reader: [(agent, reader.sessions.get(agent.session_id)) for agent in reader.agents.alive()]
+    )
+    with_agent = {session.id for _, session in alive}
+    for agent, session in alive:
+        if repo is not None and session.repo_id != repo.id:
+            continue
+        checked["agents"] += 1
+        if agent.state != AgentState.LIVE:
+            continue
+        recovered = await core.executor.recover(Handle(agent.handle))
+        if recovered.liveness != Liveness.ALIVE and session.id not in core.live:
+            generation = agent.generation
+
+            async def lose(session: Session = session, generation: int = generation) -> None:
+                await core.store.write(lambda unit: _lose(core, unit, session, generation))
+                await supervisor.after_end(session.id)
+
+            message = "its agent is recorded as alive, but is not"
+            yield Finding("error", "agent-gone", session.name, session.id, message, "doctor --fix marks it lost", lose)
+    busy = await core.store.read(lambda reader: reader.sessions.list(states=BUSY_STATES))
+    for session in busy:
+        if session.id not in with_agent and (repo is None or session.repo_id == repo.id):
+            message = f"it is {session.state} without an agent"
+            stop, resume = shell("rametctl", "stop", session.name), shell("rametctl", "resume", session.name)
+            yield Finding(
+                "error", "agent-missing", session.name, session.id, message, f"start it again: {stop} && {resume}"
+            )
+
+
+def _lose(core: Core, unit: Unit, session: Session, generation: int) -> None:
+    endings.record_end(
+        unit,
+        core.kind(session.agent),
+        session.id,
+        generation,
+        record=None,
+        stderr_tail="",
+        unterminated=b"",
+        max_resumes=core.config.agents.max_resumes,
+    )
+
+
+async def keepers(core: Core, checked: Counter[str]) -> AsyncIterator[Finding]:
+    """Find directories of keepers without a session."""
+    handles = await asyncio.to_thread(core.executor.discover)
+    known = await core.store.read(lambda reader: known_ids(reader, trash=False))
+    for handle in handles:
+        place = Place.from_handle(handle)
+        checked["keepers"] += 1
+        if place.session in known:
+            continue
+        state = (await core.executor.recover(handle)).liveness
+        gone = state in {Liveness.EXITED, Liveness.UNKNOWN}
+
+        async def destroy(handle: Handle = handle) -> None:
+            await core.executor.destroy(handle)
+
+        message = f"no session has the agent of {place.path}" + ("" if gone else ", and it is alive")
+        advice = "doctor --fix removes the directory" if gone else "look at it with ps, and end it by hand"
+        severity = "info" if gone else "error"
+        yield Finding(severity, "agent-unknown", place.name, place.session, message, advice, destroy if gone else None)

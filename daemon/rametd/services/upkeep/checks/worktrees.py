@@ -8,9 +8,18 @@ from rametd.domain.errors import WorktreeChangedError
 from rametd.git import Registration
 from rametd.services.departures.at_risk import describe
 from rametd.services.landing import trees as landing_trees
-from rametd.services.upkeep.finding import Finding, Fix, shell
-from rametd.services.upkeep.ground import folders_of_scene, is_of, placed, places_of, roots, severity_at
-from rametd.services.upkeep.scene import Scene
+from rametd.services.upkeep.scene import (
+    Finding,
+    Fix,
+    Scene,
+    folders_of_scene,
+    is_of,
+    placed,
+    places_of,
+    roots,
+    severity_at,
+    shell,
+)
 
 STALE = "git lists a worktree of ours whose directory is gone, and no session has it"
 OTHERS = "it belongs to a Ramet with another state directory or another `worktrees.root`: no session here has it"
