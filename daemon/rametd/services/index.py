@@ -1,7 +1,8 @@
 """Copies of sessions' rows as files, from which a damaged database is rebuilt.
 
-One JSON file for each session, written when the session is created and whenever its agent starts. The files are read only after the database was
-quarantined. Then the journals of the agents, read again from their start, add what happened since.
+One JSON file for each session, written when the session is created, archived or restored, and whenever its agent starts. The files are
+read only after the database was quarantined. Then the journals of the agents, read again from their start, add what happened since; the
+copy of an archived session has everything, as its agent had ended.
 """
 
 import json
@@ -12,6 +13,7 @@ from pathlib import Path
 import structlog
 
 from rametd.domain.models import Agent, AgentState, Repo, Session
+from rametd.domain.states import State
 from rametd.keeper.executor import Handle
 from rametd.platform.state import private_file
 from rametd.store import RecoveredSession, dump_repo, dump_session, load_repo, load_session
@@ -63,11 +65,11 @@ class SessionIndex:
 
 
 def agent_of(session: Session, generation: int, handle: Handle) -> Agent:
-    """Row of an agent whose journal is read from its start."""
+    """Row of an agent whose journal is read from its start, unless its session is archived."""
     return Agent(
         session_id=session.id,
         generation=generation,
-        state=AgentState.LIVE,
+        state=AgentState.EXITED if session.state == State.ARCHIVED else AgentState.LIVE,
         start_time=session.update_time,
         handle=handle,
         mode=session.mode,

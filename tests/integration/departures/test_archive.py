@@ -254,6 +254,26 @@ async def test_both_answers_are_given_again_after_a_kill(daemon: DaemonProcess, 
         assert await client.sessions.RestoreSession(request) == second
 
 
+async def test_an_archived_session_is_archived_in_a_rebuilt_database_too(
+    daemon: DaemonProcess, repository: Path
+) -> None:
+    async with connected(daemon.sandbox) as client:
+        made = await client.create(repository, script({"text": "done"}), name="rest")
+        await client.reach("rest", IDLE)
+        (Path(made.worktree) / "draft.txt").write_text("mine")
+        await archive(client, "rest")
+    assert daemon.stop() == 0
+    (daemon.sandbox.directories.home / "ramet.db").write_bytes(b"no database")
+    daemon.start()
+    async with connected(daemon.sandbox) as client:
+        found = await client.get("rest")
+        assert (found.state, found.turns, found.agent_alive) == (ARCHIVED, 1, False)
+        assert not (await restore(client, "rest")).warnings
+        assert (Path(made.worktree) / "draft.txt").read_text() == "mine"
+        await client.send("rest", script({"text": "again"}))
+        await eventually(lambda: turns(client, "rest", 2))
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that is made afterwards does not wait long for a lock file."""

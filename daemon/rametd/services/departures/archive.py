@@ -1,6 +1,7 @@
 """Archiving a session: its worktree moves to the shelf, from where `Restorer` restores it; everything else stays."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -96,7 +97,18 @@ class Archiver:
         if session.worktree_kind == WorktreeKind.OWN:
             shelved, freed, more = await self._shelve(operation, session)
             warnings += more
+        await self._copy(session.id, shelved)
         return await core.store.write(lambda unit: self._archived(unit, operation, shelved, freed, warnings))
+
+    async def _copy(self, session_id: str, shelved: Shelved | None) -> None:
+        """Record in the session's file that it is archived, or a rebuilt database would take it for one whose worktree is lost."""
+        core = self._core
+        session = await core.store.read(lambda reader: reader.sessions.get(session_id))
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        commit = shelved.snapshot.id if shelved is not None else ""
+        ready = session.worktree_kind != WorktreeKind.OWN
+        archived = replace(session, state=State.ARCHIVED, worktree_ready=ready, archive_commit=commit)
+        await asyncio.to_thread(core.index.write, repo, archived)
 
     async def _shelve(self, operation: Operation, session: Session) -> tuple[Shelved | None, int, list[str]]:
         """Move the worktree to the shelf; the branch stays. Return its snapshot, the freed bytes, and warnings."""
