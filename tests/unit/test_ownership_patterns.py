@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rametd.domain.errors import InvalidInputError
-from rametd.ownership import Patterns, aliases, contains, overlap, overlap_files
+from rametd.ownership import Patterns, aliases, automaton, contains, overlap, overlap_files
 from rametd.ownership.automaton import Machine
 from rametd.ownership.glob import compile_rule
 from rametd.ownership.patterns import path_bytes
@@ -184,6 +184,19 @@ def test_files_that_are_there_are_judged_to_the_letter() -> None:
 def test_sets_that_would_take_for_ever_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="tangled"):
         overlap(owns("*a" + "?" * 24), owns("*b" + "?" * 24))
+
+
+@pytest.mark.parametrize("form", ["**/{}{}*x?", "dir/**/{}{}*", "*/*{}{}*"])
+def test_comparing_many_patterns_is_given_up_after_some_work(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automaton, "WORK_LIMIT", 100_000)
+    sets = [Patterns.parse([form.format(letter, number) for number in range(200)]) for letter in "xy"]
+    with pytest.raises(InvalidInputError, match="tangled"):
+        contains(*sets)
+
+
+def test_more_patterns_than_can_be_compared_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="at most 32,768"):
+        Patterns.parse([f"x{number}" for number in range(10_000)])
 
 
 # ── properties ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────

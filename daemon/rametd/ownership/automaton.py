@@ -17,6 +17,8 @@ from rametd.ownership.patterns import Patterns, owned_by, path_bytes
 
 STATE_LIMIT = 20_000
 """Maximum number of pairs of states; the patterns that people write need a few hundred."""
+WORK_LIMIT = 4_000_000
+"""Maximum number of positions in patterns to look at, a few seconds: a state of many patterns takes longer than one of few."""
 
 PREFERRED = b"xabcdefghijklmnopqrstuvwyz0123456789_-XABCDEFGHIJKLMNOPQRSTUVWYZ"
 DOT = ord(".")
@@ -62,6 +64,7 @@ class Machine:
         for ends in self._ends:
             self.start |= self._closures[ends.earlier.bit_length()]
         self._moves: dict[tuple[int, int], int] = {}
+        self.work = 0
 
     def hopeless(self, state: int) -> bool:
         """Whether no continuation of the path is owned."""
@@ -86,6 +89,7 @@ class Machine:
         return known
 
     def _move(self, state: int, byte: int) -> int:
+        self.work += state.bit_count() + len(self._ends) // 8
         reached = 0
         left = state
         while left:
@@ -161,7 +165,7 @@ def search(
             key = first.move(one, byte), second.move(two, byte), after
             if key in seen or hopeless(key[0], key[1]):
                 continue
-            if len(seen) >= STATE_LIMIT:
+            if len(seen) >= STATE_LIMIT or first.work + second.work > WORK_LIMIT:
                 raise InvalidInputError(
                     "these patterns are too tangled to be compared", hint="use fewer wildcards, or fewer patterns"
                 )

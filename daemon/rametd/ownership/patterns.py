@@ -15,6 +15,8 @@ from rametd.domain.errors import InvalidInputError
 from rametd.ownership.glob import Rule, compile_rule, fold_text, regex
 
 EVERYTHING = "/**"
+LIMIT = 32 << 10
+"""Characters of all patterns of a set; comparing two sets takes memory by the square of it."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Patterns:
     @classmethod
     def parse(cls, patterns: Sequence[str]) -> "Patterns":
         """Parse patterns. Raises `InvalidInputError` with ``data["index"]`` and ``data["pattern"]`` for an invalid one."""
+        if (size := sum(map(len, patterns))) > LIMIT:
+            raise InvalidInputError(
+                f"{len(patterns):,} patterns have {size:,} characters (at most {LIMIT:,})",
+                hint="name directories instead of single files",
+            )
         texts = []
         for index, pattern in enumerate(patterns):
             try:
