@@ -67,6 +67,7 @@ _FILLERS: Final = frozenset(
         "your",
     ]
 )
+"""Words that a name made from a prompt leaves out."""
 
 # Words that git resolves to files next to the refs; on a file system that ignores case, `head` is HEAD.
 _RESERVED: Final = frozenset({"head", "fetch_head", "orig_head", "merge_head"})

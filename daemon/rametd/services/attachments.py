@@ -35,7 +35,6 @@ from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state, held_by_person, refuse_attached
 from rametd.services.missing import require_tree
 from rametd.services.operations.runner import refuse_busy
-from rametd.services.persistence import write_for_sure
 from rametd.services.sessions import Sessions
 from rametd.services.trust import untrusted_files
 from rametd.services.views import prompt_message
@@ -244,7 +243,7 @@ class Attachments:
             waits = any(prompt.state == PromptState.QUEUED for prompt in unit.prompts.open(taken.id))
             return change_state(unit, taken, State.QUEUED if waits or taken.interrupted else State.IDLE)
 
-        after = await write_for_sure(core.store, work)
+        after = await core.store.write_for_sure(work)
         core.failpoint.hit("attach.taken")
         await self._settle(after, outside)
         core.live.schedule()

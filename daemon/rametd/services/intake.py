@@ -15,7 +15,6 @@ from ramet.v1 import event_pb2
 from rametd.agents.base import Doing, Fact, Frame, Said
 from rametd.domain.errors import StaleBatchError
 from rametd.domain.models import LastWords, NewEvent, Session
-from rametd.services.persistence import write_for_sure
 from rametd.store import Store, Unit
 
 log = structlog.get_logger()
@@ -60,7 +59,7 @@ class Intake:
         try:
             while self._waiting:
                 try:
-                    taken = await write_for_sure(self._store, self._work, lifecycle=False)
+                    taken = await self._store.write_for_sure(self._work, lifecycle=False)
                 except StaleBatchError:
                     if self._apart:
                         self._apart -= 1

@@ -18,7 +18,6 @@ from rametd.services.core import Core
 from rametd.services.delivery import deliver
 from rametd.services.lifecycle import ask_person, change_state, log_request, release_session_login
 from rametd.services.operations.runner import unfinished
-from rametd.services.persistence import write_for_sure
 from rametd.services.predecessors import blocked_by
 from rametd.services.sessions import release
 from rametd.services.trackers import Trackers
@@ -77,7 +76,7 @@ class Scheduler:
             self._outdated.clear()
             self._unlooked = False
             await self._watch_logins()
-            to_launch, to_send, rest = await write_for_sure(self._core.store, self._claim)
+            to_launch, to_send, rest = await self._core.store.write_for_sure(self._claim)
             if self._unlooked:
                 self._core.live.schedule()
             for session_id in self._unkept:
@@ -118,7 +117,7 @@ class Scheduler:
             account = self._account(session)
             self._lapsed[session.id] = before.get(session.id, account)
             if self._lapsed[session.id] != account:
-                await write_for_sure(core.store, lambda unit, of=session.id: release_session_login(unit, of))  # type: ignore[misc]
+                await core.store.write_for_sure(lambda unit, of=session.id: release_session_login(unit, of))  # type: ignore[misc]
 
     def _account(self, session: Session) -> str:
         """Digest of a session's credentials at the last check; "" if they were not checked."""

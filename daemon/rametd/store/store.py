@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from rametd.domain.errors import UnavailableError
+from rametd.domain.errors import ReadOnlyError, UnavailableError
 from rametd.domain.models import Event, NewEvent
 from rametd.store import connection
 from rametd.store.database import Database, open_database
@@ -24,6 +24,9 @@ from rametd.store.unit import Reader, Unit
 from rametd.store.writer import Job, Pace, Writer, damaged_error, read_only_error
 
 T = TypeVar("T")
+
+RETRY_S = 1.0
+"""Between attempts of a work while the disk is full."""
 
 
 class Readers:
@@ -136,6 +139,14 @@ class Store:
         answer: asyncio.Future[T] = self._loop.create_future()
         self._writer.submit(Job(work, lifecycle, answer))
         return await answer
+
+    async def write_for_sure(self, work: Callable[[Unit], T], *, lifecycle: bool = True) -> T:
+        """`write`, retried while the disk is full, for works whose failure no caller could get. Agents' journals have their lines."""
+        while True:
+            try:
+                return await self.write(work, lifecycle=lifecycle)
+            except ReadOnlyError:
+                await asyncio.sleep(RETRY_S)
 
     async def read(self, work: Callable[[Reader], T]) -> T:
         """Run ``work`` on the last committed state. Raises ``DatabaseDamagedError``; ``ReadOnlyError`` if the disk fails."""

@@ -10,7 +10,6 @@ from rametd.keeper.executor import Handle
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.lifecycle import change_state
-from rametd.services.persistence import write_for_sure
 from rametd.store import Unit
 
 IDLE_GRACE_S = 2.0
@@ -75,7 +74,7 @@ class Clocks:
             self._ended(change_state(unit, session, State.IDLE))
             return True
 
-        if await write_for_sure(self._core.store, work):
+        if await self._core.store.write_for_sure(work):
             self._core.live.schedule()
 
     def _spawn_sleep(self) -> None:
@@ -100,7 +99,7 @@ class Clocks:
             unit.agents.update(session_id, generation, stop_intent="sleep")
             return True
 
-        if await write_for_sure(self._core.store, work):
+        if await self._core.store.write_for_sure(work):
             await self._core.executor.end(self._handle, 5.0, epoch=self._core.fence)
 
     def stop(self) -> None:

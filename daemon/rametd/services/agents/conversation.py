@@ -22,7 +22,6 @@ from rametd.services.delivery import post
 from rametd.services.hooks import SessionHooks
 from rametd.services.ownership.audit import Watch
 from rametd.services.ownership.guard import judge
-from rametd.services.persistence import write_for_sure
 from rametd.store import Reader, Unit
 from rametd.store.agents import AgentColumns
 
@@ -110,7 +109,7 @@ class Conversation:
     async def note(self, **columns: Unpack[AgentColumns]) -> None:
         """Store columns of the process's row."""
         session_id, generation = self._session_id, self._generation
-        await write_for_sure(self._core.store, lambda unit: unit.agents.update(session_id, generation, **columns))
+        await self._core.store.write_for_sure(lambda unit: unit.agents.update(session_id, generation, **columns))
 
     def answered(self, request: Request) -> None:
         """Pass on a person's committed answer."""
@@ -132,7 +131,7 @@ class Conversation:
             unit.outbox.add(session_id, generation, OutgoingKind.ANSWER, control_id, line)
             return True
 
-        if await write_for_sure(self._core.store, work):
+        if await self._core.store.write_for_sure(work):
             self._wake()
 
     async def opening(self) -> Opening:
@@ -161,15 +160,14 @@ class Conversation:
             if not unit.outbox.has(session_id, generation, ref):
                 unit.outbox.add(session_id, generation, OutgoingKind.CONTROL, ref, line)
 
-        await write_for_sure(self._core.store, work)
+        await self._core.store.write_for_sure(work)
         self._wake()
 
     async def ask(self, control_id: str, question: Question) -> None:
         session_id, generation = self._session_id, self._generation
         session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
         question = await with_edit(question, session.worktree)
-        await write_for_sure(
-            self._core.store,
+        await self._core.store.write_for_sure(
             lambda unit: open_request(unit, self._core.policy, session_id, generation, control_id, question),
         )
 
@@ -229,8 +227,8 @@ class Conversation:
 
     async def prompt(self, words: str) -> None:
         session_id, kind = self._session_id, self._kind
-        await write_for_sure(
-            self._core.store, lambda unit: post(unit, kind, unit.sessions.get(session_id), words, DAEMON)
+        await self._core.store.write_for_sure(
+            lambda unit: post(unit, kind, unit.sessions.get(session_id), words, DAEMON)
         )
         self._wake()
         self._core.live.schedule()

@@ -9,7 +9,6 @@ from rametd.domain.errors import RametError
 from rametd.domain.models import Agent, OutgoingKind
 from rametd.keeper.executor import Attachment
 from rametd.services.core import Core
-from rametd.services.persistence import write_for_sure
 from rametd.store import Unit
 
 log = structlog.get_logger()
@@ -87,7 +86,7 @@ class Sender:
             unit.outbox.mark_written(outgoing)
             unit.agents.advance_stdin(session_id, generation, end, expect_offset=since)
 
-        await write_for_sure(self._core.store, work, lifecycle=False)
+        await self._core.store.write_for_sure(work, lifecycle=False)
         self._offset = end
         if end - self._released >= RELEASE_BYTES:
             self._released = end

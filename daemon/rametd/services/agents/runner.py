@@ -42,7 +42,6 @@ from rametd.services.core import Core, Policy
 from rametd.services.delivery import deliver
 from rametd.services.hooks import SessionHooks
 from rametd.services.intake import Intake
-from rametd.services.persistence import write_for_sure
 from rametd.store import Unit
 
 URGENT = (
@@ -171,7 +170,7 @@ class Runner:
             events.log(unit, self._session, payload)
             return unit.control.open(session_id, generation)
 
-        for request in await write_for_sure(core.store, load):
+        for request in await core.store.write_for_sure(load):
             self._feed(self._kind.read(self._agent, 0, 0, request.frame))
         core.live.add(self)
         self._spawn(self._pump(), "pump")
@@ -331,7 +330,7 @@ class Runner:
             return project(unit, session_id, generation, frames, self._core.policy)
 
         commands = self._agent.background_commands
-        projected = await write_for_sure(self._core.store, work, lifecycle=urgent)
+        projected = await self._core.store.write_for_sure(work, lifecycle=urgent)
         self._session, self._agent = projected.session, projected.agent
         for frame in frames:
             self._feed(frame)
@@ -382,8 +381,8 @@ class Runner:
             self._log.warning("agent takes no more", error=error.message)
             return
         session_id = self.session_id
-        self._session = await write_for_sure(
-            self._core.store, lambda unit: deliver(unit, self._kind, unit.sessions.get(session_id))
+        self._session = await self._core.store.write_for_sure(
+            lambda unit: deliver(unit, self._kind, unit.sessions.get(session_id))
         )
         self.wake_sender()
         self._clocks.update(self._session, self._agent)
@@ -420,8 +419,7 @@ class Runner:
         if recovered.liveness != Liveness.EXITED:
             await self._core.executor.end(self._handle, LATE_EXIT_GRACE_S, epoch=self._core.fence)
         tail, max_resumes = self._live.attachment.tail, self._core.config.agents.max_resumes
-        await write_for_sure(
-            self._core.store,
+        await self._core.store.write_for_sure(
             lambda unit: record_end(
                 unit,
                 self._kind,

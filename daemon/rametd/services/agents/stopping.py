@@ -10,7 +10,6 @@ from rametd.keeper.executor import Handle
 from rametd.keeper.place import Place
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
-from rametd.services.persistence import write_for_sure
 from rametd.store import Unit
 
 log = structlog.get_logger()
@@ -33,7 +32,7 @@ async def end_agent(core: Core, supervisor: Supervisor, session: Session, why: s
         if agent is not None and agent.state in {AgentState.STARTING, AgentState.LIVE}:
             unit.agents.update(session.id, agent.generation, stop_intent=why)
 
-    await write_for_sure(core.store, note)
+    await core.store.write_for_sure(note)
     for handle in await handles_of(core, session.id):
         await core.executor.end(handle, END_GRACE_S, epoch=core.fence)
 

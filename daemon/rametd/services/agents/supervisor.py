@@ -26,7 +26,6 @@ from rametd.services.hooks import SessionHooks
 from rametd.services.intake import Intake
 from rametd.services.lifecycle import change_state
 from rametd.services.missing import require_sound_tree
-from rametd.services.persistence import write_for_sure
 from rametd.services.trust import not_loaded, untrusted_files
 from rametd.store import Unit
 
@@ -108,8 +107,8 @@ class Supervisor:
                 await asyncio.wait([begun])
         except RametError as error:
             reason = f"{error.message}; {error.hint}" if error.hint else error.message
-            await write_for_sure(
-                self._core.store, lambda unit: self._launch_failed(unit, session.id, agent.generation, reason)
+            await self._core.store.write_for_sure(
+                lambda unit: self._launch_failed(unit, session.id, agent.generation, reason)
             )
             self._core.live.schedule()
             return
@@ -121,7 +120,7 @@ class Supervisor:
             events.log(unit, session, payload)
             return unit.sessions.get(session.id), live
 
-        session, agent = await write_for_sure(self._core.store, started)
+        session, agent = await self._core.store.write_for_sure(started)
         self._core.failpoint.hit("launch.stored")
         await self._attach(session, agent)
 
@@ -144,7 +143,7 @@ class Supervisor:
         home = core.kind(session.agent).conversation_home(await environment_of(core, session, around))
         if not await self._transcripts.provide(session, cut, home):
             session_id = session.id
-            session = await write_for_sure(core.store, lambda unit: begin_anew(unit, unit.sessions.get(session_id)))
+            session = await core.store.write_for_sure(lambda unit: begin_anew(unit, unit.sessions.get(session_id)))
         if session.conversation_lost:
             cut = None
         taken = await self._warmer.take(session, repo, around=around, briefing=text, cut=cut)
@@ -160,8 +159,8 @@ class Supervisor:
             return
         self._untrusted[session.id] = files
         if files:
-            await write_for_sure(
-                self._core.store, lambda unit: events.warn(unit, session, not_loaded(repo, session.agent, files))
+            await self._core.store.write_for_sure(
+                lambda unit: events.warn(unit, session, not_loaded(repo, session.agent, files))
             )
 
     def _launch_failed(self, unit: Unit, session_id: str, generation: int, reason: str) -> None:
@@ -223,7 +222,7 @@ class Supervisor:
                     session = unit.sessions.update(session.id, interrupted=session.interrupted or cut_off)
                     endings.lose(unit, session, "the agent was lost", core.config.agents.max_resumes)
 
-        await write_for_sure(core.store, orphans)
+        await core.store.write_for_sure(orphans)
         for session in await core.store.read(lambda reader: reader.sessions.list(states={State.LOST})):
             await self.requeue(session.id)
 
@@ -249,8 +248,7 @@ class Supervisor:
 
     async def _record_end(self, session: Session, agent: Agent, record: ExitRecord | None, stderr_tail: str) -> None:
         kind = self._core.kind(session.agent)
-        await write_for_sure(
-            self._core.store,
+        await self._core.store.write_for_sure(
             lambda unit: endings.record_end(
                 unit,
                 kind,
@@ -303,7 +301,7 @@ class Supervisor:
             if session is not None and session.state == State.LOST:
                 change_state(unit, session, State.QUEUED, reason=session.state_reason, resumes=session.resumes + 1)
 
-        await write_for_sure(self._core.store, work)
+        await self._core.store.write_for_sure(work)
         self._core.live.schedule()
 
     async def stop(self) -> None:

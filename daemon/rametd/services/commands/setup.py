@@ -25,7 +25,6 @@ from rametd.services.commands.terminals import NewCommand, Terminals
 from rametd.services.core import Core
 from rametd.services.lifecycle import refuse_archived
 from rametd.services.messages import enum_numbers
-from rametd.services.persistence import write_for_sure
 from rametd.services.settings import for_session
 from rametd.services.trust import check_trust
 from rametd.store import Reader, Unit
@@ -260,13 +259,12 @@ class Setup:
     async def _store(
         self, session_id: str, state: SetupState, digest: str, reason: str = "", command_id: str = ""
     ) -> None:
-        await write_for_sure(
-            self._core.store,
+        await self._core.store.write_for_sure(
             lambda unit: change(unit, session_id, state, digest, reason=reason, command_id=command_id),
         )
 
     async def _warn(self, session: Session, words: str) -> None:
-        await write_for_sure(self._core.store, lambda unit: events.warn(unit, session, words))
+        await self._core.store.write_for_sure(lambda unit: events.warn(unit, session, words))
 
 
 def change(

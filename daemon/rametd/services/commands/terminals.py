@@ -28,7 +28,6 @@ from rametd.services import environments, events
 from rametd.services.core import Core
 from rametd.services.ids import ALPHABET, LENGTH, new_id
 from rametd.services.operations.runner import busy_error
-from rametd.services.persistence import write_for_sure
 from rametd.services.views import command_message
 from rametd.store import Reader, Unit
 
@@ -75,7 +74,7 @@ class Ender:
                 return command
             return unit.commands.update(command_id, stop_reason=reason)
 
-        return await write_for_sure(self._core.store, work)
+        return await self._core.store.write_for_sure(work)
 
     async def end(self, handle: Handle, grace: float) -> ExitRecord | None:
         """End all processes of a command; ``grace`` is seconds."""
@@ -135,7 +134,7 @@ class Outputs:
                     unit.commands.update(command.id, reported_bytes=end)
                     log_command(unit, command, output)
 
-            await write_for_sure(self._core.store, work, lifecycle=False)
+            await self._core.store.write_for_sure(work, lifecycle=False)
             if too_much:
                 return
 
@@ -292,7 +291,7 @@ class Terminals:
                 )
             )
         except RametError:
-            await write_for_sure(core.store, lambda unit: unit.commands.remove(command.id))
+            await core.store.write_for_sure(lambda unit: unit.commands.remove(command.id))
             raise
         core.failpoint.hit("command.started")
         run = await asyncio.to_thread(Place.from_handle(handle).run)
@@ -305,7 +304,7 @@ class Terminals:
             remember(unit, running)
             return running
 
-        command = await write_for_sure(core.store, started)
+        command = await core.store.write_for_sure(started)
         self._watch(command)
         return command
 
@@ -364,7 +363,7 @@ class Terminals:
             unit.commands.prune(command.session_id, KEPT_COMMANDS)
             return sorted(known - unit.commands.ids())
 
-        if await write_for_sure(self._core.store, work):
+        if await self._core.store.write_for_sure(work):
             await self.sweep()
 
     # ── for callers ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -418,7 +417,7 @@ class Terminals:
 
     async def forget(self, command: Command) -> None:
         """Delete an ended command with its output."""
-        await write_for_sure(self._core.store, lambda unit: unit.commands.remove(command.id))
+        await self._core.store.write_for_sure(lambda unit: unit.commands.remove(command.id))
         await self._ender.destroy(Handle(command.handle))
 
     # ── over restarts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -426,7 +425,7 @@ class Terminals:
     async def recover(self) -> None:
         """Watch the commands of a former daemon. End those without a session or a row."""
         core = self._core
-        await write_for_sure(core.store, lambda unit: unit.commands.remove_sessionless())
+        await core.store.write_for_sure(lambda unit: unit.commands.remove_sessionless())
         for command in await core.store.read(lambda reader: reader.commands.living()):
             if command.state == CommandState.RUNNING:
                 self._watch(command)
@@ -455,7 +454,7 @@ class Terminals:
         async with self._sweeping:
             # List the directories first: a command's row is stored before its directory exists.
             handles = await asyncio.to_thread(self._executor.discover)
-            ids = await write_for_sure(self._core.store, known)
+            ids = await self._core.store.write_for_sure(known)
             strays = [handle for handle in handles if Place.from_handle(handle).session not in ids]
             await asyncio.gather(*map(self._ender.destroy, strays))
 

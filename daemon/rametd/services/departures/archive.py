@@ -14,17 +14,16 @@ from rametd.domain.states import State
 from rametd.git import Shelved
 from rametd.platform.disk import tree_bytes
 from rametd.services import events
-from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.departures.clearing import (
     archive_ref,
+    bring_to_rest,
     give_up,
+    log_warnings,
     recorded_under,
     refuse_around,
     tree_goes,
-    what_ends,
-    what_is_ignored,
 )
 from rametd.services.departures.integrity import last_intact
 from rametd.services.hooks import SessionHooks
@@ -85,13 +84,7 @@ class Archiver:
         """Archive the session. An earlier run may have done any of the steps."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
-        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        warnings = await what_ends(core, session)
-        await end_agent(core, self._supervisor, session, "archive")
-        core.failpoint.hit("archive.agent-ended")
-        await self._hooks.settle_checkpoint(session.id)
-        warnings += await self._hooks.tree_goes(session)
-        warnings += await what_is_ignored(core, session, repo.root)
+        warnings = await bring_to_rest(core, self._hooks, self._supervisor, operation, session)
         shelved: Shelved | None = None
         freed = 0
         if session.worktree_kind == WorktreeKind.OWN:
@@ -129,9 +122,7 @@ class Archiver:
             warnings += await core.git.snapshots.shelve(info, snapshot, session.worktree)
         shelf = core.git.snapshots.shelf_of(session.worktree)
         freed = max(0, before - await asyncio.to_thread(tree_bytes, shelf))
-        warnings = list(dict.fromkeys(warnings))
-        for words in warnings:
-            log.warning("archived with a warning", session=session.id, what=words)
+        warnings = log_warnings(operation, warnings)
         await asyncio.to_thread(unlink_by_name, session.worktree)
         core.failpoint.hit("archive.tree-removed")
         return shelved, freed, warnings

@@ -16,10 +16,12 @@ from rametd.domain.models import BackgroundCommand, Session, WorktreeKind
 from rametd.domain.operations import Operation
 from rametd.domain.states import State
 from rametd.git import ARCHIVE, RepositoryInfo
+from rametd.services.agents.stopping import end_agent
+from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
+from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
 from rametd.services.operations.runner import unfinished
-from rametd.services.persistence import write_for_sure
 from rametd.services.views import in_background
 from rametd.services.words import first_line
 from rametd.store import Reader, Unit
@@ -28,7 +30,7 @@ SHOWN = 60
 """Characters of a command."""
 
 
-async def what_ends(core: Core, session: Session) -> list[str]:
+async def _what_ends(core: Core, session: Session) -> list[str]:
     """Warn of the running turn and commands that end with the session."""
     living, background = await core.store.read(
         lambda reader: (reader.commands.living(session.id), in_background(reader, session.id))
@@ -48,7 +50,7 @@ def ends_with_agent(command: BackgroundCommand) -> str:
     return f"ended `{first_line(command.description, SHOWN)}`, which ran in the background of its agent"
 
 
-async def what_is_ignored(core: Core, session: Session, main: Path) -> list[str]:
+async def _what_is_ignored(core: Core, session: Session, main: Path) -> list[str]:
     """Warn of the ignored files that are deleted with the worktree.
 
     Unchanged copies of files in ``main``, the main worktree, do not count.
@@ -136,6 +138,26 @@ async def is_touched(core: Core, operation: Operation, session: Session) -> bool
     return noted == "0" or (noted == "1" and not await asyncio.to_thread(session.worktree.exists))
 
 
+async def bring_to_rest(
+    core: Core, hooks: SessionHooks, supervisor: Supervisor, operation: Operation, session: Session
+) -> list[str]:
+    """End the session's agent, settle its checkpoint, and warn of what is lost; safe to repeat."""
+    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+    warnings = await _what_ends(core, session)
+    await end_agent(core, supervisor, session, operation.kind)
+    core.failpoint.hit(f"{operation.kind}.agent-ended")
+    await hooks.settle_checkpoint(session.id)
+    return [*warnings, *await hooks.tree_goes(session), *await _what_is_ignored(core, session, repo.root)]
+
+
+def log_warnings(operation: Operation, warnings: Sequence[str]) -> list[str]:
+    """Log each warning once, and return them."""
+    unique = list(dict.fromkeys(warnings))
+    for words in unique:
+        log.warning("done with a warning", kind=operation.kind, session=operation.session_id, what=words)
+    return unique
+
+
 @asynccontextmanager
 async def recorded_under(
     core: Core, info: RepositoryInfo, operation: Operation, session: Session, ref: str
@@ -172,7 +194,7 @@ async def give_up(core: Core, operation: Operation, error: BaseException | None)
                 unit, found, found.state, reason=f"{unfinished(failed)}; retry with `{again}`", hold=found.hold
             )
 
-    await write_for_sure(core.store, work)
+    await core.store.write_for_sure(work)
     core.live.schedule()
 
 

@@ -13,7 +13,7 @@ from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
 from rametd.git import TRASH, RepositoryInfo, Shelved
 from rametd.services import events
-from rametd.services.agents.stopping import destroy_processes, end_agent
+from rametd.services.agents.stopping import destroy_processes
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.core import Core
@@ -21,12 +21,12 @@ from rametd.services.departures.at_risk import at_risk, with_unstored, work_at_r
 from rametd.services.departures.belongings import belongings
 from rametd.services.departures.clearing import (
     archive_ref,
+    bring_to_rest,
     give_up,
+    log_warnings,
     recorded_under,
     refuse_around,
     tree_goes,
-    what_ends,
-    what_is_ignored,
 )
 from rametd.services.departures.integrity import last_intact, lost_archive
 from rametd.services.hooks import SessionHooks
@@ -80,20 +80,14 @@ class Remover:
         """Remove the session. An earlier run may have done any of the steps."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
-        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        warnings = await what_ends(core, session)
-        await end_agent(core, self._supervisor, session, "remove")
-        core.failpoint.hit("remove.agent-ended")
-        await self._hooks.settle_checkpoint(session.id)
-        warnings += await self._hooks.tree_goes(session)
-        warnings += await what_is_ignored(core, session, repo.root)
+        warnings = await bring_to_rest(core, self._hooks, self._supervisor, operation, session)
         entry: TrashEntry | None = None
         if session.worktree_kind != WorktreeKind.OWN:
             # Ramet did not create this checkout: worktree and branch stay, and need no snapshot.
             entry = self._entry(session)
         else:
             try:
-                info = await info_of(core, repo)
+                info = await info_of(core, session)
             except NotFoundError as error:
                 log.warning("repository of a removed session is gone", session=session.id, error=error.message)
             else:
@@ -130,9 +124,7 @@ class Remover:
             if session.created_branch and shelved is not None and shelved.branch_commit:
                 why = await git.branches.delete(info, session.branch, shelved.branch_commit)
                 warnings += [why] if why is not None else []
-        warnings = list(dict.fromkeys(warnings))
-        for words in warnings:
-            log.warning("removed with a warning", session=session.id, what=words)
+        warnings = log_warnings(operation, warnings)
         if shelved is None:
             return None, warnings
         size = await git.snapshots.size(info, shelved.snapshot, session.worktree)

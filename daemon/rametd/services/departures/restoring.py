@@ -36,7 +36,6 @@ from rametd.services.departures.integrity import archived_as, ref_gone
 from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
 from rametd.services.operations.runner import new_operation, refuse_landing
-from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message
 from rametd.services.worktrees.places import link_by_name
@@ -251,7 +250,7 @@ class Restorer:
             info = await self._info(session)
             created_at = data["commit"] if data["new"] else None
             await core.git.snapshots.undo_unshelve(info, session.worktree, data["branch"], created_at)
-        await write_for_sure(core.store, lambda unit: unit.operations.undo(operation.id))
+        await core.store.write_for_sure(lambda unit: unit.operations.undo(operation.id))
 
     async def _info(self, session: Session) -> RepositoryInfo:
         try:

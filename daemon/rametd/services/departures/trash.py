@@ -16,7 +16,6 @@ from rametd.services.departures.restoring import TRASH
 from rametd.services.lookup import SHORTEST_PREFIX
 from rametd.services.messages import to_message
 from rametd.services.operations.runner import new_operation, refuse_other
-from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.worktrees.checkpoints import drop_checkpoints
 from rametd.store import Reader, Unit, load_session
@@ -136,7 +135,7 @@ class Trash:
                 unit.operations.take_over(other, Caller(other.principal))  # the call gets no answer
             unit.operations.undo(operation.id)
 
-        await write_for_sure(self._core.store, work)
+        await self._core.store.write_for_sure(work)
         self._core.live.schedule()
 
     async def _forget(self, entry: TrashEntry) -> None:

@@ -21,7 +21,6 @@ from rametd.services.landing.drafting import METHODS, NewLandings, draft_entry
 from rametd.services.landing.lane import Lane, Round
 from rametd.services.landing.move import Mover
 from rametd.services.lookup import find_session
-from rametd.services.persistence import write_for_sure
 from rametd.services.trust import changes_of_landing
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.store import Reader, Unit
@@ -62,7 +61,7 @@ class LandingQueue:
 
     async def start(self) -> None:
         """Start the queues; call it once, after recovery."""
-        await write_for_sure(self._core.store, entries.recover)
+        await self._core.store.write_for_sure(entries.recover)
         self._unsubscribe = self._core.store.subscribe(self._events)
         self._news.set()
         self._task = asyncio.create_task(self._run(), name="landing")

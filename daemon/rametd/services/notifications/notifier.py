@@ -28,7 +28,6 @@ from rametd.services.landing.entries import STATES as LANDING_STATES
 from rametd.services.notifications import messages
 from rametd.services.notifications.messages import Entry, Message
 from rametd.services.notifications.ways import DeliveryError, ProcessEnvironment, deliver, enabled
-from rametd.services.persistence import write_for_sure
 from rametd.services.views import STATES
 from rametd.store import Reader, Unit
 
@@ -81,7 +80,7 @@ class Notifier:
                 await deliver(way, message, config, self._process_environment)
             except DeliveryError as error:
                 return way, str(error)
-            await write_for_sure(self._core.store, lambda unit: unit.notifications.clear_trouble(way))
+            await self._core.store.write_for_sure(lambda unit: unit.notifications.clear_trouble(way))
             return way, ""
 
         return list(await asyncio.gather(*(one(way) for way in enabled(config))))
@@ -132,10 +131,10 @@ class Notifier:
         cursor = await store.read(lambda reader: reader.notifications.cursor())
         if not ways:
             if cursor is not None:
-                await write_for_sure(store, lambda unit: unit.notifications.set_cursor(None))
+                await store.write_for_sure(lambda unit: unit.notifications.set_cursor(None))
             return
         if cursor is None:  # from now on: whoever switches notifications on knows what waits at that moment
-            await write_for_sure(store, lambda unit: unit.notifications.set_cursor(unit.events.last_seq()))
+            await store.write_for_sure(lambda unit: unit.notifications.set_cursor(unit.events.last_seq()))
             return
         while True:
             found = await store.read(
@@ -150,7 +149,7 @@ class Notifier:
                 unit.notifications.set_cursor(cursor)
                 return any(added)
 
-            if await write_for_sure(store, work):
+            if await store.write_for_sure(work):
                 self._core.failpoint.hit("notify.queued")
 
     def _add(self, unit: Unit, event: Event, config: Notify, ways: Mapping[Way, NotifyWay]) -> bool:
@@ -188,7 +187,7 @@ class Notifier:
         )
         if begins > now:
             return begins - now
-        message = await write_for_sure(core.store, lambda unit: self._claim(unit, way, now))
+        message = await core.store.write_for_sure(lambda unit: self._claim(unit, way, now))
         core.failpoint.hit("notify.sending")
         if message is None:
             return 0.0 if len(await core.store.read(lambda reader: reader.notifications.list(way))) else math.inf
@@ -196,10 +195,10 @@ class Notifier:
             await deliver(way, message, config, self._process_environment)
         except DeliveryError as error:
             log.warning("notification not delivered", way=str(way), error=str(error))
-            await write_for_sure(core.store, lambda unit, error=error: _failed(unit, way, message, error, core.clock()))  # type: ignore[misc]
+            await core.store.write_for_sure(lambda unit, error=error: _failed(unit, way, message, error, core.clock()))  # type: ignore[misc]
         else:
             core.failpoint.hit("notify.sent")
-            await write_for_sure(core.store, lambda unit: _delivered(unit, way, message))
+            await core.store.write_for_sure(lambda unit: _delivered(unit, way, message))
             self._next[way] = core.clock() + SPACING_S
         return 0.0
 

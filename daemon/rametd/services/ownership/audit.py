@@ -20,7 +20,6 @@ from rametd.services.core import Core
 from rametd.services.lifecycle import ask_person, log_request
 from rametd.services.ownership.claims import Foreign, claims_on
 from rametd.services.ownership.guard import advice, log_paths, record
-from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.store import Reader, Unit
 
@@ -77,7 +76,7 @@ class Watch:
                 f"your worktree is {session.worktree}; work only there."
             )
             words = f"the checkout {root} changed while a command of {session.name} ran"
-            await write_for_sure(core.store, lambda unit: warn(unit, session, words))
+            await core.store.write_for_sure(lambda unit: warn(unit, session, words))
         try:
             changed = await core.git.diffs.changed_files(session.worktree, before.tree) if before.tree else ()
             found = await foreign_among(core, session, changed)
@@ -192,7 +191,7 @@ async def audit(core: Core, session: Session) -> None:
         return
     known = await core.store.read(lambda reader: audits(reader, session))
     if found or known:
-        await write_for_sure(core.store, lambda unit: note(unit, session, found))
+        await core.store.write_for_sure(lambda unit: note(unit, session, found))
 
 
 def audits(reader: Reader, session: Session) -> list[Request]:

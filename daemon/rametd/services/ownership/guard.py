@@ -14,7 +14,6 @@ from rametd.services import events
 from rametd.services.contents import runs, runs_by_link
 from rametd.services.core import Core
 from rametd.services.ownership.claims import IGNORE_CASE, Foreign, claims_on
-from rametd.services.persistence import write_for_sure
 from rametd.store import Unit
 
 WRITES = {"Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path", "NotebookEdit": "notebook_path"}
@@ -43,7 +42,7 @@ async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
     if verdict.effect is Effect.ALLOW and asked.reason.endswith(LINKED):
         return asked  # the rule covers the name, and need not know where links lead
     rule_id = verdict.rule.id
-    await write_for_sure(core.store, lambda unit: unit.rules.matched(rule_id), lifecycle=False)
+    await core.store.write_for_sure(lambda unit: unit.rules.matched(rule_id), lifecycle=False)
     return Judged(verdict.effect.value, verdict.reason)
 
 
@@ -110,7 +109,7 @@ async def record(core: Core, session: Session, tool: str, found: list[Foreign], 
     def work(unit: Unit) -> None:
         log_paths(unit, session, tool, found, changed=changed)
 
-    await write_for_sure(core.store, work, lifecycle=False)
+    await core.store.write_for_sure(work, lifecycle=False)
 
 
 def log_paths(unit: Unit, session: Session, tool: str, found: list[Foreign], *, changed: bool) -> None:

@@ -20,7 +20,6 @@ from rametd.domain.models import Repo, Session
 from rametd.domain.states import State
 from rametd.git import Matrix, Pair, RepositoryInfo, Tracker, Work
 from rametd.services.core import Core
-from rametd.services.persistence import write_for_sure
 from rametd.services.radar import conflicts
 from rametd.services.repos import info_of
 from rametd.services.settings import for_repository
@@ -274,7 +273,7 @@ class Radar:
                 conflicts.tell_agents(unit, red, policy, resting, idle_too=tell == "always") if tell != "never" else []
             )
 
-        for session_id in await write_for_sure(core.store, work):
+        for session_id in await core.store.write_for_sure(work):
             self._told[session_id] = core.loop_time()
             # Conflicts that appear meanwhile are reported after the pause.
             asyncio.get_running_loop().call_later(REST_S, self.note, session_id)

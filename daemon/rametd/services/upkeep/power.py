@@ -16,7 +16,6 @@ from rametd.platform.processes import boot_id
 from rametd.platform.state import private_file
 from rametd.services import events
 from rametd.services.core import Core
-from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.worktrees.checkpoints import Checkpointer
 
@@ -94,7 +93,7 @@ class Power:
             return
         words = f"git has lost objects of it ({lost[0][:12]})" if lost else f"{newest.ref} is gone"
         log.warning("a checkpoint is damaged", session=session.id, number=newest.number, lost=lost)
-        await write_for_sure(core.store, lambda unit: unit.events.append(_warning(session, newest, words)))
+        await core.store.write_for_sure(lambda unit: unit.events.append(_warning(session, newest, words)))
         await self._checkpointer.ask(session.id, CheckpointReason.TURN, DAEMON)
 
 

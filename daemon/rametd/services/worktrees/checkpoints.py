@@ -26,7 +26,6 @@ from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.lifecycle import refuse_archived
 from rametd.services.operations.runner import refuse_busy
-from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.words import first_line
 from rametd.services.worktrees.history import checkpoint_message
@@ -81,7 +80,7 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
             unit.sessions.update(session.id, checkpoint=rows[-1].number, checkpointed_turns=turns)
         return unit.checkpoints.latest(session.id)
 
-    return await write_for_sure(core.store, enter)
+    return await core.store.write_for_sure(enter)
 
 
 async def changed_since(
@@ -157,7 +156,7 @@ class Flusher:
         except RametError as error:
             log.warning("a checkpoint may not be on the disk", session=session.id, error=error.message)
             words = f"its newest checkpoint may not be on the disk: {error.message}"
-            await write_for_sure(self._core.store, lambda unit: events.warn(unit, session, words))
+            await self._core.store.write_for_sure(lambda unit: events.warn(unit, session, words))
 
 
 def asked_for(reader: Reader, session: Session, reason: CheckpointReason) -> str:
@@ -330,7 +329,7 @@ class Checkpointer:
             remember(unit, checkpoint)
             return checkpoint
 
-        made = await write_for_sure(core.store, record)
+        made = await core.store.write_for_sure(record)
         if reason in UNASKED:
             self._flusher.soon(session)
         return made
@@ -346,7 +345,7 @@ class Checkpointer:
             if found is not None and found.id != checkpoint.id:
                 return
             session = await core.store.read(lambda reader: reader.sessions.find(checkpoint.session_id))
-            await write_for_sure(core.store, lambda unit: unit.checkpoints.remove(checkpoint))
+            await core.store.write_for_sure(lambda unit: unit.checkpoints.remove(checkpoint))
             core.failpoint.hit("fork.dropped")
             if session is not None:
                 await core.git.refs.drop_all(await info_of(core, session), checkpoint.ref)
@@ -359,7 +358,7 @@ class Checkpointer:
         """Warn once, not at the end of every turn, about files that git cannot read."""
         if skipped and self._skipped.get(session.id) != skipped:
             words = f"git cannot read some files, so checkpoints do not have them: {'; '.join(skipped)}"
-            await write_for_sure(self._core.store, lambda unit: events.warn(unit, session, words))
+            await self._core.store.write_for_sure(lambda unit: events.warn(unit, session, words))
         self._skipped[session.id] = skipped
 
     # ── after turns, and at the start ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -445,7 +444,7 @@ class Checkpointer:
         except Exception as error:  # any error: the session's next turn waits for this
             words = error.message if isinstance(error, RametError) else str(error) or type(error).__name__
             log.warning("no checkpoint", session=session_id, error=words, exc_info=not isinstance(error, RametError))
-            await write_for_sure(self._core.store, lambda unit: _give_up(unit, session_id, words))
+            await self._core.store.write_for_sure(lambda unit: _give_up(unit, session_id, words))
 
 
 def position(reader: Reader, session: Session) -> tuple[str, str]:

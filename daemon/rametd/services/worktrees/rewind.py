@@ -27,7 +27,6 @@ from rametd.services.agents.transcripts import Transcripts, gone
 from rametd.services.core import Core
 from rametd.services.lifecycle import close_reviews, log_update, refuse_archived
 from rametd.services.operations.runner import new_operation, refuse_landing
-from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.settings import for_session
 from rametd.services.views import one_session_message
@@ -78,12 +77,12 @@ class Rewinder:
                 if session is not None:
                     events.warn(unit, session, words)
 
-            await write_for_sure(self._core.store, tell)
+            await self._core.store.write_for_sure(tell)
             raise
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
         """Give up a rewind that failed. What it overwrote is a checkpoint."""
-        await write_for_sure(self._core.store, lambda unit: unit.operations.undo(operation.id))
+        await self._core.store.write_for_sure(lambda unit: unit.operations.undo(operation.id))
         self._core.live.schedule()
 
     async def _complete(self, operation: Operation) -> Rewound:
@@ -120,7 +119,7 @@ class Rewinder:
                 session_id, CheckpointReason.REWIND, tree=tree, principal=operation.principal
             )
             stood.append((made.head, made))
-            await write_for_sure(core.store, lambda unit: remember_before(unit, operation, made))
+            await core.store.write_for_sure(lambda unit: remember_before(unit, operation, made))
             core.failpoint.hit("rewind.kept")
 
         try:
@@ -193,7 +192,7 @@ class Rewinder:
             unit.operations.finish(operation, answer.SerializeToString())
             return answer
 
-        done = await write_for_sure(core.store, record)
+        done = await core.store.write_for_sure(record)
         core.failpoint.hit("rewind.recorded")
         core.live.schedule()
         return done

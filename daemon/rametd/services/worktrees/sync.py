@@ -24,7 +24,6 @@ from rametd.services.environments import for_git
 from rametd.services.lifecycle import log_update, refuse_archived
 from rametd.services.missing import require_tree
 from rametd.services.operations.runner import new_operation, refuse_landing
-from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message, prompt_message
 from rametd.services.worktrees.checkpoints import Checkpointer
@@ -102,7 +101,7 @@ class Syncer:
             kept.append(made)
             changes = {"old": coming.old, "new": coming.new, "commits": str(coming.commits)}
             noted = {**changes, "before": str(made.number), "checkpoint": made.id}
-            await write_for_sure(core.store, lambda unit: unit.operations.advance(operation.id, "kept", noted))
+            await core.store.write_for_sure(lambda unit: unit.operations.advance(operation.id, "kept", noted))
             core.failpoint.hit("sync.kept")
 
         await self._checkpointer.settle(session.id)
@@ -136,13 +135,13 @@ class Syncer:
             )
             return finish(unit, done, operation)
 
-        answer = await write_for_sure(core.store, record)
+        answer = await core.store.write_for_sure(record)
         core.live.wake(session.id)
         return answer
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
         """Give up a sync that git refused. The files are as git left them."""
-        await write_for_sure(self._core.store, lambda unit: unit.operations.undo(operation.id))
+        await self._core.store.write_for_sure(lambda unit: unit.operations.undo(operation.id))
         self._core.live.schedule()
 
     async def _settle(self, operation: Operation) -> None:
@@ -172,7 +171,7 @@ class Syncer:
                 events.warn(unit, now, words)
             unit.operations.undo(operation.id)  # does nothing if it is finished
 
-        await write_for_sure(core.store, record)
+        await core.store.write_for_sure(record)
         core.live.schedule()
 
 
