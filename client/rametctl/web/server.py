@@ -199,8 +199,8 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 class Connection(H11Protocol):
-    """A connection that gives way to newer ones until the owner's cookie comes through it: strangers that open many, and send
-    nothing or little, keep nobody out."""
+    """A connection that is closed in favour of newer ones until it sends the owner's cookie, so that strangers who open many idle
+    connections do not block the owner."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

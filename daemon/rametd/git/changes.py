@@ -1,7 +1,7 @@
-"""What differs between two trees, file by file and with renames: what predictions are made of.
+"""Differences between two trees, file by file and with renames, for predictions.
 
-A walk that skips equal subtrees, so that its price is that of the touched directories: 1 ms for eleven changes among 40,000 files, where
-libgit2's own diff looks at every entry. Blocks; never writes.
+The walk skips equal subtrees, so that its cost is that of the touched directories: 1 ms for eleven changes among 40,000 files, while
+libgit2's own diff reads every entry. Blocks; never writes.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A file of the old tree (None: added) and what became of it (None: deleted)."""
+    """A file of the old tree (None: added) and its new state (None: deleted)."""
 
     old_path: str
     old: Entry | None
@@ -57,13 +57,13 @@ class Changes:
 
     @property
     def paths(self) -> frozenset[str]:
-        """Every path that a change concerns, old and new."""
+        """All old and new paths."""
         sides = [*self.by_old.values(), *self.added.values()]
         return frozenset(path for each in sides for path in (each.old_path, each.new_path))
 
 
 def changes(repository: pygit2.Repository, old: pygit2.Oid, new: pygit2.Oid) -> Changes:
-    """From the tree ``old`` to the tree ``new``; raises KeyError for one that is not there."""
+    """Return the changes from the tree ``old`` to the tree ``new``. Raise KeyError for a missing tree."""
     deleted: dict[str, Entry] = {}
     added: dict[str, Entry] = {}
     found = Changes(new)
@@ -84,7 +84,7 @@ def changes(repository: pygit2.Repository, old: pygit2.Oid, new: pygit2.Oid) -> 
 def _walk(
     repository: pygit2.Repository, old: pygit2.Oid | None, new: pygit2.Oid | None, prefix: str
 ) -> Iterator[tuple[str, Entry | None, Entry | None]]:
-    """Every path whose entry differs, in no order; None where there is none."""
+    """Yield the paths whose entry differs, in no order, with both entries; None for a missing one."""
     if old == new:
         return
     before, after = _entries(repository, old), _entries(repository, new)
@@ -115,7 +115,7 @@ def _entries(repository: pygit2.Repository, tree: pygit2.Oid | None) -> dict[str
 def _renames(
     repository: pygit2.Repository, deleted: dict[str, Entry], added: dict[str, Entry]
 ) -> list[tuple[str, str]]:
-    """(old path, new path), each path once: the most alike first, and of those the ones that keep their name."""
+    """Return (old path, new path) pairs, each path once: the most similar first, and among equals those with the same name."""
     scored: list[tuple[float, bool, str, str]] = []
     alike = len(deleted) * len(added) <= RENAME_PAIRS
     spans: dict[pygit2.Oid, Counter[bytes] | None] = {}
@@ -141,7 +141,7 @@ def _renames(
 def _spans(
     repository: pygit2.Repository, blob: pygit2.Oid, known: dict[pygit2.Oid, Counter[bytes] | None]
 ) -> Counter[bytes] | None:
-    """The lines of a file, None where it is too large to be compared by them or has none."""
+    """Return the lines of a file with their counts; None if it is too large to compare, or empty."""
     if blob not in known:
         _, size = repository.odb.read_header(blob)
         known[blob] = (
@@ -151,7 +151,7 @@ def _spans(
 
 
 def _similarity(one: Counter[bytes] | None, other: Counter[bytes] | None) -> float:
-    """Bytes in lines that both have, of the larger one's."""
+    """Return the share of the larger file's bytes that are in common lines."""
     if one is None or other is None:
         return 0.0
     common = sum(min(count, other[line]) * len(line) for line, count in one.items())

@@ -1,12 +1,12 @@
-"""Whether a branch's work is on the branch that it lands on, answered by content.
+"""Decide by content whether a branch has landed on its target.
 
-What counts, from the cheapest to the dearest: the target has the branch's commits; the files that the branch changed are in the
-target as the branch has them, or merging the branch would change nothing there; a commit of the target is the branch's combined
-change (squash), by its text or by being exactly that merge; every commit of the branch is in the target under another name
-(rebase, cherry-picks), by its text. Commits only: work that is not committed is the caller's to look for (`work_at_risk`).
+Tests, from the cheapest to the dearest: the target has the branch's commits; the files that the branch changed are the same in the
+target, or merging the branch would change nothing there; a commit of the target is the branch's combined change (squash), by its text
+or because it is exactly that merge; every commit of the branch is in the target under another name (rebase, cherry-picks), by its text.
+Callers look for uncommitted work themselves (`work_at_risk`).
 
-All of it is done by git processes, which leave the event loop and the interpreter's lock alone. History is bounded: of the target,
-at most `COMMITS` commits since the branch left it that touch the branch's files.
+Git processes do all of it, so that the event loop and the interpreter's lock stay free. Of the target, at most `COMMITS` commits since
+the branch left it are read that touch the branch's files.
 """
 
 import hashlib
@@ -24,22 +24,22 @@ from rametd.git.repository import RepositoryInfo, head_of, open_repository, peel
 
 COMMITS: Final = 1000
 PATCH_BYTES: Final = 16 << 20
-"""Of the target's candidates, and of the branch's own commits."""
+"""Most bytes of patches of the target's candidates, and of the branch's own commits."""
 SQUASHES: Final = 20
-"""Commits of the target that are tried as the branch's squash merge."""
+"""Most commits of the target to test as the branch's squash merge."""
 MERGES: Final = 50
-"""Merge commits of the branch that are looked into."""
+"""Most merge commits of the branch to read."""
 PATHS: Final = 400
-"""Paths that are given to git as arguments; of more, the whole history is looked at."""
+"""Most paths to give to git as arguments; with more, the whole history is read."""
 KEPT: Final = 20_000
 DEFAULTS: Final = ("main", "master", "trunk")
 NAME: Final = "{target}"
-"""Stands for the target's name in an answer that is kept."""
+"""Placeholder for the target's name in a cached answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """``reason``: how it is known that it has landed, or why it has not; one line."""
+    """Whether a branch has landed. ``reason``: one line that says how, or why not."""
 
     yes: bool
     reason: str
@@ -49,7 +49,7 @@ class Landed:
 
 
 class LandedAnswers:
-    """Answers that were found, by (tip, base, target's tip): commits never change."""
+    """Cache of answers by (tip, base, target's tip): commits never change."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str, str], Landed] = OrderedDict()
@@ -76,10 +76,10 @@ class Target:
 
 
 def targets(repo: RepositoryInfo, base_ref: str, branch: str) -> tuple[Target, ...]:
-    """Where work that began at ``base_ref`` lands: that branch and the remote's copy of it.
+    """Return the targets of work from ``base_ref``: that branch, and the remote's copy of it.
 
-    Where ``base_ref`` is no branch (any more: it was renamed, it is a tag or a commit, it is the session's own), the default one is
-    meant: what the remote calls so, or what the main worktree has checked out, or main, master or trunk. Blocks.
+    If ``base_ref`` is no branch, or the session's own, the default branch counts: the remote's, or the one that the main worktree has
+    checked out, or main, master or trunk. Blocks.
     """
     repository = open_repository(repo.common_dir)
     for name in dict.fromkeys((base_ref, *_defaults(repository, repo))):
@@ -100,7 +100,7 @@ def _defaults(repository: pygit2.Repository, repo: RepositoryInfo) -> Iterator[s
 
 
 def _both(repository: pygit2.Repository, name: str) -> Iterator[Target]:
-    """The local branch and its upstream; of ``REMOTE/NAME``, that one and the local branch of the name."""
+    """Yield the local branch and its upstream; for ``REMOTE/NAME``, that one and the local branch of the name."""
     local = peel(repository, f"refs/heads/{name}")
     remotes = [remote for remote in repository.remotes.names() if remote is not None]
     if local is not None:
@@ -152,7 +152,7 @@ async def landed(
 
 
 async def _landed(git: GitContext, repo: RepositoryInfo, tip: str, target: Target) -> Landed:
-    """The answer for one target; its name is left open (`NAME`)."""
+    """Return the answer for one target, with `NAME` in place of its name."""
     done = await git.process.run(repo.common_dir, "merge-base", tip, target.commit)
     base = done.stdout.decode().strip()
     if done.returncode != 0 or not base:
@@ -201,7 +201,7 @@ _PLAIN: Final = (
     *("--diff-algorithm=myers", "--unified=3", "--inter-hunk-context=0", "--submodule=short"),
     "--ignore-submodules=none",
 )
-"""The same text for the same change, whatever the person's configuration says."""
+"""Options that make the text of a change independent of the person's configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class _Patch:
 async def _patches(
     git: GitContext, repo: RepositoryInfo, tip: str, without: str, *options: str
 ) -> tuple[list[_Patch], bool]:
-    """The changes of the commits that ``tip`` has and ``without`` lacks, merges and empty ones left out; whether there are more."""
+    """Return the changes of the commits that ``tip`` has and ``without`` lacks, without merges and empty ones; and whether there are more."""
     output, cut = await git.process.read_up_to(
         PATCH_BYTES,
         repo.common_dir,
@@ -229,7 +229,7 @@ async def _patches(
 
 
 def _parse(output: bytes) -> Iterator[_Patch]:
-    """Changes by the sum over their text, without the places of hunks: git-patch-id(1), but with white space, modes and binary files."""
+    """Yield changes with a digest of their text without positions of hunks: as git-patch-id(1), but with white space, modes and binary files."""
     commit, digest, paths, header = "", hashlib.sha256(), set[str](), False
     index = b""
     for line in output.split(b"\n"):
@@ -257,7 +257,7 @@ def _parse(output: bytes) -> Iterator[_Patch]:
 
 
 def _unquoted(name: bytes) -> str:
-    """A path of a patch's header; one with a quote or control character is C-quoted there, and only compared with its like."""
+    """Return the path of a patch's header. A path with a quote or control character stays C-quoted; it is only compared with such."""
     return os.fsdecode(name.removeprefix(b"a/"))
 
 
@@ -269,7 +269,7 @@ async def _changed_paths(git: GitContext, repo: RepositoryInfo, old: str, new: s
 
 
 async def _merge(git: GitContext, repo: RepositoryInfo, ours: str, theirs: str) -> str | None:
-    """The tree of merging two commits; None where they conflict, or git is too old to merge without a worktree."""
+    """Return the tree of merging two commits; None if they conflict, or git is too old to merge without a worktree."""
     done = await git.process.run(repo.common_dir, "merge-tree", "--write-tree", "--no-messages", ours, theirs)
     return done.stdout.decode().strip() if done.returncode == 0 else None
 
@@ -279,7 +279,7 @@ async def _tree(git: GitContext, repo: RepositoryInfo, commit: str) -> str:
 
 
 async def _merges_are_plain(git: GitContext, repo: RepositoryInfo, tip: str, without: str) -> bool:
-    """Whether the branch's merge commits hold nothing but the merge: a change made in one is in no other commit."""
+    """Return whether the branch's merge commits contain nothing but the merge: a change made in one is in no other commit."""
     output = await git.process.read(
         repo.common_dir, "rev-list", "--merges", "--parents", f"--max-count={MERGES + 1}", tip, f"^{without}", "--"
     )

@@ -22,7 +22,7 @@ from rametd.git.sharing import temporary
 from rametd.git.unread import add_all, is_unborn
 
 _STALE: Final = 3600.0
-"""Seconds after which a private index is one that a killed daemon left."""
+"""Seconds after which a private index counts as left by a killed daemon."""
 
 
 async def write_tree(git: GitContext, worktree: Path, git_dir: Path | None = None) -> WorktreeTree:
@@ -43,13 +43,13 @@ async def write_tree(git: GitContext, worktree: Path, git_dir: Path | None = Non
 
 
 async def current_tree(git: GitContext, worktree: Path, git_dir: Path | None = None) -> WorktreeTree:
-    """The same as `write_tree`, from the worktree's tracker where it has one."""
+    """Return the result of `write_tree`, from the worktree's tracker if it has one."""
     source = git.tree_sources.get(worktree)
     return await (source.tree() if source is not None else write_tree(git, worktree, git_dir))
 
 
 def write_commit(repository: pygit2.Repository, tree: str, message: str, parents: list[str]) -> str:
-    """A commit object by Ramet; no ref is moved. The user's identity is not needed, and not borrowed."""
+    """Write a commit object with Ramet as its author, and move no ref."""
     author = pygit2.Signature("Ramet", "ramet@localhost", int(time.time()), 0)
     made = repository.create_commit(
         None, author, author, message, pygit2.Oid(hex=tree), [pygit2.Oid(hex=p) for p in parents]
@@ -59,7 +59,7 @@ def write_commit(repository: pygit2.Repository, tree: str, message: str, parents
 
 @asynccontextmanager
 async def private_index(git: GitContext, git_dir: Path) -> AsyncIterator[Path]:
-    """A copy of the user's index, for a while."""
+    """Copy the user's index for the context."""
     folder = await git.compute(_copy_index, git_dir)
     try:
         yield folder / "index"
@@ -69,7 +69,7 @@ async def private_index(git: GitContext, git_dir: Path) -> AsyncIterator[Path]:
 
 @asynccontextmanager
 async def scratch_index(git: GitContext, common: Path) -> AsyncIterator[Path]:
-    """The place of an index of our own that has nothing yet, for a while."""
+    """Create a path for an empty private index for the context."""
 
     folder = await git.compute(temporary, common / DIRECTORY)
     try:

@@ -1,13 +1,12 @@
-"""The branches that work lands on: who may move them, and moving one, once, where it stands.
+"""Target branches: find where one is checked out, and move it once.
 
-A branch that is checked out nowhere is moved by `git update-ref`, compare-and-set. One that is checked out somewhere is fast-forwarded
-there by git's own merge, which changes files, index and branch together or refuses: nothing is forced, stashed or overwritten.
+A branch without a checkout is moved by `git update-ref`, compare-and-set. A checked-out one is fast-forwarded by git's own merge, which
+changes files, index and branch together, or refuses: nothing is forced, stashed or overwritten.
 
-Between our look at who has the branch checked out and the move, its owner may check something else out, and git offers no lock that
-both of us take. Checked out elsewhere in that instant: the merge is refused as no fast-forward, unless the other branch stands behind
-the landed commit too, and then it is that one which is fast-forwarded, as if its owner had pulled. Checked out only now: its files
-stay as they were, and show as changes that undo the landed ones. Both are milliseconds wide, lose nothing, and are the price of not
-touching the owner's checkout with anything but git.
+The race: after the look at the checkout its owner may check something else out, and git has no lock that both take. If the owner
+switches to another branch, git refuses the merge, unless that branch is an ancestor of the landed commit; then git fast-forwards that
+one, as if its owner had pulled. If the owner checks the branch out after the look, its files stay as they were, and show as changes
+that undo the landed ones. Both windows take milliseconds and lose nothing.
 """
 
 import os
@@ -23,20 +22,20 @@ from rametd.git.underway import busy_with
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A worktree that has a branch checked out. ``busy`` is what is under way there ("a merge"), "" when nothing is."""
+    """A worktree that has a branch checked out. ``busy``: the git command under way there ("a merge"), or ""."""
 
     path: Path
     busy: str
 
 
 class Targets:
-    """What `Git` can do with the branches that work lands on."""
+    """Target branches. Every method may raise the errors of `Git`."""
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
 
     async def has_upstream(self, repo: RepositoryInfo, branch: str) -> bool:
-        """Whether a branch of a remote is configured as what the branch follows."""
+        """Return whether the branch has an upstream on a remote."""
 
         def work() -> bool:
             config = open_repository(repo.common_dir).config
@@ -46,11 +45,11 @@ class Targets:
         return await self._git.compute(work)
 
     async def checkout(self, repo: RepositoryInfo, branch: str) -> Checkout | None:
-        """Where the branch is checked out, or is being rebased or bisected; None when nowhere."""
+        """Return the worktree that has the branch checked out, or is rebasing or bisecting it, or None."""
         return await self._git.compute(_checkout, repo, branch)
 
     async def in_the_way(self, checkout: Checkout, old: str, new: str) -> tuple[str, ...]:
-        """Files of the checkout with changes that a fast-forward from ``old`` to ``new`` would touch: git would refuse."""
+        """Return changed files of the checkout that a fast-forward from ``old`` to ``new`` would touch: git would refuse it."""
         changes = await self._git.process.read(
             checkout.path, "diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new
         )
@@ -70,14 +69,12 @@ class Targets:
         return await self._git.compute(work)
 
     async def move(self, repo: RepositoryInfo, branch: str, old: str, new: str, words: str) -> str:
-        """Move the branch from ``old`` to ``new``, which has it as an ancestor. Returns "" when it is there, else why not.
+        """Fast-forward the branch from ``old`` to ``new``; return "", or why it has not moved.
 
-        Judged by the branch itself: whatever git said, it has moved or it has not. ``words`` go into the reflog.
+        The branch itself decides, not git's exit status. ``words`` are for the reflog.
         """
         git = self._git
-        await git.make_durable(
-            repo.common_dir
-        )  # a branch of the person's is not to point at what a loss of power takes
+        await git.make_durable(repo.common_dir)  # or a power cut could take the commit of the person's branch
         # The git process inherits the lock: the successor of a killed daemon waits for it before it looks at the branch.
         async with git.locks.hold(repo.common_dir) as lock:
             found = await git.compute(_checkout, repo, branch)
@@ -105,7 +102,7 @@ class Targets:
         return f"{found.path}: {done.words}" if found is not None else done.words
 
     async def holds(self, repo: RepositoryInfo, branch: str, commit: str) -> bool:
-        """Whether the branch is at ``commit`` or has gone on from there. Waits for a git that is moving it for a killed daemon."""
+        """Return whether the branch contains ``commit``. Wait for a git that still moves it for a killed daemon."""
         git = self._git
         async with git.locks.hold(repo.common_dir):
             tip = await git.compute(branch_tip, repo, branch)
@@ -130,18 +127,18 @@ def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
         if _text(git_dir / "HEAD") == f"ref: {ref}" or ref in rebased | bisected:
             return Checkout(path, busy)
     if not repo.is_bare and repo.root == repo.common_dir and _text(repo.common_dir / "HEAD") == f"ref: {ref}":
-        # `git init --separate-git-dir`: moved on its own, the branch would make that checkout undo what has landed.
+        # `git init --separate-git-dir`: with the branch moved alone, that checkout would undo the landed changes.
         return Checkout(repo.root, "work in a checkout of which git does not say where it is")
     return None
 
 
 def _taken(checkout: Checkout, path: str, kind: str) -> bool:
-    """Whether a file that is to be added is there already: untracked, or ignored, which git would overwrite unasked."""
+    """Return whether a file to add exists already: untracked, or ignored, which git would overwrite."""
     return kind == "A" and os.path.lexists(checkout.path / path)
 
 
 def _path_of(record: str) -> str:
-    """The path in a record of `git status --porcelain=v2`; one that is unmerged has two fields more before it."""
+    """Return the path in a record of `git status --porcelain=v2`; an unmerged one has two more fields before it."""
     return record.split(" ", 10 if record.startswith("u ") else 8)[-1]
 
 

@@ -1,7 +1,7 @@
-"""What git cannot read or store: its words for it, and which path of a worktree they are about.
+"""Files that git cannot read or store: its messages, and the path of each.
 
-A file whose clean filter fails, and is required, ends `git add` as a whole, as does a text that is not in the encoding that its attributes name:
-everything else is added without it. Directories that are closed to us git only warns of.
+A failing required clean filter, or a text in another encoding than its attributes name, ends `git add`: everything else is then added
+without the file. Of unreadable directories git only warns.
 """
 
 import os
@@ -21,7 +21,7 @@ _AS_IS: Final = (
     *("-c", "advice.addEmbeddedRepo=false"),
 )
 ADD_ALL: Final = (*_AS_IS, "add", "--all", "--sparse", "--ignore-errors")
-"""Everything that is not ignored, into an index of our own."""
+"""Add everything that is not ignored to a private index."""
 
 _UNOPENED: Final = "warning: could not open directory "
 _VANISHED: Final = "No such file or directory"
@@ -30,7 +30,7 @@ _REFUSED: Final = (
     re.compile(r"^fatal: (?P<words>failed to encode '(?P<path>.+)' from .+ to .+)$", re.MULTILINE),
     re.compile(r"^fatal: (?P<words>BOM is \w+ in '(?P<path>.+)' if encoded as .+)$", re.MULTILINE),
 )
-"""Why git ended over one file."""
+"""Messages with which git ends because of one file."""
 _PLACES: Final = (
     re.compile(r"could not open directory '(.+)/': "),
     re.compile(r"(.+): clean filter '.+' failed"),
@@ -42,31 +42,31 @@ _PLACES: Final = (
 )
 _UNBORN: Final = "' does not have a commit checked out"
 _ONE_BY_ONE: Final = 4
-"""How many files of a filter are found out by trying; a filter that is broken fails for each, and each costs another walk through the tree."""
+"""Most files of a broken filter to find by trying; each try costs another walk through the tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """``words`` for people; ``place`` is what they are about, relative to the worktree, None where git did not say."""
+    """A message of git, and the path that it names, relative to the worktree, or None."""
 
     words: str
     place: str | None
 
 
 def is_unborn(words: str) -> bool:
-    """Whether git left out a repository inside because nothing was committed there yet."""
+    """Return whether git skipped a nested repository because it has no commit yet."""
     return words.endswith(_UNBORN)
 
 
 def parse_unread(words: str) -> Unread:
-    """From what git said."""
+    """Parse a message of git."""
     found = next((match for pattern in _PLACES if (match := pattern.match(words))), None)
     return Unread(words, found[1] if found is not None else None)
 
 
 async def hidden(git: GitContext, worktree: Path, there: tuple[str, str], index: Path) -> list[bytes]:
-    """Files that are there and that git would not look at, since their entries are marked as unchanged or as not to be checked out: people mark so what
-    they change for themselves, and it is work like any other."""
+    """Return existing files that git would skip, as their entries are marked assume-unchanged or skip-worktree: people mark files that they
+    change for themselves, and such changes are work too."""
     environment = {"GIT_INDEX_FILE": str(index)}
     listed = await git.process.read(worktree, *there, "ls-files", "-v", "-z", environment=environment)
     marked = [record[2:] for record in listed.split(b"\0") if record[:1] == b"S" or record[:1].islower()]
@@ -74,7 +74,7 @@ async def hidden(git: GitContext, worktree: Path, there: tuple[str, str], index:
 
 
 async def unhide(git: GitContext, worktree: Path, there: tuple[str, str], index: Path, paths: Sequence[bytes]) -> None:
-    """Take the marks off in a private index."""
+    """Remove these marks in a private index."""
     if not paths:
         return
     environment = {"GIT_INDEX_FILE": str(index)}
@@ -85,7 +85,7 @@ async def unhide(git: GitContext, worktree: Path, there: tuple[str, str], index:
 
 
 async def add_all(git: GitContext, worktree: Path, git_dir: Path, index: Path) -> tuple[str, ...]:
-    """Add everything that can be added to a private index; git's words for the rest. Raises GitFailedError, GitBusyError."""
+    """Add all readable files to a private index; return git's messages about the others. Raise GitFailedError, GitBusyError."""
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     environment = {"GIT_INDEX_FILE": str(index)}
     await unhide(git, worktree, there, index, await hidden(git, worktree, there, index))
@@ -102,10 +102,10 @@ async def add_all(git: GitContext, worktree: Path, git_dir: Path, index: Path) -
 
     while True:
         done = await add()
-        if done.returncode != 0 or unopened(done):  # what vanished during the walk is simply gone the second time
+        if done.returncode != 0 or unopened(done):  # a file that vanished during the walk is gone the second time
             done = await add()
         refused = _refused(done)
-        if refused is None or refused["path"] in left_out:  # the second: a name that git does not write as it is
+        if refused is None or refused["path"] in left_out:  # the second: git quotes the name
             return (*left_out.values(), *_skipped(done))
         left_out[refused["path"]] = utf8(refused["words"])
         if driver := refused.groupdict().get("driver"):
@@ -118,7 +118,7 @@ async def add_all(git: GitContext, worktree: Path, git_dir: Path, index: Path) -
 async def _filtered(
     git: GitContext, worktree: Path, there: tuple[str, str], driver: str, environment: dict[str, str]
 ) -> list[str]:
-    """The files that were changed or are new and go through a filter."""
+    """Return the changed and new files that go through a filter."""
     changed = await git.process.read(worktree, *there, "diff-files", "--name-only", "-z", environment=environment)
     new = await git.process.read(
         worktree, *there, "ls-files", "--others", "--exclude-standard", "-z", environment=environment
@@ -139,13 +139,13 @@ def _refused(done: Completed) -> re.Match[str] | None:
 
 
 def failed_filter(done: Completed) -> str | None:
-    """The filter that git ended over, if it did over one."""
+    """Return the filter because of which git ended, or None."""
     refused = _refused(done)
     return refused.groupdict().get("driver") if refused is not None else None
 
 
 def unopened(done: Completed) -> tuple[str, ...]:
-    """Git's words for each directory that it was not allowed to look into: it only warns of them, and leaves out what is in there."""
+    """Return git's warnings about directories that it may not read; it skips their content."""
     lines = done.stderr.decode(errors="replace").splitlines()
     found = (line for line in lines if line.startswith(_UNOPENED) and not line.endswith(_VANISHED))
     return tuple(dict.fromkeys(line.removeprefix("warning: ") for line in found))

@@ -771,24 +771,24 @@ async def put_back_on_shelf(
             await branches.delete_branch(git, repo, branch, created_at, lock)
 
 
-# ── the rest of its life ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── delete ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def mark_of(repo: RepositoryInfo, worktree: Path) -> str:
-    """The object's name of the snapshot that a shelved worktree was thinned by; "" where there is none. Blocks."""
+    """Return the id of the snapshot with which a shelved worktree was thinned, or "". Blocks."""
     mark = place_of(repo, worktree).entry / _MARK
     return mark.read_text().strip() if mark.is_file() else ""
 
 
 def parts_of(repo: RepositoryInfo, worktree: Path) -> Iterator[Path]:
-    """The directories that a shelved worktree consists of; blocks."""
+    """Yield the directories of a shelved worktree. Blocks."""
     place = place_of(repo, worktree)
     yield from (each for each in (place.shelf, place.entry) if each.is_dir())
     yield from place.entry.parent.glob(f"{place.entry.name}+*")
 
 
 async def drop(git: GitContext, repo: RepositoryInfo, worktree: Path) -> None:
-    """Delete a shelved worktree for good; nothing is done where there is none."""
+    """Delete a shelved worktree, if there is one."""
     for part in await git.compute(lambda: list(parts_of(repo, worktree))):
         await git.delete(delete_tree, part)
     part = place_of(repo, worktree).entry

@@ -1,4 +1,4 @@
-"""`Git.snapshots`: all that services ask of snapshots."""
+"""`Git.snapshots`: snapshots, as services use them."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -45,12 +45,12 @@ class Snapshots:
         return await self._git.compute(model.read, repo.common_dir, name)
 
     async def below(self, repo: RepositoryInfo, folder: str) -> tuple[Numbered, ...]:
-        """The snapshots under ``folder``/NUMBER, in order."""
+        """Return the snapshots below ``folder``, by number."""
 
         def begins() -> bool:
             return f"{folder}/1" in open_repository(repo.common_dir).references
 
-        # As for every session at its start, which is not to wait for a listing of all refs.
+        # Every session asks at its start, and must not wait for a listing of all refs.
         if not await self._git.compute(begins):
             return ()
         found = []
@@ -62,9 +62,9 @@ class Snapshots:
         return tuple(sorted(found, key=lambda each: each.number))
 
     async def lay(self, repo: RepositoryInfo, worktree: Path, snapshot: Snapshot) -> tuple[str, ...]:
-        """Write a snapshot's files to a worktree that was just made at its HEAD, as uncommitted changes; in words, what is not as it was.
+        """Write a snapshot's files to a new worktree at its HEAD, as uncommitted changes; return a line for each difference.
 
-        Raises GitFailedError, with nothing written, where that would overwrite a file that is not the worktree's own.
+        Raise GitFailedError, with nothing written, if that would overwrite another file.
         """
         await restore.lay(self._git, worktree, snapshot.files)
         return tuple(await nested.restore(self._git, repo.common_dir, worktree, snapshot))
@@ -78,13 +78,13 @@ class Snapshots:
     async def bring_back_nested(
         self, repo: RepositoryInfo, worktree: Path, snapshot: Snapshot, before: Snapshot
     ) -> tuple[str, ...]:
-        """After `bring_back`, the same for repositories inside; in words, what is not as it was. What ``before`` does not have is not overwritten."""
+        """After `bring_back`, restore nested repositories; return a line for each difference. Overwrite no file that ``before`` does not have."""
         return tuple(await nested.restore(self._git, repo.common_dir, worktree, snapshot, before))
 
     # ── archive and trash ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def of_commit(self, repo: RepositoryInfo, commit: str, branch: str) -> Snapshot:
-        """A snapshot of a commit's files; no ref keeps it."""
+        """Write a snapshot of a commit's files, without a ref."""
 
         def write() -> Snapshot:
             files = str(open_repository(repo.common_dir)[commit].peel(pygit2.Tree).id)
@@ -93,7 +93,7 @@ class Snapshots:
         return await self._git.compute(write)
 
     async def as_commit(self, repo: RepositoryInfo, snapshot: Snapshot) -> str:
-        """A commit of a snapshot's files on its HEAD, to be compared with others; no ref keeps it."""
+        """Write a commit of a snapshot's files on its HEAD, without a ref, for comparisons."""
 
         def write() -> str:
             parents = [snapshot.head] if snapshot.head else []
@@ -102,7 +102,7 @@ class Snapshots:
         return await self._git.compute(write)
 
     async def changed(self, repo: RepositoryInfo, snapshot: Snapshot) -> tuple[str, ...]:
-        """The paths that a snapshot has otherwise than its HEAD, untracked ones included; not the repositories inside that a person made."""
+        """Return the paths that differ between a snapshot and its HEAD, untracked ones included, without nested repositories."""
 
         def compare() -> tuple[str, ...]:
             repository = open_repository(repo.common_dir)
@@ -117,7 +117,7 @@ class Snapshots:
         return await self._git.compute(compare)
 
     async def only_staged(self, repo: RepositoryInfo, snapshot: Snapshot) -> tuple[str, ...]:
-        """The paths that are staged otherwise than both HEAD and the files have them."""
+        """Return the paths whose staged content differs from both HEAD and the files."""
 
         def compare() -> tuple[str, ...]:
             repository = open_repository(repo.common_dir)
@@ -147,7 +147,7 @@ class Snapshots:
         return await self._git.compute(look)
 
     async def size(self, repo: RepositoryInfo, snapshot: Snapshot, worktree: Path) -> int:
-        """Bytes on disk of a shelved worktree, and of the objects that only its snapshot has."""
+        """Return the bytes on disk of a shelved worktree, and of the objects that only its snapshot has."""
         parts = await self._git.compute(lambda: sum(tree_bytes(part) for part in shelf.parts_of(repo, worktree)))
         return parts + await refs.size_of(self._git, repo, snapshot.id)
 
@@ -161,13 +161,13 @@ class Snapshots:
         return found or await self.read(repo, new)
 
     async def keep_commits(self, repo: RepositoryInfo, owner: str, *commits: str) -> None:
-        """Keep commits for a session, each by a ref of its own."""
+        """Pin commits for a session, each by its own ref."""
         await self._git.compute(model.pin_others, repo.common_dir, owner, commits)
 
     async def drop(self, repo: RepositoryInfo, ref: str, name: str) -> None:
         """Delete a ref if it still points to ``name``, and the shelved worktree of its snapshot."""
         taken = await self.read(repo, name)
-        await self._git.make_durable(repo.common_dir)  # whatever has what it keeps beside it
+        await self._git.make_durable(repo.common_dir)  # another ref may protect its objects
         await refs.drop(self._git, repo, ref, name)
         if taken is not None and ref.startswith((ARCHIVE, TRASH)) and "worktree" in taken.facts:
             await shelf.drop(self._git, repo, Path(taken.facts["worktree"]))
