@@ -15,11 +15,11 @@ from rametd.domain.errors import AmbiguousError, InvalidInputError, PlanNotFound
 from rametd.domain.models import OWNER, Mode, Repo
 from rametd.domain.plans import Plan, PlanThread
 from rametd.environment import Variables
-from rametd.plans import Problem, Thread
+from rametd.plans import Problem
 from rametd.services import repos
 from rametd.services.core import Core
 from rametd.services.messages import to_message
-from rametd.services.plans.applying import Application, Applied, Plans
+from rametd.services.plans.applying import Application, Applied, Plans, planned_rows
 from rametd.services.plans.cleanup import CleanedUp, PlanCleaner
 from rametd.services.plans.converge import FAILED, Converger
 from rametd.services.plans.status import ThreadStatus, plan_status
@@ -72,7 +72,7 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
         )
         return plan_pb2.CheckPlanResponse(
             problems=[problem_message(problem) for problem in checked.problems],
-            threads=[checked_message(thread, checked.prompts[thread.id]) for thread in checked.threads],
+            threads=[thread_message(row) for row in planned_rows(checked, "")],
             ok=not checked.errors,
             name=checked.name,
         )
@@ -177,27 +177,6 @@ def file_of(file: str) -> str:
 
 def problem_message(problem: Problem) -> plan_pb2.PlanProblem:
     return to_message(plan_pb2.PlanProblem, problem)
-
-
-def checked_message(thread: Thread, prompt: str) -> plan_pb2.Thread:
-    text = thread.text
-    return plan_pb2.Thread(
-        id=thread.id,
-        name=thread.name,
-        branch=thread.branch,
-        goal=text.goal,
-        prompt=prompt,
-        base=text.base,
-        owns=text.owns,
-        forbids=text.forbids,
-        merge_order=thread.merge_order,
-        model=text.model,
-        mode=MODES[text.mode] if text.mode is not None else UNSPECIFIED,
-        agent=text.agent,
-        budget_usd=text.budget,
-        after=text.after,
-        check=text.check,
-    )
 
 
 def thread_message(thread: PlanThread) -> plan_pb2.Thread:
