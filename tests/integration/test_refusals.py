@@ -10,6 +10,7 @@ import structlog
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from ramet.v1 import session_pb2
+from rametd.api.interceptor import PROSE
 from rametd.services.sessions import Sessions
 
 from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_here, reason_of
@@ -63,6 +64,21 @@ async def test_hostile_strings_get_typed_refusals_and_never_an_internal_error(
             rest = {"session": session.id}
         reason = await RPCS[name].refusal(shared.channel, RPCS[name].request(**{**rest, field: text}))
         assert reason in known, f"{name}.{field}={text[:20]!r}: {reason}"
+
+
+@pytest.mark.full
+async def test_texts_and_lists_without_end_are_refused_wherever_they_come(
+    running: DaemonProcess, shared: Client
+) -> None:
+    for name, rpc in RPCS.items():
+        for field in rpc.method.input_type.fields:
+            if field.type != field.TYPE_STRING or field.name in PROSE:
+                continue
+            value = "x" * 100_000 if not field.is_repeated else ["x"] * 100_000
+            assert await rpc.refusal(shared.channel, rpc.request(**{field.name: value})) == "INVALID_INPUT", (
+                name,
+                field.name,
+            )
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import structlog
+from google.protobuf.message import Message
 from ramet.environment import METADATA, carried, decode
 from ramet.v1 import event_pb2
 
@@ -20,6 +21,7 @@ from rametd.domain.errors import (
     BrokenError,
     DeniedError,
     ExhaustedError,
+    InvalidInputError,
     NotAllowedError,
     RametError,
     RecoveringError,
@@ -50,6 +52,16 @@ OUR_FAULTS = (
 """Errors that count as internal errors; others (a cancelled call, a stop) give the caller no answer."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+
+PROSE = frozenset(
+    {"answers", "argv", "body", "environment", "message", "prompt", "prompts", "text", "updated_input_json"}
+)
+"""Fields that may be long; those that store them have limits of their own."""
+LONGEST = 64 << 10
+"""Bytes of any other text: a name, path, pattern, ref, or id."""
+MOST = 10_000
+"""Entries of a list of such texts."""
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -111,6 +123,8 @@ class Gate(grpc.aio.ServerInterceptor):
         if not allowed(method, who):
             noun = "a landing check, a git hook or a spare's setup" if who == COMMAND else "a session"
             raise NotAllowedError(f"{noun} may not call {method.rpartition('/')[2]}", hint="ask the person, who can")
+        if request.ByteSize() > LONGEST:
+            check_lengths(request)
         directory = metadata.get(DIRECTORY)
         if directory and not NAMING.isdisjoint(request.DESCRIPTOR.fields_by_name):
             with suppress(RametError):  # git cannot open the repository, so search names in all repositories
@@ -141,6 +155,23 @@ async def record_refusal(core: Core, method: str, principal: str, error: RametEr
     denied = event_pb2.CallDenied(method=method, message=error.message)
     made = events.make(denied, session_id=principal.removeprefix("session:"), principal=principal)
     await core.store.write(lambda unit: unit.events.append(made))
+
+
+def check_lengths(message: Message) -> None:
+    """Raise `InvalidInputError` for a name, path or the like that is too long, and for too many of them: what looks for it in git or
+    in patterns takes time and memory by its length."""
+    for field, value in message.ListFields():
+        values = value if field.is_repeated else [value]
+        if field.name in PROSE:
+            continue
+        if field.is_repeated and len(values) > MOST:
+            raise InvalidInputError(f"{field.name} has {len(values):,} entries (at most {MOST:,})", hint="send fewer")
+        for each in values:
+            if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+                check_lengths(each)
+            elif isinstance(each, str) and len(each) > LONGEST:
+                words = f"{field.name} has {len(each):,} characters (at most {LONGEST:,})"
+                raise InvalidInputError(words, hint="shorten it")
 
 
 def check_versions(client: Any) -> None:
