@@ -103,7 +103,7 @@ def test_rules_are_made(world: World) -> None:
     assert world.run("rules", "add", "X", "--ask", "--deny").code == 2
     for_repo, for_session, for_agent = world.state.called("CreateRule")
     assert (for_repo.repo, for_repo.session, for_repo.effect) == (str(world.cwd), "", attention_pb2.RULE_EFFECT_ALLOW)
-    assert (for_session.repo, for_session.session) == ("r1", session.id)
+    assert (for_session.repo, for_session.session) == ("", session.name)
     assert (for_repo.agent, for_agent.agent) == ("", "codex")
 
 

@@ -45,6 +45,13 @@ async def rules(client: Client, path: Path) -> list[attention_pb2.PermissionRule
     return list((await client.attention.ListRules(request, metadata=client.metadata)).rules)
 
 
+async def test_a_rule_for_a_session_holds_in_its_repository(client: Client, path: Path) -> None:
+    session = await client.create(path, name=f"s-{path.name}")
+    request = attention_pb2.CreateRuleRequest(session=session.name, effect=ASK, rule="Bash(make)")
+    made = (await client.attention.CreateRule(request, metadata=client.metadata)).rule
+    assert (made.session_id, made.repo) == (session.id, session.repo)
+
+
 async def test_an_approval_for_the_session_is_not_asked_for_again_in_it(client: Client, path: Path) -> None:
     prompt = script(*(bash("git status") for _ in range(3)), {"text": "done"})
     await client.create(path, prompt, name=f"s-{path.name}")

@@ -2,14 +2,13 @@
 
 import click
 from ramet.v1 import worktree_pb2
-from ramet.v1.session_pb2 import Session
 from ramet.v1.worktree_pb2 import GetDiffResponse, WatchChangesResponse
 
 from rametctl.app import App
 from rametctl.errors import ClientError, UsageError
 from rametctl.options import Verb, complete_changed, session_argument
 from rametctl.render.diff import patch_lines, stat_lines
-from rametctl.sessions import get_session
+from rametctl.sessions import session_name
 
 LARGEST_PATCH = 48 << 20
 """Bytes; the daemon's limit."""
@@ -67,16 +66,14 @@ def command(
         raise UsageError("--stat and --name-only were both given", hint="give one of them")
     if watch and (paths or space):
         raise UsageError("--watch shows all changes", hint="omit paths and white space options")
-    found = get_session(app, session).session
-    if found.under_way:
-        app.output.note(f"rametctl: {found.under_way} is under way in its worktree")
+    name = session_name(app, session)
     if watch:
-        _watch(app, found, against, stat=stat, name_only=name_only)
+        _watch(app, name, against, stat=stat, name_only=name_only)
         return
     # `git apply` needs the complete patch; for reading, a part is enough.
     applied = not (stat or name_only or app.output.terminal)
     request = worktree_pb2.GetDiffRequest(
-        session=found.id,
+        session=name,
         against=against,
         stat_only=stat or name_only,
         max_bytes=LARGEST_PATCH if applied else 0,
@@ -89,9 +86,8 @@ def command(
     if paths and not answer.files:
         app.output.note("rametctl: nothing that is named has changed, or there is no such path")
     if answer.truncated and applied and not app.output.json_mode:
-        raise ClientError(
-            "the patch is incomplete: do not apply it", hint=f"see all of it with git in {found.worktree}"
-        )
+        hint = f"see all of it with git in: rametctl path {session}"
+        raise ClientError("the patch is incomplete: do not apply it", hint=hint)
 
 
 def show_diff(app: App, answer: "GetDiffResponse", *, stat: bool = False, name_only: bool = False) -> None:
@@ -106,18 +102,16 @@ def show_diff(app: App, answer: "GetDiffResponse", *, stat: bool = False, name_o
         app.output.binary(answer.patch)
 
 
-def _watch(app: App, session: "Session", against: str, *, stat: bool, name_only: bool) -> None:
+def _watch(app: App, session: str, against: str, *, stat: bool, name_only: bool) -> None:
     """Show the present differences and every change, over restarts of the daemon, until interrupted."""
-    from rametctl.follow import keep_watching
+    from rametctl.follow import resumed
 
-    request = worktree_pb2.WatchChangesRequest(
-        session=session.id, against=against, include_patch=not (stat or name_only)
-    )
+    request = worktree_pb2.WatchChangesRequest(session=session, against=against, include_patch=not (stat or name_only))
     note = ""
-    changes = keep_watching(
+    changes = resumed(
         app.connection,
         lambda daemon: daemon.worktrees.WatchChanges,
-        request,
+        lambda: request,
         lambda words: app.output.note(f"rametctl: {words}"),
     )
     for answer in changes:

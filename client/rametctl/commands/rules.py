@@ -19,7 +19,7 @@ from rametctl.options import (
     repo_reference,
 )
 from rametctl.render.rule import rule_table, rule_text
-from rametctl.sessions import get_session, session_pages
+from rametctl.sessions import session_pages
 
 EFFECTS = ("allow", "ask", "deny")
 
@@ -105,18 +105,15 @@ def add(
     if len(chosen) > 1:
         raise UsageError(f"--{chosen[0]} and --{chosen[1]} were both given", hint="give one of them")
     effect = chosen[0] if chosen else "allow"
-    name = ""
     request = attention_pb2.CreateRuleRequest(
         rule=rule, effect=attention_pb2.RuleEffect.Value(f"RULE_EFFECT_{effect.upper()}"), agent=agent
     )
     if session is not None:
-        found = get_session(app, session).session
-        name, request.session, request.repo = found.name, found.id, found.repo_id
+        request.session = session
     else:
         request.repo = repo_reference(app, repo)
     answer = app.call(lambda daemon: daemon.attention.CreateRule, request)
-    made = answer.rule
-    app.output.answer(made, [line(f"{made.id}: {rule_text(made, name)}")])
+    app.output.answer(answer.rule, [f"{answer.rule.id}: {rule_text(answer.rule, session or '')}"])
 
 
 def _list(app: App, repo: str | None) -> None:

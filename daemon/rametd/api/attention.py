@@ -7,7 +7,7 @@ import grpc
 from ramet.v1 import attention_pb2, attention_pb2_grpc
 
 from rametd.api.calls import Call, Calls, mutation
-from rametd.api.context import environment, freshen, here
+from rametd.api.context import environment, freshen, here, named_session
 from rametd.api.paging import page_of
 from rametd.api.repo import resolve_repo
 from rametd.domain.errors import InvalidInputError
@@ -111,7 +111,10 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
     async def CreateRule(
         self, request: attention_pb2.CreateRuleRequest, call: Call
     ) -> attention_pb2.CreateRuleResponse:
-        repo = await resolve_repo(self._core, request.repo)
+        of = request.repo
+        if request.session and not of:
+            of = (await named_session(self._core, request.session)).repo_id
+        repo = await resolve_repo(self._core, of)
         effect = EFFECTS.get(request.effect)
         if effect is None:
             raise InvalidInputError("no effect was given", hint="say deny, ask or allow")

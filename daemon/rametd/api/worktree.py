@@ -1,5 +1,6 @@
 """WorktreeService: what changed in worktrees, comments, checkpoints, conflicts, spares, the trash, and upkeep."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -32,7 +33,7 @@ from rametd.services.repos import info_of, register
 from rametd.services.trackers import Trackers
 from rametd.services.upkeep.collector import Collector
 from rametd.services.upkeep.doctor import Doctor
-from rametd.services.views import prompt_message
+from rametd.services.views import prompt_message, under_way
 from rametd.services.worktrees.changes import Against, against, change_message, compare, paths_inside, warnings_of
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.services.worktrees.comments import CommentPlace, Reviewer, clean_path, comment_message, file_at
@@ -113,6 +114,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             max_patch=limit,
             options=options,
         )
+        busy = await asyncio.to_thread(under_way, session.worktree)
         return worktree_pb2.GetDiffResponse(
             files=[change_message(change) for change in diff.files],
             patch=diff.patch or b"",
@@ -120,7 +122,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             against_commit=old.commit,
             additions=sum(change.additions for change in diff.files),
             deletions=sum(change.deletions for change in diff.files),
-            warnings=warnings_of(diff),
+            warnings=[*(f"{each} is under way in its worktree" for each in [busy] if each), *warnings_of(diff)],
             tree=diff.new,
         )
 

@@ -44,11 +44,16 @@ def mark_gone(messages: Iterable[session_pb2.Session]) -> None:
         if archived or each.worktree_gone:
             each.under_way = each.worktree_fault = ""
             continue
-        git_dir = existing_git_dir(Path(each.worktree))
-        each.under_way = busy_with(git_dir) if git_dir is not None else ""
+        each.under_way = under_way(Path(each.worktree))
         each.worktree_fault = fault_of(
             Path(each.worktree), "" if each.under_way else each.branch
         )  # a rebase detaches HEAD
+
+
+def under_way(worktree: Path) -> str:
+    """Return the unfinished operation of git in a worktree, such as "a rebase"; "" if there is none. Blocks."""
+    git_dir = existing_git_dir(worktree)
+    return busy_with(git_dir) if git_dir is not None else ""
 
 
 class SessionMessages:

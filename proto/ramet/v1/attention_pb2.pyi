@@ -308,7 +308,7 @@ class CreateRuleRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
     repo: _builtins.str
-    """The repository that it applies to: id, name, or an absolute path inside it."""
+    """The repository that it applies to: id, name, or an absolute path inside it; empty for that of `session`."""
     session: _builtins.str
     """The only session that it applies to, or empty."""
     effect: Global___RuleEffect.ValueType

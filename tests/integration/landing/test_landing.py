@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from ramet.v1 import worktree_pb2
 
 from tests.support.daemon import Client, Sandbox, git, reason_of
 from tests.support.family import refusal
@@ -236,6 +237,8 @@ async def test_nothing_lands_while_something_is_under_way_in_its_worktree(
 
     assert (reason, f"a {begin[0]} is under way" in words) == ("WRONG_STATE", True), words
     assert (await client.get("works")).under_way == f"a {begin[0]}"
+    diff = await client.worktrees.GetDiff(worktree_pb2.GetDiffRequest(session="works", stat_only=True))
+    assert diff.warnings == [f"a {begin[0]} is under way in its worktree"]
     assert git(repository, "rev-parse", "main") == before
 
 
