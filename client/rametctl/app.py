@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ramet.paths import Directories, PathsError, directories, served_elsewhere
 
-from rametctl.errors import UnreachableError, UsageError
+from rametctl.errors import ClientError, UnreachableError, UsageError
 from rametctl.output import Output
 
 if TYPE_CHECKING:
@@ -75,6 +75,29 @@ class App:
     ) -> list[Item]:
         """Return the items of all pages of a list."""
         return [item for page in self.connection.pages(method, request) for item in items(page)]
+
+    def for_each(self, names: Sequence[str], act: Callable[[str], object]) -> int:
+        """Call ``act`` for every name and return the exit code of the first failure, or 0.
+
+        ``act`` prints for people and returns the JSON: one object for one name, an array for several, with an error in place of a failed
+        name. Raise the ClientError of a single name.
+        """
+        unique = list(dict.fromkeys(names))
+        if len(unique) == 1:
+            shown = act(unique[0])
+            self.output.json(shown)
+            return 0
+        status = 0
+        answers: list[object] = []
+        for name in unique:
+            try:
+                answers.append(act(name))
+            except ClientError as error:
+                status = status or error.exit_code
+                self.output.note(f"rametctl: {name}: {error.message}" + (f"; {error.hint}" if error.hint else ""))
+                answers.append({"error": {"reason": error.reason, "message": error.message, "hint": error.hint}})
+        self.output.json(answers)
+        return status
 
     def connect(self, *, autostart: bool, lasting: bool = False) -> "Connection":
         from rametctl.connection import Connection

@@ -11,7 +11,7 @@ from rametctl.errors import ClientError, ConnectionLostError, UsageError, is_tra
 
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Cursor
-    from ramet.v1.event_pb2 import Event, WatchEventsResponse
+    from ramet.v1.event_pb2 import Event, WatchEventsRequest, WatchEventsResponse
 
     from rametctl.connection import Cancellable, Connection, Method
 
@@ -53,63 +53,50 @@ def follow(
     sessions: Sequence[str] = (),
     after: "Cursor | None" = None,
     include_frames: bool = False,
-    snapshot: bool = False,
 ) -> Iterator[Step]:
     """Steps of a watch, heartbeats left out, without a gap and without an end.
 
-    ``after`` None: from now on. Yields a Reset too, followed by a Snapshot of the new log. Raise UnreachableError after ``GIVE_UP``
-    seconds without a daemon, TimedOutError at the limit of `Connection.within`, and the daemon's errors.
+    ``after`` None: from now on. Yields a Reset too, followed by a Snapshot of the new log. Raises what `resumed` raises.
     """
     from ramet.v1 import event_pb2
 
-    if after is None and not snapshot:
-        # "From now on" means the first attempt, even if the stream breaks early.
-        after = connection.info().cursor
-    cursor = after
-    failing_since: float | None = None
-    pause = 0.1
-    while True:
-        request = event_pb2.WatchEventsRequest(
+    # "From now on" means the first attempt, even if the stream breaks early.
+    cursor = connection.info().cursor if after is None else after
+    snapshot = False
+
+    def request() -> "WatchEventsRequest":
+        return event_pb2.WatchEventsRequest(
             after=None if snapshot else cursor, sessions=sessions, include_frames=include_frames, snapshot=snapshot
         )
-        try:
-            for item in connection.stream(lambda daemon: daemon.events.WatchEvents, request):
-                failing_since, pause = None, 0.1
-                kind = item.WhichOneof("item")
-                if item.HasField("cursor"):
-                    cursor = item.cursor
-                snapshot = kind == "reset" or (snapshot and kind != "snapshot")
-                epoch = item.cursor.epoch
-                yield from (Step(event, item, epoch, event.seq) for event in item.events)
-                if kind is not None and kind != "heartbeat":
-                    yield Step(None, item, epoch, item.cursor.seq)
-                if kind == "reset":
-                    break
-            else:
-                raise _ended()
-        except ClientError as error:
-            if not is_transient(error):
-                raise
-            failing_since = _wait_for_daemon(connection, error, failing_since, pause)
-            pause = min(pause * 2, 2.0)
+
+    for item in resumed(connection, lambda daemon: daemon.events.WatchEvents, request):
+        kind = item.WhichOneof("item")
+        if item.HasField("cursor"):
+            cursor = item.cursor
+        # The daemon ends the stream after a reset.
+        snapshot = kind == "reset" or (snapshot and kind != "snapshot")
+        epoch = item.cursor.epoch
+        yield from (Step(event, item, epoch, event.seq) for event in item.events)
+        if kind is not None and kind != "heartbeat":
+            yield Step(None, item, epoch, item.cursor.seq)
 
 
-def keep_watching(
+def resumed(
     connection: "Connection",
     method: "Callable[[Connection], Method[Request, Cancellable[Response]]]",
-    request: Request,
-    tell: Callable[[str], None],
+    request: Callable[[], Request],
+    tell: Callable[[str], None] = lambda words: None,
 ) -> Iterator[Response]:
-    """Yield the answers of a stream that begins with the complete state, without end; after a break it begins again.
+    """Yield the answers of a stream without end; after a break it continues with what ``request`` then returns.
 
     ``tell`` gets messages for the person when the daemon stops and when it is back. Raise UnreachableError after ``GIVE_UP`` seconds
-    without a daemon, and the daemon's errors.
+    without a daemon, TimedOutError at the limit of `Connection.within`, and the daemon's errors.
     """
     failing_since: float | None = None
     pause = 0.1
     while True:
         try:
-            for answer in connection.stream(method, request):
+            for answer in connection.stream(method, request()):
                 if failing_since is not None:
                     tell("connected again; this is how it is now:")
                 failing_since, pause = None, 0.1

@@ -5,15 +5,20 @@ import math
 import os.path
 import re
 import uuid
-from collections.abc import Callable
-from typing import Any, TypedDict, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 from ramet.v1 import common_pb2
+from ramet.visible import visible
 
 from rametctl.app import App
-from rametctl.errors import UsageError
+from rametctl.errors import ClientError, UsageError
+
+if TYPE_CHECKING:
+    from rametctl.connection import Connection
+
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -109,15 +114,11 @@ def budget_option(help_: str, *, removable: bool = False) -> Callable[[Function]
 
 def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the session names of a running daemon; never starts one."""
-    from rametctl.complete import session_names
-
     return [CompletionItem(name) for name in session_names(ctx.find_object(object), incomplete)]
 
 
 def complete_agent(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of the kinds of agents that a running daemon knows; never starts one."""
-    from rametctl.complete import agent_names
-
     return [CompletionItem(name) for name in agent_names(ctx.find_object(object), incomplete)]
 
 
@@ -141,15 +142,11 @@ def sessions_argument(*, required: bool) -> Callable[[Function], Function]:
 
 def complete_asking(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of sessions with an open request; never starts a daemon."""
-    from rametctl.complete import session_names
-
     return [CompletionItem(name) for name in session_names(ctx.find_object(object), incomplete, asking=True)]
 
 
 def complete_changed(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the paths that the session on the command line has changed; never starts a daemon."""
-    from rametctl.complete import changed_paths
-
     found = changed_paths(ctx.find_object(object), str(ctx.params.get("session") or ""), incomplete)
     return [CompletionItem(path) for path in found]
 
@@ -223,3 +220,57 @@ def repo_reference(app: "App", repo: str | None) -> str:
         return app.cwd
     path = app.absolute(repo)
     return path if os.path.isdir(path) else repo  # noqa: PTH112  as above
+
+
+# Names and paths for the shell's completion: quick and silent, without starting a daemon
+
+Answer = TypeVar("Answer")
+
+
+class Quick(TypedDict):
+    timeout: float
+    retry: bool
+
+
+QUICK: Quick = {"timeout": 1.0, "retry": False}
+
+
+def session_names(app: object, incomplete: str, *, asking: bool = False) -> list[str]:
+    """Names that begin with ``incomplete``, of those with an open request if ``asking``; none where no daemon answers."""
+    from ramet.v1 import session_pb2
+
+    request = session_pb2.ListSessionsRequest(page_size=1000)
+    page = _ask(app, lambda connection: connection.call(lambda daemon: daemon.sessions.ListSessions, request, **QUICK))
+    return _fitting((each.name for each in page.sessions if each.attention or not asking) if page else (), incomplete)
+
+
+def agent_names(app: object, incomplete: str) -> list[str]:
+    """Kinds of agents whose names begin with ``incomplete``; none where no daemon answers."""
+    from ramet.v1 import daemon_pb2
+
+    request = daemon_pb2.ListAgentsRequest()
+    answer = _ask(app, lambda connection: connection.call(lambda daemon: daemon.daemon.ListAgents, request, **QUICK))
+    return _fitting((each.name for each in answer.agents) if answer else (), incomplete)
+
+
+def changed_paths(app: object, session: str, incomplete: str) -> list[str]:
+    """Paths that ``session`` has changed and that begin with ``incomplete``; none where no daemon answers."""
+    from ramet.v1 import worktree_pb2
+
+    request = worktree_pb2.GetDiffRequest(session=session, stat_only=True)
+    diff = _ask(app, lambda connection: connection.call(lambda daemon: daemon.worktrees.GetDiff, request, **QUICK))
+    return _fitting((each.path for each in diff.files) if diff else (), incomplete)
+
+
+def _ask(app: object, ask: "Callable[[Connection], Answer]") -> "Answer | None":
+    if not isinstance(app, App):
+        return None
+    try:
+        return ask(app.connect(autostart=False))
+    except ClientError:
+        # Messages on the terminal would appear in the middle of the typed line.
+        return None
+
+
+def _fitting(texts: "Iterable[str]", incomplete: str) -> list[str]:
+    return sorted({text for text in texts if text.startswith(incomplete) and visible(text) == text})

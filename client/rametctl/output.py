@@ -147,8 +147,8 @@ class Output:
         self.show(*(line(each) if isinstance(each, str) else each for each in shown))
 
     def warn(self, warnings: Iterable[str], of: str = "") -> None:
-        """Print warnings on standard error; ``of`` is the name of what they are about."""
-        for warning in warnings:
+        """Print warnings on standard error. ``of`` is the name of the item that they are about; the JSON of an item has its warnings."""
+        for warning in () if of and self.json_mode else warnings:
             label = "" if warning.startswith("tip: ") else f"{of}: " if of else "warning: "
             self.note(f"rametctl: {label}{warning}")
 

@@ -1,9 +1,12 @@
 """Requests, for `inbox`, `approve`, `deny` and `answer`: find and answer them, and print the outcome."""
 
 import json
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ramet.jsonify import to_json
@@ -15,7 +18,6 @@ from rametctl.errors import ClientError, UsageError
 from rametctl.lines import line
 from rametctl.render.request import kind_name, request_lines, short_id, shown_decision, title
 from rametctl.render.rule import rule_text
-from rametctl.shown import remember, was_shown
 
 if TYPE_CHECKING:
     from rametctl.connection import Connection
@@ -102,3 +104,41 @@ def edited_input(app: "App", request: "AttentionRequest") -> str:
     if not isinstance(after, dict):
         raise UsageError("nothing was approved: the input must be a JSON object", hint="try again")
     return "" if after == before else json.dumps(after, ensure_ascii=False)
+
+
+# Requests that this person has been shown, so that ``approve NAME`` never means a later one
+
+MOST = 1000
+"""Most remembered ids, the newest last."""
+
+
+def remember(app: "App", requests: "Iterable[AttentionRequest]") -> None:
+    """Note that requests were shown on this person's terminal; do nothing elsewhere."""
+    if not app.output.terminal:
+        return
+    known = _read(app)
+    fresh = [request.id for request in requests if request.id not in known]
+    if not fresh:
+        return
+    path = _file(app)
+    scratch = path.with_name(f"{path.name}.{os.getpid()}")
+    # Without it, the person is asked once more.
+    with suppress(OSError):
+        scratch.write_text(json.dumps([*known, *fresh][-MOST:]))
+        scratch.replace(path)
+
+
+def was_shown(app: "App", request: "AttentionRequest") -> bool:
+    return request.id in _read(app)
+
+
+def _read(app: "App") -> list[str]:
+    try:
+        found = json.loads(_file(app).read_text())
+    except (OSError, ValueError):
+        return []
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+
+
+def _file(app: "App") -> Path:
+    return app.directories.home / "shown.json"

@@ -1,7 +1,6 @@
 """Commands in worktrees: follow them to their end over restarts of the daemon, and report how they ended."""
 
 import shlex
-import time
 from collections.abc import Iterator
 
 from ramet.jsonify import enum_name
@@ -9,11 +8,9 @@ from ramet.v1 import terminal_pb2
 from ramet.v1.terminal_pb2 import Command, WatchOutputResponse
 
 from rametctl.app import App
-from rametctl.errors import ClientError, TimedOutError, UnreachableError
+from rametctl.errors import TimedOutError, UnreachableError
+from rametctl.follow import resumed
 
-GIVE_UP = 60.0
-"""Seconds without a daemon after which following ends."""
-PAUSE = 0.2
 MOMENT = 1.0
 """Seconds within which a command that cannot run has ended."""
 LAST_LINE = 4096
@@ -23,30 +20,23 @@ LAST_LINE = 4096
 def pieces(app: "App", command_id: str, *, follow: bool) -> Iterator["WatchOutputResponse"]:
     """Yield a command's output without gaps; the last piece has the ended command.
 
-    Raise UnreachableError after ``GIVE_UP`` seconds without a daemon, TimedOutError at the limit of `Connection.within`.
+    With ``follow``, raises what `resumed` raises.
     """
     offset = 0
-    failing_since: float | None = None
-    while True:
-        request = terminal_pb2.WatchOutputRequest(command=command_id, offset=offset, follow=follow)
-        try:
-            for piece in app.connection.stream(lambda daemon: daemon.terminals.WatchOutput, request):
-                failing_since = None
-                offset = piece.offset + len(piece.data)
-                yield piece
-                if piece.HasField("command"):
-                    return
-            if not follow:
-                return
-        except ClientError as error:
-            if not (isinstance(error, UnreachableError) or error.reason == "RECOVERING"):
-                raise
-            failing_since = failing_since or time.monotonic()
-            if time.monotonic() - failing_since > GIVE_UP:
-                raise
-        # The daemon stopped, or is about to; the command keeps running.
-        app.connection.close()
-        app.connection.rest(PAUSE)
+
+    # The command keeps running while the daemon is away.
+    def request() -> terminal_pb2.WatchOutputRequest:
+        return terminal_pb2.WatchOutputRequest(command=command_id, offset=offset, follow=follow)
+
+    if follow:
+        stream = resumed(app.connection, lambda daemon: daemon.terminals.WatchOutput, request)
+    else:
+        stream = app.connection.stream(lambda daemon: daemon.terminals.WatchOutput, request())
+    for piece in stream:
+        offset = piece.offset + len(piece.data)
+        yield piece
+        if piece.HasField("command"):
+            return
 
 
 def show_output(app: "App", command_id: str, *, follow: bool = True) -> "Command | None":

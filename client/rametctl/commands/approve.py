@@ -10,7 +10,6 @@ from rametctl.app import App
 from rametctl.errors import UsageError
 from rametctl.options import Verb, mode_number, mode_option, requests_argument
 from rametctl.requests import edited_input, get_request, resolve, seen_request
-from rametctl.several import for_each
 
 
 class ApproveCommand(Verb):
@@ -80,7 +79,7 @@ def command(
             approval.rules.append(chosen)
         return resolve(app, reference, attention_pb2.Resolution(approve=approval))
 
-    return for_each(app, requests, act)
+    return app.for_each(requests, act)
 
 
 def offered(request: "AttentionRequest", number: int) -> Sequence[str]:

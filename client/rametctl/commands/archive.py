@@ -8,7 +8,6 @@ from rametctl.app import App
 from rametctl.options import Verb, sessions_argument
 from rametctl.render.session import reference
 from rametctl.sessions import outcome_of, session_name
-from rametctl.several import for_each
 
 
 @click.command("archive", cls=Verb, short_help="Remove the worktree, keep the work.")
@@ -38,4 +37,4 @@ def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
             warnings=list(answer.warnings),
         )
 
-    return for_each(app, sessions, act)
+    return app.for_each(sessions, act)

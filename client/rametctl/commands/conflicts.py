@@ -82,14 +82,14 @@ def _names(app: App, answer: "ListConflictsResponse | WatchConflictsResponse") -
 
 
 def _watch(app: App, request: "ListConflictsRequest") -> None:
-    from rametctl.follow import keep_watching
+    from rametctl.follow import resumed
 
     asked = worktree_pb2.WatchConflictsRequest(repo=request.repo, sessions=request.sessions)
     if not app.output.terminal:
-        stream = keep_watching(
+        stream = resumed(
             app.connection,
             lambda daemon: daemon.worktrees.WatchConflicts,
-            asked,
+            lambda: asked,
             lambda words: app.output.note(f"rametctl: {words}"),
         )
         for answer in stream:
@@ -100,10 +100,10 @@ def _watch(app: App, request: "ListConflictsRequest") -> None:
     with app.output.live() as view:
         shown: Sequence[Line] = [line(("comparing …", "dim"))]
         view.update(shown)
-        stream = keep_watching(
+        stream = resumed(
             app.connection,
             lambda daemon: daemon.worktrees.WatchConflicts,
-            asked,
+            lambda: asked,
             # Below the last output: standard error would be written into the view.
             lambda words: view.update([*shown, line((words, "yellow"))]),
         )

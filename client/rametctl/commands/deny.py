@@ -6,7 +6,6 @@ from ramet.v1 import attention_pb2
 from rametctl.app import App
 from rametctl.options import Verb, requests_argument
 from rametctl.requests import resolve, seen_request
-from rametctl.several import for_each
 
 
 @click.command("deny", cls=Verb, short_help="Deny requests.")
@@ -24,4 +23,4 @@ def command(app: App, requests: tuple[str, ...], message: str) -> int:
       rametctl deny k3xw9abc docs
     """
     resolution = attention_pb2.Resolution(deny=attention_pb2.Denial(message=message))
-    return for_each(app, requests, lambda reference: resolve(app, seen_request(app, reference), resolution))
+    return app.for_each(requests, lambda reference: resolve(app, seen_request(app, reference), resolution))

@@ -8,7 +8,6 @@ from rametctl.errors import ClientError, UsageError
 from rametctl.options import Verb, sessions_argument
 from rametctl.requests import finished_turns, open_requests, resolve
 from rametctl.sessions import get_session
-from rametctl.several import for_each
 
 
 @click.command("done", cls=Verb, short_help="Close finished turns: you have looked at them.")
@@ -42,4 +41,4 @@ def command(app: App, sessions: tuple[str, ...], everything: bool) -> int:
             raise ClientError(f"no finished turn of {found.name} waits for you", hint="see: rametctl inbox")
         return resolve(app, review.id, approval)
 
-    return for_each(app, sessions, act)
+    return app.for_each(sessions, act)

@@ -9,7 +9,6 @@ from rametctl.app import App
 from rametctl.errors import ClientError, UsageError
 from rametctl.options import Verb, repo_option, repo_reference
 from rametctl.render.garbage import done, listing
-from rametctl.render.warnings import note_warnings
 
 
 @click.command("gc", cls=Verb, short_help="List or remove finished sessions and leftovers.")
@@ -44,7 +43,8 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
             if here is None or error.reason != "REPO_NOT_FOUND":
                 raise
             answer = worktree_pb2.CollectGarbageResponse()
-    note_warnings(app.output, ((item.name, item.warnings) for item in answer.items))
+    for item in answer.items:
+        app.output.warn(item.warnings, of=item.name)
     app.output.answer(
         answer.items,
         (done(app.output, answer) if yes else listing(app.output, answer, _again(repo))),

@@ -15,9 +15,8 @@ from rametctl.lines import Line, line
 from rametctl.options import Verb, complete_asking
 from rametctl.render.inbox import inbox_lines
 from rametctl.render.request import request_lines, short_id, shown_decision, title
-from rametctl.requests import by_urgency, get_request, open_requests
+from rametctl.requests import by_urgency, get_request, open_requests, remember
 from rametctl.sessions import get_session
-from rametctl.shown import remember
 
 if TYPE_CHECKING:
     from rametctl.view.model import View

@@ -6,7 +6,6 @@ from ramet.v1 import session_pb2
 from rametctl.app import App
 from rametctl.options import Verb, sessions_argument
 from rametctl.sessions import outcome_of, session_name
-from rametctl.several import for_each
 
 
 @click.command("interrupt", cls=Verb, short_help="End the running turn; the agent stays.")
@@ -28,4 +27,4 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
         note = "" if answer.interrupted else "there was no turn to interrupt"
         return outcome_of(app, answer.session, note=note, interrupted=answer.interrupted)
 
-    return for_each(app, sessions, act)
+    return app.for_each(sessions, act)

@@ -5,8 +5,8 @@ from ramet.jsonify import to_json
 
 from rametctl.app import App
 from rametctl.options import Verb, session_argument
+from rametctl.requests import remember
 from rametctl.sessions import get_session, session_pages
-from rametctl.shown import remember
 
 
 @click.command("logs", cls=Verb, short_help="Read a session's conversation.")

@@ -6,7 +6,6 @@ from ramet.v1 import session_pb2
 from rametctl.app import App
 from rametctl.options import Verb, sessions_argument
 from rametctl.sessions import outcome_of, session_name
-from rametctl.several import for_each
 
 
 @click.command("pause", cls=Verb, short_help="Pause a session; prompts wait.")
@@ -26,4 +25,4 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
         answer = app.call(lambda daemon: daemon.sessions.PauseSession, request, doing="pausing …")
         return outcome_of(app, answer.session)
 
-    return for_each(app, sessions, act)
+    return app.for_each(sessions, act)

@@ -17,7 +17,6 @@ from rametctl.options import (
     sessions_argument,
 )
 from rametctl.render.pull_request import status_lines
-from rametctl.render.warnings import note_warnings
 from rametctl.sessions import session_name
 
 
@@ -184,7 +183,8 @@ def cleanup(app: App, sessions: tuple[str, ...], remote_branches: bool, dry_run:
         dry_run=dry_run,
     )
     answer = app.call(lambda daemon: daemon.landing.CleanUpPullRequests, request, doing="cleaning up …")
-    note_warnings(app.output, ((each.session_name, each.warnings) for each in answer.sessions))
+    for each in answer.sessions:
+        app.output.warn(each.warnings, of=each.session_name)
     app.output.answer(
         answer.sessions,
         (line((each.session_name, "bold" if each.done else "dim"), f": {each.reason}") for each in answer.sessions),

@@ -7,7 +7,6 @@ from rametctl.app import App
 from rametctl.errors import RefusedError
 from rametctl.options import Verb, sessions_argument
 from rametctl.sessions import get_session, outcome_of
-from rametctl.several import for_each
 
 
 @click.command("restore", cls=Verb, short_help="Restore an archived or removed session.")
@@ -23,7 +22,7 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
       rametctl restore fix-login
       rametctl trash ls
     """
-    return for_each(app, sessions, lambda session: _restore(app, session))
+    return app.for_each(sessions, lambda session: _restore(app, session))
 
 
 def _restore(app: App, session: str) -> object:

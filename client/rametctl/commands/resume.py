@@ -6,7 +6,6 @@ from ramet.v1 import session_pb2
 from rametctl.app import App
 from rametctl.options import Verb, sessions_argument
 from rametctl.sessions import outcome_of, session_name
-from rametctl.several import for_each
 
 
 @click.command("resume", cls=Verb, short_help="Resume a paused, lost or failed session.")
@@ -26,4 +25,4 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
         note = "" if answer.resumed else "nothing to resume: the session was not paused, lost or failed"
         return outcome_of(app, answer.session, note=note)
 
-    return for_each(app, sessions, act)
+    return app.for_each(sessions, act)

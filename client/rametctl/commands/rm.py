@@ -12,7 +12,6 @@ from rametctl.options import Verb, sessions_argument
 from rametctl.render.format import local_time
 from rametctl.render.session import reference, state_name
 from rametctl.sessions import get_session
-from rametctl.several import for_each
 
 
 @click.command("rm", cls=Verb, short_help="Remove sessions, their worktrees and branches.")
@@ -38,7 +37,7 @@ def command(app: App, sessions: tuple[str, ...], stop: bool, force: bool) -> int
         _show(app, answer)
         return to_json(answer)
 
-    return for_each(app, sessions, act)
+    return app.for_each(sessions, act)
 
 
 def _remove(app: App, session: str, *, stop: bool, force: bool) -> "DeleteSessionResponse":

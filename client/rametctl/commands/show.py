@@ -10,8 +10,8 @@ from rametctl.errors import RefusedError
 from rametctl.options import Verb, session_argument
 from rametctl.render.request import request_lines
 from rametctl.render.session import details, variable_lines
+from rametctl.requests import remember
 from rametctl.sessions import descendants, get_session
-from rametctl.shown import remember
 
 LAST_EVENTS = 100
 """How many newest events to search for the last words."""

@@ -11,7 +11,6 @@ from rametctl.errors import UsageError
 from rametctl.options import Verb, sessions_argument
 from rametctl.sessions import descendants as descendants_of
 from rametctl.sessions import get_session, is_living, outcome_of
-from rametctl.several import for_each
 
 
 @click.command("stop", cls=Verb, short_help="Stop the agent; keep the session.")
@@ -30,7 +29,7 @@ def command(app: App, sessions: tuple[str, ...], descendants: bool, alone: bool)
     """
     if descendants and alone:
         raise UsageError("--descendants and --alone were both given", hint="give one of them")
-    status = for_each(app, sessions, lambda session: _stop_family(app, session, descendants, alone))
+    status = app.for_each(sessions, lambda session: _stop_family(app, session, descendants, alone))
     app.output.hint("to start an agent again: rametctl resume, or send")
     return status
 

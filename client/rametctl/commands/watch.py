@@ -15,8 +15,8 @@ from rametctl.errors import UsageError
 from rametctl.options import Verb, sessions_argument
 from rametctl.output import Foot
 from rametctl.render.session import by_urgency, left_out, state_name
+from rametctl.requests import remember
 from rametctl.sessions import get_session, session_pages
-from rametctl.shown import remember
 
 if TYPE_CHECKING:
     from rametctl.follow import Step

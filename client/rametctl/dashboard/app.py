@@ -39,7 +39,7 @@ from rametctl.render.contest import contest_blocks
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
 from rametctl.render.transcript import Ran
-from rametctl.shown import remember
+from rametctl.requests import remember
 from rametctl.view import contests, parts
 from rametctl.view.link import Link
 from rametctl.view.model import Topic, View
