@@ -57,10 +57,13 @@ ALIASES = {"kill": "stop", "list": "ls", "log": "events", "merge": "land", "msg"
 """Names of verbs in other tools."""
 
 NEAR = {
-    "cancel": "interrupt", "cd": "path", "checkout": "new", "commit": "checkpoints", "continue": "resume",
-    "create": "new", "delete": "rm", "exec": "run", "no": "deny", "prune": "gc", "reject": "deny", "remove": "rm",
-    "rename": "set", "reply": "answer", "say": "send", "start": "resume", "tail": "watch", "transcript": "logs", "undo": "rewind",
-    "update": "sync", "yes": "approve",
+    "accept": "approve", "allow": "approve", "budget": "set", "cancel": "interrupt", "cd": "path", "checkout": "new",
+    "clean": "gc", "code": "open", "commit": "checkpoints", "continue": "resume", "create": "new", "delete": "rm",
+    "describe": "show", "edit": "open", "exec": "run", "follow": "watch", "history": "logs", "info": "show",
+    "inspect": "show", "mode": "set", "model": "set", "no": "deny", "permissions": "rules", "prune": "gc",
+    "rebase": "sync", "reject": "deny", "remove": "rm", "rename": "set", "reply": "answer", "review": "diff",
+    "say": "send", "settings": "config", "start": "resume", "tail": "watch", "transcript": "logs", "undo": "rewind",
+    "update": "sync", "usage": "cost", "yes": "approve",
 }  # fmt: skip
 """Words that people try, and the verb that does it."""
 

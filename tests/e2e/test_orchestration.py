@@ -168,7 +168,7 @@ async def test_a_budget_stops_a_turn_within_one_call_of_the_model_and_more_of_it
     session = await client.reach("spends", PAUSED)
     assert 0.02 <= session.cost_usd + 1e-9 <= 0.025 + 1e-9
     assert session.state_reason.endswith(
-        "of the $0.02 for this session are spent: `rametctl set spends --budget USD` continues it"
+        "of $0.02 spent for this session: `rametctl set spends --budget USD` continues it"
     )
     assert len(payloads(await client.log("spends"), "warning")) == 1
     request = session_pb2.UpdateSessionRequest(

@@ -41,12 +41,12 @@ async def test_a_session_stops_within_a_call_of_its_budget_and_resumes_once_rais
     spent, limit = f"${session.cost_usd:.2f}", f"${cost * 4:.2f}"
     assert cost * 4 <= session.cost_usd * 1.000001 <= cost * 5.000001
     assert session.state_reason == (
-        f"{spent} of the {limit} for this session are spent: `rametctl set spends --budget USD` continues it"
+        f"{spent} of {limit} spent for this session: `rametctl set spends --budget USD` continues it"
     )
     done = [number for number in range(9) if (Path(session.worktree) / f"f{number}.txt").exists()]
     assert done == [0, 1, 2], "the call that was asked for with the last of the money is not made"
     warnings = [event.warning.message for event in payloads(await client.log("spends"), "warning")]
-    assert warnings == [f"{spent} of the {limit} for this session are spent"]
+    assert warnings == [f"{spent} of {limit} spent for this session"]
 
     await give(client, "spends", cost * 100)
     session = await client.reach("spends", IDLE)
@@ -87,7 +87,7 @@ async def test_a_session_without_money_does_not_start_and_says_so(client: Client
     cost = await one_reply(client, repository)
     await client.create(repository, script({"text": "all of it"}), name="broke", budget_usd=cost / 2)
     session = await client.reach("broke", PAUSED)
-    assert "for this session are spent" in session.state_reason
+    assert "spent for this session" in session.state_reason
     await client.send("broke", "more")
     assert (await client.get("broke")).state == PAUSED, "the prompt is kept"
     assert session.turns == 1
@@ -106,7 +106,7 @@ async def test_what_children_spend_counts_against_the_budget_of_their_parent(
     await client.reach("first", IDLE)
     await lead.spawn(writes(9), name="second")
     second = await client.reach("second", PAUSED)
-    assert "for lead and all it spawned are spent: `rametctl set lead --budget USD` continues it" in second.state_reason
+    assert "spent for lead and all it spawned: `rametctl set lead --budget USD` continues it" in second.state_reason
 
     first = await client.get("first")
     assert cost * 5 <= (first.cost_usd + second.cost_usd) * 1.000001 <= cost * 6.000001
@@ -132,8 +132,8 @@ async def test_limits_of_the_configuration_hold_sessions_that_have_none_of_their
         async with connected(sandbox) as client:
             cost = await one_reply(client, path)
             for key, words in (
-                ("session", "for this session are spent: `rametctl set by-session --budget USD` continues it"),
-                ("tree", "for its family are spent: raise it: `rametctl config set budget.tree USD`"),
+                ("session", "spent for this session: `rametctl set by-session --budget USD` continues it"),
+                ("tree", "spent for its family: raise it: `rametctl config set budget.tree USD`"),
             ):
                 limit(daemon, key, cost * 4)
                 await client.create(path, writes(9), name=f"by-{key}", mode=EDITS)
@@ -142,7 +142,7 @@ async def test_limits_of_the_configuration_hold_sessions_that_have_none_of_their
                 await client.reach(f"not-by-{key}", IDLE)
             limit(daemon, "day", cost * 4)
             await client.create(path, "hello", name="by-day")
-            words = "for today are spent: raise it: `rametctl config set budget.day USD`, or wait for tomorrow"
+            words = "spent for today: raise it: `rametctl config set budget.day USD`, or wait for tomorrow"
             assert words in (await client.reach("by-day", PAUSED)).state_reason
             limit(daemon, "day", cost * 1000)
             for key in ("session", "tree", "day"):

@@ -240,10 +240,7 @@ def test_what_had_nothing_to_do_says_so(world: World) -> None:
 
 def test_send_says_it(world: World) -> None:
     session = world.state.session("fix")
-    assert (
-        world.run("send", "fix", "- and then").out
-        == "fix: sent; it reaches the running turn\nfix is working, 0 turns\n"
-    )
+    assert world.run("send", "fix", "- and then").out == "fix: sent; it reaches the running turn\n"
     assert world.run("send", "fix", "-", stdin=b"from a pipe").code == 0
     (prompt_file := world.cwd / "p.md").write_text("from a file")
     assert json.loads(world.run("send", "fix", "-f", str(prompt_file), "--json").out)["prompt"]["state"] == "sent"

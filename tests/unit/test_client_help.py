@@ -75,7 +75,9 @@ def test_words_that_people_try_lead_to_verbs() -> None:
     assert not {*NEAR} & {*VERBS, *ALIASES}
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("lss", "ls"), ("aprove", "approve"), ("lits", "ls"), ("undo", "rewind")])
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("lss", "ls"), ("aprove", "approve"), ("lits", "ls"), ("undo", "rewind"), ("budget", "set")]
+)
 def test_a_mistyped_verb_is_answered_with_the_right_one(typed: str, meant: str) -> None:
     error = unknown_verb(typed)
     assert isinstance(error, UsageError)

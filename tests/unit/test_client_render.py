@@ -15,7 +15,7 @@ from rametctl.lines import Look
 from rametctl.render import calls
 from rametctl.render.diff import edit_lines, stat_lines
 from rametctl.render.event import summary
-from rametctl.render.format import duration, money, span
+from rametctl.render.format import duration, limit, money, span
 from rametctl.render.landing import landing_line
 from rametctl.render.request import answer_command, request_lines, short_id
 from rametctl.render.session import in_tree_order, port_ranges, reference
@@ -473,6 +473,11 @@ def test_a_log_line_is_readable_and_what_is_no_json_stays_as_it_is() -> None:
 @pytest.mark.parametrize(("dollars", "text"), [(0, "-"), (0.004, "<$0.01"), (0.05, "$0.05"), (1234.5, "$1234")])
 def test_money_is_short(dollars: float, text: str) -> None:
     assert money(dollars) == text
+
+
+@pytest.mark.parametrize(("dollars", "text"), [(5, "$5.00"), (0.5, "$0.50"), (0.001, "$0.001"), (0.125, "$0.125")])
+def test_a_budget_below_a_cent_is_not_rounded_to_none(dollars: float, text: str) -> None:
+    assert limit(dollars) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(-5, "0s"), (59, "59s"), (60, "1m"), (7200, "2h"), (200000, "2d")])

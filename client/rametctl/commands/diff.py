@@ -84,7 +84,9 @@ def command(
     answer = app.call(lambda daemon: daemon.worktrees.GetDiff, request, doing="comparing …")
     show_diff(app, answer, stat=stat, name_only=name_only)
     if paths and not answer.files:
-        app.output.note("rametctl: nothing that is named has changed, or there is no such path")
+        app.output.note(
+            "rametctl: no path that you named has changed; to compare with a branch or session: --against NAME"
+        )
     if answer.truncated and applied and not app.output.json_mode:
         hint = f"see all of it with git in: rametctl path {session}"
         raise ClientError("the patch is incomplete: do not apply it", hint=hint)

@@ -11,7 +11,7 @@ from rametctl.errors import UsageError
 from rametctl.options import session_argument
 from rametctl.prompts import PromptCommand, image_option, read_images, read_prompt
 from rametctl.render.request import answer_command
-from rametctl.render.session import outcome, reference, state_name
+from rametctl.render.session import reference, state_name
 from rametctl.requests import by_urgency
 from rametctl.sessions import addressee, check_outcome, get_session, going_on, show_end, wait_sessions
 
@@ -59,19 +59,13 @@ def command(
         with going_on(app, [answer.session]):
             _wait(app, answer)
         return
-    _report(app, answer, delivered=True, stream=watch)
+    app.output.json(answer, stream=watch)
+    app.output.text(f"{answer.session.name}: {fate(answer, _first_answer(app, answer.session))}")
     if watch:
         from rametctl.commands.watch import watch_sessions
 
         with going_on(app, [answer.session]):
             watch_sessions(app, [answer.session.id])
-
-
-def _report(app: App, answer: "SendPromptResponse", *, delivered: bool = False, stream: bool = False) -> None:
-    app.output.json(answer, stream=stream)
-    if delivered:
-        app.output.text(f"{answer.session.name}: {fate(answer, _first_answer(app, answer.session))}")
-    app.output.show(outcome(answer.session))
 
 
 def _first_answer(app: App, session: "Session") -> str:

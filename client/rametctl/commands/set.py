@@ -23,7 +23,7 @@ from rametctl.options import (
     mode_option,
     session_argument,
 )
-from rametctl.render.format import money
+from rametctl.render.format import limit
 from rametctl.sessions import get_session, session_name
 
 
@@ -105,7 +105,7 @@ def _said(path: str, session: "Session") -> str:
         case "mode":
             return f"mode {mode_name(session.mode)}"
         case "budget_usd":
-            return f"budget {money(session.budget_usd)}" if session.HasField("budget_usd") else "no budget"
+            return f"budget {limit(session.budget_usd)}" if session.HasField("budget_usd") else "no budget"
         case "budget_tokens":
             return f"budget {tokens(session.budget_tokens)}"
         case "name":

@@ -23,6 +23,11 @@ def money(dollars: float) -> str:
     return f"${dollars:.2f}" if dollars < 1000 else f"${dollars:.0f}"
 
 
+def limit(dollars: float) -> str:
+    """Format a budget: as `money`, but exactly where it holds parts of a cent."""
+    return money(dollars) if round(dollars, 2) == dollars else f"${dollars:g}"
+
+
 def span(seconds: float) -> str:
     """Format a duration in its largest unit: 12s, 3m, 5h, 2d."""
     seconds = max(seconds, 0)

@@ -59,6 +59,8 @@ def wish(request: "AttentionRequest") -> str:
             words = "plan to approve"
         case "review":
             words = f"done: {request.reason}" if request.reason else "finished its turn"
+        case "trouble":
+            words = request.reason
         case kind:
             words = f"{kind}: {request.reason}" if request.reason else kind
     return " ".join(words.split())

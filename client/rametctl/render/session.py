@@ -14,7 +14,7 @@ from ramet.words import plural, size, token_count
 from rametctl.lines import Line, Span, line
 from rametctl.options import mode_name
 from rametctl.output import Output
-from rametctl.render.format import age, cost, local_time, money, seconds_of
+from rametctl.render.format import age, cost, limit, local_time, money, seconds_of
 
 HEADERS = ("NAME", "AGENT", "STATE", "SINCE", "COST", "BRANCH", "NOW")
 DEFAULT_AGENT = "claude"
@@ -291,7 +291,7 @@ def _budget(session: "Session", spent_below: float) -> str:
         return ""
     left = max(session.budget_usd - session.cost_usd - spent_below, 0.0)
     below = f", {money(spent_below)} by its descendants" if spent_below else ""
-    return f" of {money(session.budget_usd)}{below}, {money(left) if left else 'nothing'} left"
+    return f" of {limit(session.budget_usd)}{below}, {money(left) if left else 'nothing'} left"
 
 
 def _process(answer: "GetSessionResponse") -> str:

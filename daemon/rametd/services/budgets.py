@@ -54,8 +54,8 @@ class Spending:
 
     def __str__(self) -> str:
         if self.in_tokens:
-            return f"{token_count(self.spent)} of the {tokens(self.limit)} for {self.name} are used"
-        return f"{dollars(self.spent)} of the {dollars(self.limit)} for {self.name} are spent"
+            return f"{token_count(self.spent)} of {tokens(self.limit)} used for {self.name}"
+        return f"{dollars(self.spent)} of {dollars(self.limit)} spent for {self.name}"
 
 
 def spendings(reader: Reader, session: Session, budget: Budget, *, running: Running = NOTHING) -> list[Spending]:

@@ -69,8 +69,8 @@ def _keep_inbox(unit: Unit, session: Session, *, stuck: bool) -> None:
     if stuck:
         named = COMMAND.search(session.state_reason)
         command = named[1] if named is not None else f"rametctl resume {shlex.quote(session.name)}"
-        state = "failed" if session.state == State.FAILED else "held"
-        ask_person(unit, session, RequestKind.TROUBLE, {"command": command}, f"{state}: {session.state_reason}")
+        reason = f"failed: {session.state_reason}" if session.state == State.FAILED else session.state_reason
+        ask_person(unit, session, RequestKind.TROUBLE, {"command": command}, reason)
 
 
 def held_by_person(session: Session) -> str:
