@@ -1,5 +1,6 @@
 """Entries of merge queues for several verbs: list all pages, follow some to their end, report the outcome."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -86,10 +87,10 @@ def check_landed(landings: "Sequence[Landing]", *, shown: bool) -> None:
     states = [landing_state(each) for each in landings]
     if "held" in states:
         held = landings[states.index("held")]
+        name = shlex.quote(held.session_name)
         raise PersonNeededError(
             f"{held.session_name} needs you" + ("" if shown else f": {held.reason}"),
-            hint=f"fix it (rametctl shell {held.session_name}), then: rametctl queue retry {held.session_name},"
-            f" or: rametctl queue rm {held.session_name}",
+            hint=f"fix it (rametctl shell {name}), then: rametctl queue retry {name}, or: rametctl queue rm {name}",
         )
     if any(state != "landed" for state in states):
         index = next(index for index, state in enumerate(states) if state != "landed")

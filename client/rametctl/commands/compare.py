@@ -1,5 +1,7 @@
 """`rametctl compare`: compare the contenders of a contest."""
 
+import shlex
+
 import click
 from ramet.v1 import worktree_pb2
 from ramet.v1.session_pb2 import Session
@@ -53,12 +55,14 @@ def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judg
             asked = ask_judge(calls(app), contest, judge, number=number, path=app.cwd)
             session, _ = asyncio.run(asked)
         app.output.json(session)
-        app.output.text(f"{session.name} reads the diffs; its verdict: rametctl compare {contest.name}")
+        app.output.text(f"{session.name} reads the diffs; its verdict: rametctl compare {shlex.quote(contest.name)}")
         return
     app.output.json(contest)
     app.output.show(*contest_lines(app.output, contest))
     names = [reference(each.session) for each in contest.contenders]
-    app.output.hint(f"rametctl compare {contest.name} --diff {' '.join(names[:2])}; pick one: rametctl pick {names[0]}")
+    app.output.hint(
+        f"rametctl compare {shlex.quote(contest.name)} --diff {' '.join(names[:2])}; pick one: rametctl pick {names[0]}"
+    )
 
 
 def _show_pair(app: App, contenders: "list[Session]", pair: tuple[str, str]) -> None:

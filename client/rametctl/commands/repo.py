@@ -1,5 +1,6 @@
 """`rametctl repo`: manage repositories."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -91,7 +92,7 @@ def show(app: App, repo: str | None) -> None:
     if found.trusted and not app.output.json_mode and (changes := list(_difference(_get_trust(app, found)))):
         app.output.text(
             "",
-            f"It has changed since you trusted it; only what you trusted counts until: rametctl repo trust {found.name}",
+            f"It has changed since you trusted it; only what you trusted counts until: rametctl repo trust {shlex.quote(found.name)}",
         )
         app.output.show(*changes)
 

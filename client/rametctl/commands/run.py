@@ -1,5 +1,6 @@
 """`rametctl run`: run a command in a session's worktree."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
@@ -119,7 +120,7 @@ def _start(app: App, session: str, argv: tuple[str, ...], options: Options) -> i
         request.timeout.FromNanoseconds(int(options["timeout"] * 1e9))
     answer = app.call(lambda daemon: daemon.terminals.StartCommand, request, doing="starting …")
     started = answer.command
-    stop = f"rametctl run {started.session_name or session} --stop {started.id}"
+    stop = f"rametctl run {shlex.quote(started.session_name or session)} --stop {started.id}"
     if options["detach"]:
         return _detach(app, started, stop)
     ended = follow_to_end(app, started, stop)

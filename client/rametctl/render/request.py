@@ -1,6 +1,7 @@
 """Requests in full, so that people see what they answer."""
 
 import json
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,12 @@ def short_id(request: "AttentionRequest", others: Sequence["AttentionRequest"] =
     return request.id
 
 
+def _session(request: "AttentionRequest") -> str:
+    """Return the request's session as an argument of a command line."""
+    name = request.session_name
+    return shlex.quote(name) if name and not name.startswith("-") else request.session_id
+
+
 def answer_command(request: "AttentionRequest", name: str | None = None) -> str:
     """Return the command that answers."""
     which = name or short_id(request)
@@ -48,9 +55,9 @@ def answer_command(request: "AttentionRequest", name: str | None = None) -> str:
     if (command := _own_command(request)) is not None:
         return command
     if kind_name(request) == "review":
-        return f"rametctl done {request.session_name or request.session_id}"
+        return f"rametctl done {_session(request)}"
     if kind_name(request) == "landing":
-        return f"rametctl queue retry {request.session_name or request.session_id}"
+        return f"rametctl queue retry {_session(request)}"
     return f"rametctl approve {which}"
 
 
@@ -164,20 +171,17 @@ def _or_deny(request: "AttentionRequest", which: str) -> str:
         case "elicitation":
             return f"   or: rametctl deny {which}"
         case "trouble":
-            name = request.session_name or request.session_id
-            return f"   see: rametctl logs {name}   to dismiss it: rametctl deny {which}"
+            return f"   see: rametctl logs {_session(request)}   to dismiss it: rametctl deny {which}"
         case "login":
             return f"   then all go on by themselves; at once: rametctl approve {which}"
         case "landing":
-            return f"   or: rametctl queue rm {request.session_name or request.session_id}"
+            return f"   or: rametctl queue rm {_session(request)}"
         case "trust":
             return f"   to dismiss it: rametctl deny {which}"
         case "conflict":
-            name = request.session_name or request.session_id
-            return f"   dismisses it   see: rametctl conflicts {name}"
+            return f"   dismisses it   see: rametctl conflicts {_session(request)}"
         case "review":
-            name = request.session_name or request.session_id
-            return f"   or: rametctl deny {which} -m WHAT-TO-DO-BETTER   see: rametctl diff {name}"
+            return f"   or: rametctl deny {which} -m WHAT-TO-DO-BETTER   see: rametctl diff {_session(request)}"
         case _:
             return f"   or: rametctl deny {which} -m WHY"
 
@@ -188,8 +192,7 @@ def _plan_lines(request: "AttentionRequest", data: Mapping[str, Any]) -> Iterato
         yield from _block(plan.rstrip("\n"))
     else:
         # Claude Code sends the content of its plan file; without one, the plan is only in the agent's last message.
-        name = request.session_name or request.session_id
-        yield line(("it has written no plan; what it said: ", "dim"), f"rametctl logs {name}", indent=2)
+        yield line(("it has written no plan; what it said: ", "dim"), f"rametctl logs {_session(request)}", indent=2)
 
 
 def _elicitation_lines(request: "AttentionRequest", data: Mapping[str, Any]) -> Iterator[Line]:

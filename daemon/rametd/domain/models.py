@@ -1,5 +1,6 @@
 """Values of the domain. Times are seconds since the epoch (UTC), money is US dollars."""
 
+import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -174,6 +175,11 @@ class Session:
     contest: str = ""  # the contest it takes part in, unique in its repository; "" for a session on its own
     contest_check: str = ""  # shell command that checks each contender; "" for none
     judges: str = ""  # the contest whose work it judges
+
+    @property
+    def reference(self) -> str:
+        """The session as an argument of a command line; a name may hold spaces, and what a shell would run."""
+        return self.id if self.name.startswith("-") else shlex.quote(self.name)
 
     @property
     def checkpoint_due(self) -> bool:

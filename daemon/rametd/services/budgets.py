@@ -96,7 +96,7 @@ def _given_tokens(reader: Reader, session: Session) -> list[Spending]:
             whose(holder, session),
             holder.budget_tokens,
             reader.ledger.total(_family(reader, holder)).tokens.counted,
-            f"`rametctl set {holder.name} --budget {token_count(2 * holder.budget_tokens)}tok` continues it",
+            f"`rametctl set {holder.reference} --budget {token_count(2 * holder.budget_tokens)}tok` continues it",
             in_tokens=True,
         )
         for holder in (session, *ancestors(reader, session))
@@ -120,7 +120,7 @@ def _subtree(reader: Reader, session_id: str, root_id: str, running: Running) ->
 
 
 def raise_of(session: Session) -> str:
-    return f"`rametctl set {session.name} --budget USD` continues it"
+    return f"`rametctl set {session.reference} --budget USD` continues it"
 
 
 def exceeded(reader: Reader, session: Session, budget: Budget, *, running: Running = NOTHING) -> Spending | None:

@@ -75,7 +75,7 @@ def _keep_inbox(unit: Unit, session: Session, *, stuck: bool) -> None:
 
 def held_by_person(session: Session) -> str:
     """Reason of a session that `pause` holds."""
-    return f"held: `rametctl resume {session.name}` continues it"
+    return f"held: `rametctl resume {session.reference}` continues it"
 
 
 def release_login(unit: Unit, agent: str, principal: str = DAEMON) -> None:

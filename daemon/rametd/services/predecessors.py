@@ -4,6 +4,8 @@ A predecessor that is removed after a successful turn no longer counts. One that
 work. The person continues them with `resume`, or restores the predecessor from the trash.
 """
 
+import shlex
+
 from rametd.domain.models import DAEMON, Hold, Session
 from rametd.domain.states import State
 from rametd.services.lifecycle import log_update
@@ -26,10 +28,10 @@ def blocked_by(reader: Reader, session: Session) -> str | None:
         if before is None:
             entry = reader.trash.get(identity)
             name = entry.name if entry is not None else identity
-            back = f"restore it with `rametctl restore {name}`, or " if entry is not None else ""
+            back = f"restore it with `rametctl restore {shlex.quote(name)}`, or " if entry is not None else ""
             return (
                 f"held: {name}, which it waits for, was removed before it was done: {back}"
-                f"continue without it: `rametctl resume {session.name}`"
+                f"continue without it: `rametctl resume {session.reference}`"
             )
         if is_done(reader, before):
             continue

@@ -121,10 +121,12 @@ class Sessions:
             if not chosen and opened:
                 raise WrongStateError(
                     f"the agent of {session.name} has the prompt already",
-                    hint=f"`rametctl interrupt {session.name}` ends its turn and withdraws what it has not read",
+                    hint=f"`rametctl interrupt {session.reference}` ends its turn and withdraws what it has not read",
                 )
             if not chosen:
-                raise WrongStateError(f"{session.name} has no queued prompt", hint=f"see: rametctl show {session.name}")
+                raise WrongStateError(
+                    f"{session.name} has no queued prompt", hint=f"see: rametctl show {session.reference}"
+                )
             withdrawn = [withdraw(unit, session, each, principal) for each in chosen]
             if session.state == State.QUEUED and not session.interrupted and not unit.prompts.open(session_id):
                 session = change_state(unit, session, State.IDLE, principal=principal)
@@ -174,7 +176,7 @@ class Sessions:
         except TimeoutError:
             raise WrongStateError(
                 f"{session.name} did not end its turn within {INTERRUPT_DEADLINE_S:.0f} seconds",
-                hint=f"end its agent with `rametctl stop {session.name}`: nothing is lost",
+                hint=f"end its agent with `rametctl stop {session.reference}`: nothing is lost",
             ) from None
         finally:
             watcher.close()
@@ -201,7 +203,7 @@ class Sessions:
                     unit,
                     session,
                     State.PAUSED,
-                    reason=f"stopped: `rametctl resume {session.name}` continues it",
+                    reason=f"stopped: `rametctl resume {session.reference}` continues it",
                     hold=Hold.STOPPED,
                     principal=principal,
                     interrupted=session.interrupted or in_turn,

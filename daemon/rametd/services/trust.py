@@ -21,7 +21,9 @@ def check_trust(settings: Settings, repo: Repo, part: Callable[[Config], object]
     if settings.untrusted is None or part(settings.untrusted) == part(settings.config):
         return
     why = "has changed it since you trusted it" if repo.trusted else "is not trusted"
-    raise NotTrustedError(f"{repo.name} {why}, so it does not run", hint=f"rametctl repo trust {repo.name}")
+    raise NotTrustedError(
+        f"{repo.name} {why}, so it does not run", hint=f"rametctl repo trust {shlex.quote(repo.name)}"
+    )
 
 
 async def hooks_trusted(core: Core, repo: Repo, info: RepositoryInfo, environment: Mapping[str, str]) -> bool:
@@ -36,7 +38,9 @@ def hooks_withheld(repo: Repo, names: Sequence[str]) -> str:
     """The warning that git hooks did not run."""
     hooks = f"{names[0]} hook" if len(names) == 1 else f"hooks {', '.join(names)}"
     why = "has changed them since you trusted it" if repo.trusted else "is not trusted"
-    return f"{repo.name} {why}: its {hooks} did not run; `rametctl repo trust {repo.name}` lets git run them"
+    return (
+        f"{repo.name} {why}: its {hooks} did not run; `rametctl repo trust {shlex.quote(repo.name)}` lets git run them"
+    )
 
 
 async def untrusted_files(core: Core, repo: Repo, tree: Path, agent: str) -> tuple[str, ...]:

@@ -97,6 +97,6 @@ def lose(unit: Unit, session: Session, reason: str, max_resumes: int) -> Session
     if session.resumes >= max_resumes:
         tries = f"; resumed {plural(session.resumes, 'time')} without a turn that ended" if session.resumes else ""
         return change_state(
-            unit, session, State.FAILED, reason=f"{reason}{tries}: `rametctl resume {session.name}` tries again"
+            unit, session, State.FAILED, reason=f"{reason}{tries}: `rametctl resume {session.reference}` tries again"
         )
     return session

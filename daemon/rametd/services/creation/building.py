@@ -109,9 +109,7 @@ async def notes(core: Core, session: Session, repo: Repo) -> Notes:
     project = await asyncio.to_thread(projects.recognise, session.worktree)
     if project is None:
         return Notes(warnings)
-    words = (
-        f"tip: {repo.name} uses {project.kind}; for a setup that prepares each worktree: rametctl setup {session.name}"
-    )
+    words = f"tip: {repo.name} uses {project.kind}; for a setup that prepares each worktree: rametctl setup {session.reference}"
     return Notes(warnings, offer=words)
 
 

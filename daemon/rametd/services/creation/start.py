@@ -163,7 +163,7 @@ def require_unshared(reader: Reader, repo: Repo, worktree: Path) -> None:
         if session.worktree == worktree:
             raise PathTakenError(
                 f"{session.name} works in {worktree} already",
-                hint=f"send it the prompt (rametctl send {session.name}), or remove it first (rametctl rm {session.name})",
+                hint=f"send it the prompt (rametctl send {session.reference}), or remove it first (rametctl rm {session.reference})",
                 path=str(worktree),
                 session=session.id,
             )

@@ -45,11 +45,11 @@ def check_state(session: Session, *, force: bool) -> None:
     """Raises `WrongStateError` for a session that is archived, or, unless with ``force``, at work."""
     if session.state == State.ARCHIVED:
         raise WrongStateError(
-            f"{session.name} is archived already", hint=f"`rametctl restore {session.name}` restores it"
+            f"{session.name} is archived already", hint=f"`rametctl restore {session.reference}` restores it"
         )
     if session.state not in AT_REST and not force:
         raise WrongStateError(
-            f"{session.name} is {session.state}", hint=f"`rametctl stop {session.name}` first, or add --force"
+            f"{session.name} is {session.state}", hint=f"`rametctl stop {session.reference}` first, or add --force"
         )
 
 

@@ -109,7 +109,7 @@ def refuse_around(reader: Reader, session: Session) -> None:
         if other.id != session.id and other.worktree.is_relative_to(session.worktree):
             raise WrongStateError(
                 f"{other.name} works in {other.worktree}, inside the worktree of {session.name}, and would lose it",
-                hint=f"`rametctl archive {other.name}` or `rametctl rm {other.name}` first, then try again",
+                hint=f"`rametctl archive {other.reference}` or `rametctl rm {other.reference}` first, then try again",
             )
 
 

@@ -61,7 +61,7 @@ def is_back(reader: Reader, session_id: str) -> bool:
 def not_laid(reader: Reader, session: Session, snapshot: Snapshot) -> tuple[str, ...]:
     """Warn of a checkpoint whose files the branch may not have by now."""
     return tuple(
-        f"its directory was deleted by hand, and its branch has moved since checkpoint {each.number}: `rametctl rewind {session.name} {each.number}`"
+        f"its directory was deleted by hand, and its branch has moved since checkpoint {each.number}: `rametctl rewind {session.reference} {each.number}`"
         " restores the files of that checkpoint"
         for each in reader.checkpoints.list(session.id)
         if each.snapshot == snapshot.facts.get("checkpoint")
@@ -346,7 +346,7 @@ class Restorer:
         unit.restores.put(Restore(back.id, data["origin"], tuple(warnings), unit.now))
         if back.interrupted or unit.prompts.open(back.id):
             # It does not resume by itself: the person who archived or removed it had stopped it.
-            reason = f"restored: `rametctl resume {back.name}` continues it"
+            reason = f"restored: `rametctl resume {back.reference}` continues it"
             back = change_state(
                 unit, back, State.PAUSED, reason=reason, hold=Hold.STOPPED, principal=operation.principal
             )

@@ -49,7 +49,7 @@ def _not_there(reader: Reader, name: str, short: str, repo_id: str | None) -> Ra
     found = reader.sessions.find(name)
     for session in (found,) if found is not None else reader.sessions.by_name(short, repo_id):
         if reader.restores.get(session.id, TRASH) is not None:
-            again = f"`rametctl show {session.name}` shows it"
+            again = f"`rametctl show {session.reference}` shows it"
             return WrongStateError(f"{session.name} was restored already", hint=again)
     return TrashEntryNotFoundError(f"there is no {name!r} in the trash", hint="`rametctl trash ls` lists it")
 

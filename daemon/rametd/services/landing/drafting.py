@@ -102,12 +102,12 @@ async def check_target(core: Core, info: RepositoryInfo, config: Config, session
     if await git.branches.tip(info, target) is None:
         raise RefNotFoundError(
             f"{target} is not a local branch, so {session.name} cannot land on it",
-            hint=f"name one with --target, or `rametctl pr create {session.name}`",
+            hint=f"name one with --target, or `rametctl pr create {session.reference}`",
         )
     if "land.protected" in config.origins and any(fnmatchcase(target, glob) for glob in config.land.protected):
         raise ProtectedBranchError(
             f"{target} is protected by land.protected",
-            hint=f"`rametctl pr create {session.name}`, or change the setting: rametctl config set land.protected '[]'",
+            hint=f"`rametctl pr create {session.reference}`, or change the setting: rametctl config set land.protected '[]'",
             branch=target,
         )
 
@@ -116,7 +116,7 @@ async def check_upstream(core: Core, info: RepositoryInfo, config: Config, sessi
     if "land.protected" not in config.origins and await core.git.landing.targets.has_upstream(info, target):
         raise ProtectedBranchError(
             f"{target} has an upstream",
-            hint=f"`rametctl pr create {session.name}`, or land on your local {target} with --local; nothing is pushed",
+            hint=f"`rametctl pr create {session.reference}`, or land on your local {target} with --local; nothing is pushed",
             branch=target,
             upstream="true",
         )
@@ -159,12 +159,12 @@ async def check_work(
     if there:
         raise WrongStateError(
             f"{session.name} has landed already: {there.reason}",
-            hint=f"nothing is left to do; `rametctl rm {session.name}` removes it",
+            hint=f"nothing is left to do; `rametctl rm {session.reference}` removes it",
         )
     if await git.landing.targets.holds(info, target, tip):
         raise WrongStateError(
             f"{session.name} has nothing to land: {target} has all commits of {session.branch}",
-            hint=f"`rametctl diff {session.name}` shows its changes",
+            hint=f"`rametctl diff {session.reference}` shows its changes",
         )
     return warnings
 

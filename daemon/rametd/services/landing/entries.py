@@ -1,6 +1,7 @@
 """Entries of merge queues and their states. Everything here runs in one unit of work."""
 
 import json
+import shlex
 from collections.abc import Sequence
 
 from ramet.v1 import attention_pb2, event_pb2, landing_pb2
@@ -126,7 +127,8 @@ def retry(unit: Unit, landing: Landing, principal: str) -> Landing:
     """Queue a held or returned entry again; leave a queued one as it is. Raises `WrongStateError` for an ended one."""
     if landing.state in ENDED:
         raise WrongStateError(
-            f"{landing.session_name} is {landing.state} already", hint=f"`rametctl land {landing.session_name}`"
+            f"{landing.session_name} is {landing.state} already",
+            hint=f"`rametctl land {shlex.quote(landing.session_name)}`",
         )
     if landing.state not in {S.HELD, S.RETURNED}:
         return landing

@@ -145,7 +145,7 @@ def check_claims(
         if example is not None:
             raise PathsOwnedError(
                 f"{example} belongs to the session {other.name!r}, which owns {', '.join(other.owns)}",
-                hint=f"use narrower patterns, or hand it over first: `rametctl set {other.name} --disown PATTERN`",
+                hint=f"use narrower patterns, or hand it over first: `rametctl set {other.reference} --disown PATTERN`",
                 path=example,
                 owner=other.id,
             )

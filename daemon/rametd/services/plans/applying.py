@@ -113,7 +113,9 @@ def compare(
         if name not in ids and not before.dropped:
             session = sessions.get(name)
             left = (
-                f"its session {session.name} stays: `rametctl rm {session.name}`" if session else "its row is deleted"
+                f"its session {session.name} stays: `rametctl rm {session.reference}`"
+                if session
+                else "its row is deleted"
             )
             changes.append(Change(DROP, name, f"the plan no longer has it; {left}", session.id if session else ""))
     return changes
@@ -125,7 +127,7 @@ def _of_one(before: PlanThread, row: PlanThread, session: Session) -> list[Chang
         old = getattr(before, fixed[0]) or "the default"
         raise WrongStateError(
             f"thread {row.id} was created with the {fixed[0]} {old}, which cannot be changed",
-            hint=f"keep it, or `rametctl rm {session.name}` and apply again, or give the new work another id",
+            hint=f"keep it, or `rametctl rm {session.reference}` and apply again, or give the new work another id",
         )
     fields = tuple(name for name in _FIELDS if getattr(before, name) != getattr(row, name))
     changes = []

@@ -65,7 +65,9 @@ class PlanCleaner:
         if not status.landed:
             return CleanedUp(thread.id, False, f"it has not landed: {status.landed_reason}")
         if session.state in BUSY_STATES:
-            return CleanedUp(thread.id, False, f"it has landed, but is {session.state}: `rametctl stop {session.name}`")
+            return CleanedUp(
+                thread.id, False, f"it has landed, but is {session.state}: `rametctl stop {session.reference}`"
+            )
         warnings: tuple[str, ...] = ()
         if not dry_run:
             ended = replace(thread, ended=status.landed_reason)

@@ -97,7 +97,7 @@ class PullRequestCleaner:
     async def _why_not(self, session: Session, pull: PullRequest, tip: str | None) -> str | None:
         """Say what cleaning up would lose or disturb. GitHub merged the branch as it was then: later commits are not in it."""
         if session.state in AT_WORK:
-            return f"it is {session.state}: `rametctl stop {session.name}` first"
+            return f"it is {session.state}: `rametctl stop {session.reference}` first"
         if session.state != State.ARCHIVED and (
             changed := await self._core.git.diffs.changed_files(session.worktree, "HEAD")
         ):

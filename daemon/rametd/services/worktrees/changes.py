@@ -104,7 +104,7 @@ async def against(core: Core, session: Session, name: str, *, sessions: bool = T
         if found is None and name.isascii() and name.isdigit() and len(name) < SHORT:
             raise CheckpointNotFoundError(
                 f"{session.name} has no checkpoint {name}, and it is no ref",
-                hint=f"`rametctl checkpoints {session.name}` shows them",
+                hint=f"`rametctl checkpoints {session.reference}` shows them",
             ) from error
         if found is None:
             raise
@@ -160,7 +160,7 @@ async def files_of(core: Core, session: Session) -> Against:
     # A worktree that Ramet did not create stays, and a person may have changed it since: use the checkpoint.
     kept = await core.store.read(lambda reader: reader.checkpoints.current(session))
     if kept is None:
-        hint = f"restore it: `rametctl restore {session.name}`"
+        hint = f"restore it: `rametctl restore {session.reference}`"
         raise WrongStateError(f"{session.name} is archived and has no checkpoint", hint=hint)
     return Against(kept.tree, kept.tree)
 

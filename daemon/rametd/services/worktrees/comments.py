@@ -74,7 +74,7 @@ class Reviewer:
         if lines is None:
             raise InvalidInputError(
                 f"there is no file {clean!r} in the worktree of {session.name}",
-                hint=f"`rametctl diff {session.name} --name-only` lists what it changed",
+                hint=f"`rametctl diff {session.reference} --name-only` lists what it changed",
             )
         if max(line, end_line) > len(lines):
             raise InvalidInputError(
@@ -134,7 +134,7 @@ class Reviewer:
             if not waiting:
                 raise WrongStateError(
                     f"{now.name} has no unsent comment",
-                    hint=f"add one: `rametctl comment {now.name} FILE:LINE TEXT`",
+                    hint=f"add one: `rametctl comment {now.reference} FILE:LINE TEXT`",
                 )
             prompt, now = post(unit, self._core.kind(now.agent), now, review(waiting, text.strip()), principal)
             sent = [unit.comments.update(each.id, state=CommentState.SENT, prompt_id=prompt.id) for each in waiting]
@@ -220,7 +220,7 @@ async def file_at(core: Core, session: Session, path: str, at: str) -> File:
         where = f"in {at} of {session.name}" if at else f"in the worktree of {session.name}"
         raise InvalidInputError(
             f"there is no file {path!r} {where}",
-            hint=f"`rametctl diff {session.name} --name-only` lists what it changed",
+            hint=f"`rametctl diff {session.reference} --name-only` lists what it changed",
         )
     return found
 

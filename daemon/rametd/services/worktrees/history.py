@@ -18,7 +18,7 @@ def find_checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint:
             return found
     fitting = reader.checkpoints.find_by_prefix(session.id, name) if name else []
     missing = CheckpointNotFoundError(
-        f"{session.name} has no checkpoint {name!r}", hint=f"`rametctl checkpoints {session.name}` lists them"
+        f"{session.name} has no checkpoint {name!r}", hint=f"`rametctl checkpoints {session.reference}` lists them"
     )
     return only(fitting, name, "checkpoints", missing, hint="use the number")
 

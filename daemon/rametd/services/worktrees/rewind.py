@@ -104,7 +104,7 @@ class Rewinder:
         if target is None:
             raise RefNotFoundError(
                 f"checkpoint {checkpoint.number} is damaged: git no longer has {(*lost, checkpoint.snapshot)[0][:12]}",
-                hint=f"`rametctl checkpoints {session.name}` lists the others; `git fsck` tells more",
+                hint=f"`rametctl checkpoints {session.reference}` lists the others; `git fsck` tells more",
             )
 
         stood: list[tuple[str, Checkpoint]] = []  # HEAD, and the checkpoint of what is overwritten
@@ -230,7 +230,7 @@ def check_state(session: Session, checkpoint: Checkpoint) -> None:
             hint=f"`{diff}` shows what has changed since, and `{restore} -- PATH` restores a file",
         )
     if session.state in BUSY_STATES or session.state == State.QUEUED:
-        hint = f"`rametctl stop {session.name}` first, or wait until it is idle"
+        hint = f"`rametctl stop {session.reference}` first, or wait until it is idle"
         raise WrongStateError(f"{session.name} is {session.state}: a turn runs or is about to start", hint=hint)
     refuse_archived(session)
 

@@ -183,7 +183,7 @@ def check_state(unit: Unit, session_id: str) -> None:
     if session.state in BUSY_STATES or session.state == State.QUEUED:
         raise WrongStateError(
             f"{session.name} is {session.state}: a turn runs or is about to start",
-            hint=f"wait until it is idle, or `rametctl stop {session.name}` first",
+            hint=f"wait until it is idle, or `rametctl stop {session.reference}` first",
         )
     refuse_archived(session)
     refuse_landing(unit, session)
