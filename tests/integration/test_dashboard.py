@@ -15,6 +15,7 @@ from rametctl.__main__ import application
 from rametctl.dashboard.app import Dashboard
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Form, Help
 from rametctl.dashboard.widgets import Lines, Prompt
+from rametctl.options import mode_number
 from textual import events
 from textual.pilot import Pilot
 
@@ -183,6 +184,33 @@ async def test_no_key_counts_for_what_has_just_appeared(world: World) -> None:
         await shown.press("y")
         await shown.shows("this has just appeared")
         assert not world.state.called("ResolveRequest")
+
+
+@pytest.mark.parametrize(("later", "counts"), [(0.2, False), (0.4, True)])
+async def test_a_key_counts_sooner_for_a_request_that_the_person_moved_to(
+    world: World, later: float, counts: bool
+) -> None:
+    asks(world, "PERMISSION", COMMAND, tool="Bash")
+    world.state.session("other", state=session_pb2.SESSION_STATE_FAILED)
+    async with screen(world) as shown:
+        await shown.shows("$ make test")
+        await shown.press("k")
+        await shown.shows("other  Conversation")
+        await shown.press("j")
+        await eventually(lambda: shown.app._shown is not None and shown.app._shown.seen, within=20)
+        shown.now += later
+        await shown.press("y")
+        await shown.shows("approved" if counts else "this has just appeared")
+        assert bool(world.state.called("ResolveRequest")) == counts
+
+
+async def test_an_answer_on_its_way_is_not_overtaken_by_the_next_key(world: World) -> None:
+    asks(world, "PLAN", {"plan": "1. Fix it."})
+    async with screen(world) as shown:
+        await shown.ready()
+        shown.burst("2", "y")
+        await shown.shows("asks: goes on in acceptEdits")
+        assert resolution(world).approve.mode == mode_number("acceptEdits")
 
 
 async def test_a_long_command_must_be_read_to_its_end_first(world: World) -> None:

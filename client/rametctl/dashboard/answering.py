@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 GRACE_S = 0.7
 """Seconds after a request appeared in which no key answers it: the key was meant for what was there before."""
+SOUGHT_S = 0.3
+"""The same for a request of a session that the person has just moved to: long enough to see it."""
 PLAN_MODES = ("default", "acceptEdits", "bypassPermissions")
 
 

@@ -26,7 +26,7 @@ from textual.widgets import Static, TextArea
 from rametctl.alerts import sequence
 from rametctl.contests import archive_requests, members, pick, picked_words, still_working
 from rametctl.dashboard import panes
-from rametctl.dashboard.answering import PLAN_MODES, Shown, as_json, hints, suggested_rules
+from rametctl.dashboard.answering import GRACE_S, PLAN_MODES, SOUGHT_S, Shown, as_json, hints, suggested_rules
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Field, Form, Help
 from rametctl.dashboard.keys import GROUPS, Key
 from rametctl.dashboard.rows import ARRANGEMENTS, Filter, Known, Row, arrange, head_line, session_line, top_line
@@ -124,6 +124,7 @@ class Dashboard(App[None]):
         self._talk: panes.Talk | None = None
         self._talk_of: object = None
         self._shown: Shown | None = None
+        self._sought = False  # whether the person has just moved to the selected session
         self._places: list[panes.Place | None] = []
         self._version = 0
         self._dirty = True
@@ -514,11 +515,12 @@ class Dashboard(App[None]):
     def _show_request(self, request: "AttentionRequest | None") -> None:
         panel = self._request
         panel.set_class(request is not None, "open")
+        sought, self._sought = self._sought, False
         if request is None:
             self._shown = None
             return
         if self._shown is None or self._shown.request.id != request.id:
-            self._shown = Shown(request, self.clock())
+            self._shown = Shown(request, self.clock() - (GRACE_S - SOUGHT_S if sought else 0))
             remember(self.client, [request])
             panel.scroll_to(y=0, animate=False, force=True)
         self._shown.request = request
@@ -553,8 +555,6 @@ class Dashboard(App[None]):
         """Run something that takes a while: it is named while it runs, then what it says or why it failed."""
 
         async def run() -> None:
-            self._busy.add(words)
-            self.note(f"{words} …")
             try:
                 self.note(await work)
             except ClientError as error:
@@ -563,6 +563,8 @@ class Dashboard(App[None]):
                 self._busy.discard(words)
                 self._dirty = True
 
+        self._busy.add(words)
+        self.note(f"{words} …")
         self.run_worker(run(), exit_on_error=True)
 
     async def call(self, method: Callable[[Any], Callable[..., Awaitable[T]]], request: Any) -> T:
@@ -605,6 +607,7 @@ class Dashboard(App[None]):
         while 0 <= row < len(self._rows) and not self._rows[row].session_id:
             row += step
         if 0 <= row < len(self._rows):
+            self._sought = self._rows[row].session_id != self._selected
             self._select(self._rows[row].session_id)
             self._list.move_to(row)
             if row <= 1:
@@ -775,6 +778,9 @@ class Dashboard(App[None]):
             return None
         if kinds and kind_name(shown.request) not in kinds:
             self.note(f"this is a {kind_name(shown.request)}: {hints(shown)}")
+            return None
+        if f"answering {shown.request.session_name}" in self._busy:
+            self.note(f"your answer to {shown.request.session_name} is on its way")
             return None
         if refusal := shown.refusal(self.clock()):
             self.note(refusal)
