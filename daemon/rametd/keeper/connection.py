@@ -8,10 +8,11 @@ line of any length on top.
 import asyncio
 import itertools
 import struct
+import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from rametd.domain.errors import KeeperError, KeeperFencedError, PromptTooLargeError, RametError, WrongStateError
 from rametd.keeper import framing
@@ -22,11 +23,45 @@ TIMEOUT = 5.0
 BUFFER = memoryview(bytearray(128 << 10))
 """Receive buffer of all connections; the loop passes each chunk on before it receives more. A new buffer for each chunk would be
 mapped and unmapped each time, which takes longer than receiving a line."""
+GATHER = 0.025
+"""Seconds between two moments at which readers are woken for lines, so that those of many agents are handled together: one after
+another, with warm caches, they take a fraction of the time. A line after a pause wakes its reader at once."""
 FENCED = {"OLD_EPOCH", "DISPLACED"}
 
 
 class ConnectionLostError(KeeperError):
     """The connection ended without EXIT: the keeper exited, or dropped this side."""
+
+
+class Gatherer:
+    """Wakes the readers of all connections of an event loop together."""
+
+    _of_loop: ClassVar["weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Gatherer]"] = weakref.WeakKeyDictionary()
+
+    def __init__(self) -> None:
+        self._readers: list[asyncio.Future[None]] = []
+        self._last = -GATHER
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> "Gatherer":
+        return cls._of_loop.setdefault(loop, cls())
+
+    def wake(self, reader: "asyncio.Future[None]") -> None:
+        self._readers.append(reader)
+        if len(self._readers) > 1:
+            return
+        loop = reader.get_loop()
+        if (due := self._last + GATHER) > loop.time():
+            loop.call_at(due, self._wake_all, loop)
+        else:
+            self._wake_all(loop)
+
+    def _wake_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._last = loop.time()
+        readers, self._readers = self._readers, []
+        for reader in readers:
+            if not reader.done():
+                reader.set_result(None)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -49,6 +84,8 @@ class Connection(asyncio.BufferedProtocol):
         self.ready_bytes = 0
         self._consumed = 0
         self._reader: asyncio.Future[None] | None = None  # the reader that waits for lines
+        self._gatherer = Gatherer.of(loop)
+        self._gathered = False  # the gatherer wakes the reader
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._attached: asyncio.Future[None] | None = None
@@ -85,6 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         """Return the available lines, at least one; none after the last if the connection has ended (see `exit` and `failure`)."""
         while not self._ready and not self._over.done():
             self._reader = asyncio.get_running_loop().create_future()
+            self._gathered = False
             await self._reader
         lines, self._ready = self._ready, []
         self.ready_bytes = 0
@@ -222,8 +260,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._ready.append(JournalLine(start, end, data))
                 self.ready_bytes += len(data)
             self._make_room()
-            if self._ready:
+            if self.ready_bytes >= framing.WINDOW // 4:
                 self._wake_reader()
+            elif self._ready and self._reader is not None and not self._gathered:
+                self._gathered = True
+                self._gatherer.wake(self._reader)
         elif kind == framing.WRITTEN:
             number, end = framing.U64_PAIR.unpack(payload)
             self._resolve(number, end)

@@ -130,7 +130,7 @@ class Store:
     async def write(self, work: Callable[[Unit], T], *, lifecycle: bool = True) -> T:
         """Run ``work`` in a transaction; return its result after the commit.
 
-        With ``lifecycle`` the commit is immediate and flushed to disk. Without, the work may wait 25 ms for others, and a
+        With ``lifecycle`` the commit is immediate and flushed to disk. Without, the work may wait 5 ms for others, and a
         power cut (not a kill) may lose the last works, whole and in order. If ``work`` raises, only this work is rolled back,
         and its error is raised here. If the caller is cancelled, the work still runs completely.
 

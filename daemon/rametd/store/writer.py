@@ -45,7 +45,7 @@ class Listener(Protocol):
 class Pace:
     """Intervals of the writer, in seconds."""
 
-    batch: float = 0.025  # longest delay of a job that is not lifecycle, after the previous commit
+    batch: float = 0.005  # longest delay of a job that is not lifecycle, after the previous commit
     slice: float = 0.020  # of one transaction: later jobs wait for the next, and earlier ones need not wait for them
     retry: float = 1.0  # between two attempts to write on a full disk
 
