@@ -22,7 +22,7 @@ ST = f"{ESC}\\"
 
 
 def protocol(environ: Mapping[str, str]) -> str:
-    """The escape sequence by which the terminal notifies: "99" (kitty), "9" (iTerm2, WezTerm, Ghostty), "777" (foot, urxvt, VTE), or ""."""
+    """Return the protocol of the terminal's notifications: "99" (kitty), "9" (iTerm2, WezTerm, Ghostty), "777" (foot, urxvt, VTE), or ""."""
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
     if term == "xterm-kitty" or environ.get("KITTY_WINDOW_ID"):
         return "99"
@@ -39,9 +39,9 @@ def protocol(environ: Mapping[str, str]) -> str:
 
 
 def sequence(title: str, body: str, environ: Mapping[str, str], setting: str = "auto") -> str:
-    """What to write so that the terminal notifies: the bell where it knows nothing better.
+    """Return the escape sequence of a notification, or the bell if the terminal has none.
 
-    tmux passes a wrapped sequence on to its own terminal where ``allow-passthrough`` is on, and marks the window on the bell in any case.
+    With ``allow-passthrough``, tmux passes a wrapped sequence to its own terminal; it always marks the window at a bell.
     """
     kind = protocol(environ) if setting == "auto" and not environ.get("STY") else ""
     title, body = _plain(title), _plain(body)
@@ -73,7 +73,7 @@ class Alerts:
         self.on = setting != "off" and stream.isatty() and environ.get("TERM", "") not in {"", "dumb", "linux"}
 
     def notify(self, title: str, body: str = "") -> None:
-        """Tell the person that something waits."""
+        """Notify the person."""
         self._write(sequence(title, body, self._environ, self._setting))
 
     def count(self, waiting: int) -> None:
@@ -96,7 +96,7 @@ class Alerts:
 
 
 class InboxAlerts:
-    """Alerts about requests, from events as they come."""
+    """Alerts about requests, from live events."""
 
     def __init__(self, alerts: Alerts, waiting: Iterable["AttentionRequest"]) -> None:
         self._alerts = alerts
@@ -142,6 +142,6 @@ def inbox_alerts(app: "App", session_ids: Iterable[str] = ()) -> InboxAlerts:
 
 
 def _plain(text: str) -> str:
-    """One short line without what separates the parts of a sequence."""
+    """Return one short line without the separators of a sequence."""
     line = visible(" ".join(text.split())).replace(";", ",")
     return line if len(line) <= 200 else f"{line[:199]}…"

@@ -22,7 +22,7 @@ _KEYS = {"\x1b[A": "up", "\x1bOA": "up", "k": "up", "\x1b[B": "down", "\x1bOB": 
 
 
 class Choice:
-    """Which choices are marked, and where the cursor stands; knows no terminal."""
+    """State of a choice: the marked labels and the position of the cursor."""
 
     def __init__(self, labels: Sequence[str], *, several: bool) -> None:
         self.labels = [*labels, OTHER]
@@ -31,7 +31,7 @@ class Choice:
         self.marked: set[int] = set()
 
     def press(self, key: str) -> bool:
-        """Follow a key; returns whether the choice is made."""
+        """Process a key; return whether the choice is complete."""
         last = len(self.labels) - 1
         if key == "up":
             self.at = (self.at - 1) % len(self.labels)
@@ -48,7 +48,7 @@ class Choice:
 
     @property
     def answer(self) -> str | None:
-        """The labels chosen, joined by commas; None for an answer in words."""
+        """Return the chosen labels, joined by commas; None for an answer in words."""
         if self.at == len(self.labels) - 1 and not self.marked:
             return None
         return ", ".join(self.labels[index] for index in sorted(self.marked or {self.at}))
@@ -88,7 +88,7 @@ def choose(output: "Output", keyboard: int, question: str, labels: Sequence[str]
 
 
 def read_key(keyboard: int) -> str:
-    """The name of the next key, or its character."""
+    """Read the next key; return its name, or its character."""
     text = os.read(keyboard, 1).decode("latin-1")
     if text == "\x1b":
         while select.select([keyboard], [], [], ESCAPE_PAUSE)[0] and len(text) < 3:

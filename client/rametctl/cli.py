@@ -109,7 +109,7 @@ class VerbGroup(click.Group):
         self.format_commands(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the verb. What Click would say itself about these two ends is left to ``main``."""
+        """Run the verb. Raise exceptions of our own that Click does not report itself."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -123,7 +123,7 @@ def _shown(row: str) -> str:
 
 
 def unknown_verb(word: str) -> Exception:
-    """The error for a word that is no verb, with the verb that was probably meant."""
+    """Return the error for an unknown verb, with the most similar verb."""
     from rametctl.errors import UsageError
 
     near = NEAR.get(word) or next(iter(difflib.get_close_matches(word, (*VERBS, *ALIASES), n=1)), "")
@@ -137,7 +137,7 @@ class Interrupted(Exception):  # noqa: N818  no error: a person wants it to end
 
 
 class ReaderGone(Exception):  # noqa: N818  no error: the reader has seen enough
-    """The reader of standard output has gone, as in ``rametctl events SESSION | head``."""
+    """The reader closed standard output, as in ``rametctl events SESSION | head``."""
 
 
 @click.command(

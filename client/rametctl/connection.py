@@ -70,7 +70,7 @@ Response = TypeVar("Response")
 
 
 class Method(Protocol[Request_contra, Response_co]):
-    """The used part of a generated stub's call."""
+    """A unary call of a generated stub."""
 
     def __call__(
         self,

@@ -18,7 +18,7 @@ def editor_command(app: "App") -> str:
 
 
 def configured_editor(app: "App") -> list[str]:
-    """The program and arguments of the setting ``editor``, or of `editor_command`. Raises ClientError if it cannot be read."""
+    """Return the program and arguments of the setting ``editor``, or of `editor_command`. Raise ClientError if they cannot be parsed."""
     config = app.call(lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
     found = next((json.loads(each.value_json) for each in config.settings if each.key == "editor"), None)
     try:

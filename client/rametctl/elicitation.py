@@ -1,4 +1,4 @@
-"""What a person says to an MCP server that asks for input: field=value, or the JSON object itself."""
+"""Answers to an MCP server that asks for input: FIELD=VALUE, or one JSON object."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def _hint(known: Mapping[str, Any]) -> str:
 
 
 def _value(name: str, text: str, schema: Mapping[str, Any]) -> Any:
-    """``text`` as the schema wants it."""
+    """Convert ``text`` to the type in the schema. Raise UsageError."""
     choices = schema.get("enum")
     if isinstance(choices, list) and text not in [str(choice) for choice in choices]:
         raise UsageError(f"{name} cannot be {text!r}", hint=f"it is one of: {', '.join(map(str, choices))}")

@@ -24,7 +24,7 @@ _EXIT_CODES = {"INVALID_ARGUMENT": 2, "NOT_FOUND": 3, "DEADLINE_EXCEEDED": 124}
 
 
 class ClientError(Exception):
-    """One line about the failure, and in ``hint`` one about what to do next."""
+    """A failure in one line; ``hint`` is the next step."""
 
     exit_code: int = 1
     reason: str = "FAILED"
@@ -75,7 +75,7 @@ class RefusedError(ClientError):
 
 
 def is_transient(error: ClientError) -> bool:
-    """Whether the daemon is away or still recovers, so that the same call may succeed in a moment."""
+    """Return whether the daemon is unreachable or recovers, so that the same call may succeed soon."""
     return isinstance(error, UnreachableError) or error.reason == "RECOVERING"
 
 
@@ -84,7 +84,7 @@ def no_answer_in_time() -> TimedOutError:
 
 
 def from_rpc_error(error: Exception) -> ClientError:
-    """The typed form of a failed call.
+    """Convert a failed call to a ClientError.
 
     UNAVAILABLE has two meanings: the daemon says "not now" (with a reason), or there is no connection (without one).
     """

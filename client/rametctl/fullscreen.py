@@ -1,4 +1,4 @@
-"""Open the dashboard, which alone imports Textual, and end with what ended it."""
+"""Run the dashboard, the only importer of Textual, and raise its error."""
 
 from typing import TYPE_CHECKING
 

@@ -38,7 +38,7 @@ class Listener:
 
     @classmethod
     def find(cls, path: Path) -> Self | None:
-        """The listener at the socket ``path``; None where no process listens.
+        """Return the listener at the socket ``path``; None if no process listens.
 
         Raises UnreachableError (reason RUNTIME_DIRECTORY) for a directory, a socket or a process that is not ours.
         """
@@ -59,7 +59,7 @@ class Listener:
         return None
 
     def check(self) -> bool:
-        """Whether the socket exists. Raises UnreachableError unless it and its directory are ours and closed to others."""
+        """Return whether the socket exists. Raise UnreachableError unless it and its directory are ours and closed to others."""
         self._check_directory()
         try:
             status = os.stat(self.path.name, dir_fd=self._directory, follow_symlinks=False)
@@ -90,7 +90,7 @@ class Listener:
             raise unreachable(error) from error
 
     def _accepts(self) -> bool:
-        """Whether a process listens. It need not be able to answer just now. Raises UnreachableError if it is not ours."""
+        """Return whether a process listens, even one that cannot answer now. Raise UnreachableError if it is not ours."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)  # the queue of a stopped process may be full, and `connect` would block forever
             try:
@@ -125,7 +125,7 @@ class Listener:
 
 
 def listens(path: Path) -> bool:
-    """Whether a process of ours accepts connections at the socket ``path``. Raises UnreachableError as `Listener.find` does."""
+    """Return whether a process of ours accepts connections at the socket ``path``. Raise UnreachableError as `Listener.find` does."""
     found = Listener.find(path)
     if found is not None:
         found.close()

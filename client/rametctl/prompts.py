@@ -222,13 +222,13 @@ def _is_piped(stdin: TextIO | None) -> bool:
 
 
 def word_before(text: str) -> str:
-    """The end of ``text`` that can be completed, "" where it ends in none."""
+    """Return the end of ``text`` that can be completed; "" if there is none."""
     found = COMPLETED.search(text)
     return found[0] if found else ""
 
 
 async def completions(word: str, worktree: str, environ: Mapping[str, str]) -> list[str]:
-    """What ``word`` may become, the likeliest first: names that begin with it before paths that have it anywhere."""
+    """Return completions of ``word``, the likeliest first: names that begin with it before paths that contain it."""
     if word.startswith("/"):
         names = await asyncio.to_thread(_commands, Path(worktree), environ)
         return ["/" + name for name in names if name.startswith(word[1:])][:MOST]
@@ -239,7 +239,7 @@ async def completions(word: str, worktree: str, environ: Mapping[str, str]) -> l
 
 
 async def _files(worktree: str) -> list[str]:
-    """Paths of the worktree that git does not ignore, without those that a prompt cannot name."""
+    """Return the paths in the worktree that git does not ignore, without those that a prompt cannot name."""
     command = ("git", "-C", worktree, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     try:
         git = await asyncio.create_subprocess_exec(

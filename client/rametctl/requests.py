@@ -63,7 +63,7 @@ def resolve(app: "App", reference: str, resolution: "Resolution") -> object:
 
 
 def seen_request(app: "App", reference: str) -> str:
-    """The request to answer: ``reference`` itself, unless it names a session whose request was not shown on this terminal.
+    """Return the request to answer: ``reference``, unless it names a session whose request was not shown on this terminal.
 
     Then show it and ask the person. Raise ClientError if the answer is no, or without a terminal.
     """

@@ -45,7 +45,7 @@ class ServiceError(Exception):
 
 
 def run(command: Sequence[str]) -> Ran:
-    """The real runner. A missing program is an answer like any other."""
+    """Run a command. A missing program is exit status 127."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False
@@ -58,7 +58,7 @@ def run(command: Sequence[str]) -> Ran:
 
 
 def find_rametd(python: Path, path: str) -> Path:
-    """The daemon's program: next to the interpreter that runs us (not resolved: a virtual environment), else on ``path``.
+    """Find the daemon's program: next to the running interpreter (unresolved, for virtual environments), else on ``path``.
 
     Raises ServiceError.
     """
@@ -87,7 +87,7 @@ class Service:
         return directories(self.environ, uid=self.uid).config_home / "systemd" / "user" / units.SYSTEMD
 
     def install(self, *, dry_run: bool = False) -> Report:
-        """Write the unit, have it started now and at every login. Raises ServiceError where it cannot be written."""
+        """Write the unit; start it now and at every login. Raises ServiceError where it cannot be written."""
         report = Report()
         content = self._content()
         if dry_run:
@@ -142,7 +142,7 @@ class Service:
         return report
 
     def status(self) -> Report:
-        """Whether the unit is installed and current, and what the manager says of it."""
+        """Report whether the unit is installed and current, and its state in the service manager."""
         report = Report()
         if not self.unit.is_file():
             return Report(
@@ -190,7 +190,7 @@ class Service:
         return ["launchctl", "bootout", f"gui/{self.uid}/{units.LABEL}"]
 
     def _run_all(self, commands: Sequence[Sequence[str]], report: Report) -> bool:
-        """Run one after the other; at the first failure say why, and what is left for the person to run."""
+        """Run the commands in order; at the first failure report the cause and the remaining commands."""
         for position, command in enumerate(commands):
             ran = self.run(command)
             if ran.code != 0:

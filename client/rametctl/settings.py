@@ -12,7 +12,7 @@ _KEY = re.compile(r"\s*([A-Za-z0-9_-]+(?:\s*\.\s*[A-Za-z0-9_-]+)*)\s*=")
 
 
 def toml_value(text: str) -> str:
-    """``text`` as a TOML value: as it is where it is one, else as a string."""
+    """Return ``text`` if it is a TOML value, else as a TOML string."""
     try:
         tomllib.loads(f"x = {text}")
     except tomllib.TOMLDecodeError:
@@ -21,7 +21,7 @@ def toml_value(text: str) -> str:
 
 
 def with_setting(text: str, key: str, value: str) -> str:
-    """The file with ``key`` set to a TOML ``value``. Raises UsageError where only an editor can do it."""
+    """Return the file with ``key`` set to a TOML ``value``. Raise UsageError if that needs an editor."""
     path = key.split(".")
     try:
         before = tomllib.loads(text)
@@ -39,7 +39,7 @@ def with_setting(text: str, key: str, value: str) -> str:
 
 
 def _attempts(lines: list[str], path: list[str], value: str) -> "list[list[str]]":
-    """The lines with the setting at each place where it may stand, the best first: over its old line, in its table, at the top."""
+    """Return candidates of the changed lines, the best first: the old line replaced, a line in the table, a line at the top."""
     table: list[str] = []
     over: list[list[str]] = []
     below: list[tuple[int, list[str]]] = []

@@ -1,6 +1,6 @@
 """The MCP server of `rametctl mcp`: JSON-RPC messages, one a line, each answered by a call to the daemon.
 
-It holds nothing: a daemon that is replaced in the middle of a call gets the same call again, with the same key.
+It has no state: after a restart of the daemon, a running call is repeated with the same key.
 """
 
 import asyncio

@@ -47,7 +47,7 @@ QUEUED_LINES = 3
 SHOWN_AT_WORK = 5
 """Sessions at work that the foot names."""
 DETACHED_TOOLS = frozenset({"Task", "Agent"})
-"""Tools during which a subagent speaks: what it does is shown below the call, whose result comes later."""
+"""Tools that run a subagent: its entries are shown below the call, before the result."""
 TAGS = ("cyan", "magenta", "blue", "yellow", "green")
 
 
@@ -86,10 +86,10 @@ def read_turns(app: "App", session: "Session", turns: int | None) -> "tuple[list
 
 
 class Printer:
-    """Prints the conversations of one or several sessions, each entry once: whole where it can be, else as far as it stays.
+    """Prints the conversations of one or several sessions, each entry once: complete, or the parts that no longer change.
 
-    With a ``foot`` (a terminal) what is not settled is shown there. Without one, a call is printed when it begins.
-    ``several``: a tag tells the speaker whenever that changes.
+    A ``foot`` (on a terminal) shows unsettled entries. Without one, a call is printed when it begins.
+    ``several``: print the session's name whenever the speaker changes.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class Printer:
         self._above: list[Line] = []
         self._speaker = ""
         self._begun = False
-        """Whether a speaker was told."""
+        """Whether a speaker's name was printed."""
         self._last: Entry | None = None
         self._ended = 0.0
-        """When a turn ended whose checkpoint has not come."""
+        """When a turn ended whose checkpoint does not exist yet."""
 
     def conversation(self, session_id: str, worktree: str = "") -> Conversation:
         found = self.conversations.get(session_id)
@@ -132,7 +132,7 @@ class Printer:
         self._speaker = ""
 
     def add(self, event: "Event") -> None:
-        """Take in an event; what is settled by it is printed at the next `draw`."""
+        """Process an event; entries that it settles are printed at the next `draw`."""
         conversation = self.conversation(event.session_id)
         waiting = self._waiting.setdefault(event.session_id, deque())
         known = {*waiting, *self._detached.get(event.session_id, ())}
@@ -144,7 +144,7 @@ class Printer:
         self._flush(event.session_id)
 
     def draw(self) -> None:
-        """Print what is settled, and draw the foot."""
+        """Print the settled entries, and draw the foot."""
         self._output_width_changed()
         if self._ended and time.monotonic() - self._ended > PATIENCE:
             self.finish()
@@ -155,7 +155,7 @@ class Printer:
             self._output.show(*above)
 
     def finish(self) -> None:
-        """Print the ends of turns as they are: no checkpoint will come."""
+        """Print the ends of turns without waiting for their checkpoints."""
         self._ended = 0.0
         for session_id, waiting in self._waiting.items():
             for entry in waiting:
@@ -164,7 +164,7 @@ class Printer:
             self._flush(session_id)
 
     def leave(self) -> None:
-        """Print what is held back, and leave a clean line."""
+        """Print the unsettled entries, and leave a clean line."""
         self.finish()
         for session_id, waiting in self._waiting.items():
             for entry in waiting:
@@ -179,7 +179,7 @@ class Printer:
     def _output_width_changed(self) -> None:
         self._look = self._output.look(folded=self._folded)
 
-    # What is printed
+    # Printing
 
     def _flush(self, session_id: str) -> None:
         conversation = self.conversation(session_id)
@@ -214,7 +214,7 @@ class Printer:
         self._done.add(entry)
 
     def _print(self, session_id: str, entry: Entry, conversation: Conversation) -> None:
-        """Print the parts of an entry that were not printed before, below its first line where others came in between."""
+        """Print the new parts of an entry, below its first line if other entries were printed in between."""
         parts = entry_parts(entry, self._look, conversation, asked=entry in self._asked)
         before = self._printed.get(entry, 0)
         fresh = [each for part in parts[before:] for each in part]
@@ -250,7 +250,7 @@ class Printer:
         return lines
 
     def _unsettled(self, session_id: str, conversation: Conversation) -> list[Line]:
-        """What is under way: words as they come, calls, commands with their last lines, queued prompts."""
+        """Return the present activity: streamed words, calls, commands with their last lines, queued prompts."""
         lines: list[Line] = []
         status = conversation.status
         under_way = [*self._detached.get(session_id, ()), *self._waiting.get(session_id, ())]
@@ -277,7 +277,7 @@ class Printer:
         return lines
 
     def _streamed(self, text: str) -> list[Line]:
-        """The end of a message that is being written."""
+        """Return the end of a streamed message."""
         from rametctl.lines import wrapped
 
         room = min(STREAMED_LINES, max(self._output.height // 2, 3))
@@ -334,14 +334,14 @@ class Printer:
 
 
 def begins_paragraph(entry: Entry, before: Entry) -> bool:
-    """Whether a blank line stands between two entries."""
+    """Return whether a blank line separates two entries."""
     if isinstance(entry, Said):
         return True
     return isinstance(entry, Words) and not entry.thinking and not isinstance(before, Said | Words)
 
 
 def drawn(conversation: Conversation, entries: Sequence[Entry], look: Look) -> list[Line]:
-    """Entries as a page: all of them as they are now, and prompts that the agent does not have yet."""
+    """Return all entries in their present state, and queued prompts."""
     lines: list[Line] = []
     before: Entry | None = None
     for entry in entries:
@@ -366,7 +366,7 @@ def dimmed(item: Line) -> Line:
 
 
 def tail_of(file: str) -> str:
-    """The end of a file that an agent writes; "" where there is none. Whatever lies there instead is not waited for."""
+    """Return the end of a file that an agent writes; "" if it does not exist. Never block on a pipe or device."""
     if not file:
         return ""
     try:
@@ -391,7 +391,7 @@ def count_words(tokens: int) -> str:
 
 
 def resting_line(session: "Session") -> Line:
-    """A session that does nothing, in one line: its state, and what it said last."""
+    """Describe an idle session in one line: its state and its last words."""
     from rametctl.render.session import state_name
 
     said = truncated(session.now, 300) if session.now else ""
@@ -400,7 +400,7 @@ def resting_line(session: "Session") -> Line:
 
 
 def count_line(sessions: "Sequence[Session]") -> Line:
-    """How many sessions there are, and how many of them wait."""
+    """Count the sessions, and those that wait."""
     waits = sum(1 for each in sessions if each.attention)
     text = plural(len(sessions), "session")
     if waits:

@@ -15,7 +15,7 @@ INHERITED = ("RAMET_HOME", "RAMET_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HO
 
 
 def template(name: str) -> str:
-    """The text of a shipped unit: package data of an installed wheel, or the file of a checkout."""
+    """Return the text of a shipped unit: package data of an installed wheel, or the file of a checkout."""
     packaged = resources.files("rametctl").joinpath("units", name)
     if packaged.is_file():
         return packaged.read_text(encoding="utf-8")
@@ -24,14 +24,14 @@ def template(name: str) -> str:
 
 
 def systemd(rametd: Path, environ: Mapping[str, str]) -> str:
-    """The user unit that runs ``rametd`` (absolute) with what of ``environ`` the daemon needs."""
+    """Return the user unit that runs ``rametd`` (absolute) with the variables of ``environ`` that the daemon needs."""
     lines = [f"ExecStart={_quoted(str(rametd))}"]
     lines += [f"Environment={_quoted(f'{name}={value}')}" for name, value in _inherited(environ).items()]
     return template(SYSTEMD).replace("ExecStart=@RAMETD@", "\n".join(lines))
 
 
 def launchd(rametd: Path, environ: Mapping[str, str], logs: Path) -> bytes:
-    """The LaunchAgent that runs ``rametd``; ``logs`` receives its output until its own log is open."""
+    """Return the LaunchAgent that runs ``rametd``; ``logs`` receives its output until its own log is open."""
     filled = _fill(plistlib.loads(template(LAUNCHD).encode()), {"@RAMETD@": str(rametd), "@LOGS@": str(logs)})
     return plistlib.dumps(filled | {"EnvironmentVariables": _inherited(environ)}, sort_keys=False)
 
@@ -42,7 +42,7 @@ def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _quoted(word: str) -> str:
-    """One word of a unit file, see "Quoting" in systemd.syntax(7). ``%`` starts a specifier; ``$`` means nothing in a
+    """Quote a word of a unit file, see "Quoting" in systemd.syntax(7). ``%`` starts a specifier; ``$`` means nothing in a
     program's path nor in a variable's value."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'

@@ -6,6 +6,7 @@ import click
 from ramet.v1 import session_pb2
 
 from rametctl.app import App
+from rametctl.commands.new import report_one
 from rametctl.options import Budget, agent_option, budget_option, mode_number, mode_option
 from rametctl.prompts import PromptCommand, read_prompt
 
@@ -42,8 +43,6 @@ def command(
       rametctl adopt ../shop-login
       rametctl adopt ../shop-login "finish this change"
     """
-    from rametctl.commands.new import report_one
-
     text = read_prompt(prompt, file, sys.stdin)
     place = app.absolute(path)
     request = session_pb2.CreateSessionRequest(

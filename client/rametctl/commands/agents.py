@@ -123,7 +123,7 @@ def _state(agent: "KindOfAgent") -> "Span":
 
 
 def _next(agent: "KindOfAgent") -> str:
-    """What to run to get it."""
+    """Return the command that makes the agent usable."""
     if not agent.installed or agent.problem.endswith("which Ramet needs"):
         return agent.install_command
     if agent.HasField("logged_in") and not agent.logged_in:

@@ -83,7 +83,7 @@ def command(
 
 
 def offered(request: "AttentionRequest", number: int) -> Sequence[str]:
-    """The rules that the inbox shows under ``number``. Raises UsageError."""
+    """Return the rules that the inbox shows under ``number``. Raise UsageError."""
     if not 1 <= number <= len(request.offers):
         hint = f"offers are 1 to {len(request.offers)}" if request.offers else "none is offered; give a rule"
         raise UsageError(f"there is no offer {number}", hint=hint)

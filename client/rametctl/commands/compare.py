@@ -7,8 +7,11 @@ from ramet.v1 import worktree_pb2
 from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
+from rametctl.commands.diff import show_diff
+from rametctl.contests import ask_judge, calls, compare, find_members
 from rametctl.errors import UsageError
 from rametctl.options import Verb, complete_agent, complete_session
+from rametctl.render.contest import contest_lines
 from rametctl.render.session import reference
 
 
@@ -37,9 +40,6 @@ def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judg
       rametctl compare make-it-faster --diff make-it-faster-1 make-it-faster-2
       rametctl pick make-it-faster-1 --land
     """
-    from rametctl.contests import ask_judge, calls, compare, find_members
-    from rametctl.render.contest import contest_lines
-
     if pair is not None:
         if check or judge:
             raise UsageError("--diff shows one diff only", hint="omit --check and --judge")
@@ -66,8 +66,6 @@ def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judg
 
 
 def _show_pair(app: App, contenders: "list[Session]", pair: tuple[str, str]) -> None:
-    from rametctl.commands.diff import show_diff
-
     by_name = {name: each.id for each in contenders for name in (each.name, each.id)}
     for name in pair:
         if name not in by_name:

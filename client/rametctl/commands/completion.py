@@ -1,6 +1,7 @@
 """`rametctl completion`: print a shell completion script."""
 
 import click
+from click.shell_completion import get_completion_class
 
 from rametctl.app import App
 
@@ -17,8 +18,6 @@ def command(context: click.Context, shell: str) -> None:
       rametctl completion zsh > "${fpath[1]}/_rametctl"
       rametctl completion fish > ~/.config/fish/completions/rametctl.fish
     """
-    from click.shell_completion import get_completion_class
-
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(context.find_root().command, {}, "rametctl", "_RAMETCTL_COMPLETE")

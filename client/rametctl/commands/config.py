@@ -9,6 +9,7 @@ from ramet.v1 import daemon_pb2
 from ramet.v1.daemon_pb2 import GetConfigResponse
 
 from rametctl.app import App
+from rametctl.editor import edit as edit_text
 from rametctl.errors import ClientError
 from rametctl.lines import line
 from rametctl.options import Verb, repo_option, repo_path
@@ -146,8 +147,6 @@ def edit(app: App) -> None:
     Example:
       rametctl config edit
     """
-    from rametctl.editor import edit as edit_text
-
     file = app.directories.config_file
     before = _text(file)
     after = edit_text(app, before or "# See: rametctl config show\n", extension=".toml", undone="nothing was changed")
@@ -191,7 +190,7 @@ def _replace(file: Path, text: str) -> None:
 
 
 def _say_how_it_takes_effect(app: App, key: str | None = None) -> None:
-    """Say when ``key`` takes effect; None stands for the whole file."""
+    """Print when ``key`` takes effect; None means the whole file."""
     late = "programs of agents and log.level after: rametctl daemon restart"
     if key is None:
         app.output.hint(f"takes effect within seconds; {late}")

@@ -8,6 +8,7 @@ from ramet.v1.worktree_pb2 import ListConflictsRequest, ListConflictsResponse, W
 
 from rametctl.app import App
 from rametctl.errors import UsageError
+from rametctl.follow import resumed
 from rametctl.lines import Line, line
 from rametctl.options import Verb, repo_option, repo_reference, sessions_argument
 from rametctl.render.conflicts import conflict_lines
@@ -82,8 +83,6 @@ def _names(app: App, answer: "ListConflictsResponse | WatchConflictsResponse") -
 
 
 def _watch(app: App, request: "ListConflictsRequest") -> None:
-    from rametctl.follow import resumed
-
     asked = worktree_pb2.WatchConflictsRequest(repo=request.repo, sessions=request.sessions)
     if not app.output.terminal:
         stream = resumed(

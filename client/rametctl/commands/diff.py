@@ -6,6 +6,7 @@ from ramet.v1.worktree_pb2 import GetDiffResponse, WatchChangesResponse
 
 from rametctl.app import App
 from rametctl.errors import ClientError, UsageError
+from rametctl.follow import resumed
 from rametctl.options import Verb, complete_changed, session_argument
 from rametctl.render.diff import patch_lines, stat_lines
 from rametctl.sessions import session_name
@@ -106,8 +107,6 @@ def show_diff(app: App, answer: "GetDiffResponse", *, stat: bool = False, name_o
 
 def _watch(app: App, session: str, against: str, *, stat: bool, name_only: bool) -> None:
     """Show the present differences and every change, over restarts of the daemon, until interrupted."""
-    from rametctl.follow import resumed
-
     request = worktree_pb2.WatchChangesRequest(session=session, against=against, include_patch=not (stat or name_only))
     note = ""
     changes = resumed(

@@ -11,6 +11,7 @@ from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
 from rametctl.errors import UsageError
+from rametctl.follow import follow as follow_events
 from rametctl.options import Verb, session_argument
 from rametctl.render.event import PROTOCOL, summary
 from rametctl.sessions import get_session, session_name
@@ -50,8 +51,6 @@ def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines:
     if not follow:
         printer.finish()
         return
-    from rametctl.follow import follow as follow_events
-
     for step in follow_events(app.connection, sessions=[found.id], after=cursor, include_frames=raw):
         if step.event is not None and printer.shows(step.event):
             printer.print(step.event)

@@ -76,7 +76,7 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
 
 
 def _every_verb(root: click.Context) -> "Iterator[Line]":
-    """One line for each verb, by group."""
+    """Yield one line for each verb, by group."""
     assert isinstance(root.command, click.Group)
     for group, rows in GROUPS.items():
         yield line((group, "bold"))

@@ -5,8 +5,10 @@ from ramet.jsonify import to_json
 
 from rametctl.app import App
 from rametctl.options import Verb, session_argument
+from rametctl.render.transcript import Conversation, open_requests
 from rametctl.requests import remember
 from rametctl.sessions import get_session, session_pages
+from rametctl.transcripts import drawn, read_turns
 
 
 @click.command("logs", cls=Verb, short_help="Read a session's conversation.")
@@ -30,8 +32,6 @@ def command(app: App, session: str, follow: bool, turns: int | None, full: bool,
       rametctl logs fix-login -f
     """
     from rametctl.commands.watch import watch_sessions
-    from rametctl.render.transcript import Conversation, open_requests
-    from rametctl.transcripts import drawn, read_turns
 
     if follow:
         watch_sessions(app, [session], turns=turns, full=full)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
-from ramet.v1 import repo_pb2
 from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
@@ -150,6 +149,8 @@ def _watch(app: App, query: Query) -> None:
 
 async def _repo_id(view: "View", query: Query) -> str:
     """Return the id of the repository; "" if the daemon does not know that of the current directory yet."""
+    from ramet.v1 import repo_pb2
+
     try:
         found = await view.link.call(lambda daemon: daemon.repos.GetRepo, repo_pb2.GetRepoRequest(repo=query.repo))
     except RefusedError as error:

@@ -10,6 +10,7 @@ from ramet.v1 import session_pb2
 from ramet.v1.session_pb2 import CreateSessionRequest, Session
 
 from rametctl.app import App
+from rametctl.editor import write_prompt
 from rametctl.environment import variable_changes
 from rametctl.errors import ClientError, UsageError
 from rametctl.options import (
@@ -24,7 +25,7 @@ from rametctl.options import (
     repo_option,
     repo_path,
 )
-from rametctl.prompts import PromptCommand, image_option, read_images, read_prompt
+from rametctl.prompts import PromptCommand, image_option, read_images, read_prompt, with_files
 from rametctl.render.session import created, reference, setup_failed
 from rametctl.sessions import check_outcome, going_on, show_end, wait_sessions
 
@@ -128,9 +129,6 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
       gh issue view 12 | rametctl new --wait
       rametctl new "make it faster" --agent claude:2 --agent codex --check make
     """
-    from rametctl.editor import write_prompt
-    from rametctl.prompts import with_files
-
     if options["base"] and options["existing"]:
         raise UsageError("--base and --existing were both given", hint="an existing branch is its own base")
     contenders = expand_agents(options["agent"], options["count"])
@@ -170,7 +168,7 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
 
 
 def expand_agents(agents: Sequence[str], count: int) -> list[str]:
-    """The agents of a contest, "" for the default one; empty for a single session. Raises UsageError."""
+    """Return the agents of a contest, "" for the default one; empty for a single session. Raise UsageError."""
     if count > 1 and len(agents) > 1:
         raise UsageError("--count and several --agent were given", hint="give --agent KIND:N")
     kinds: list[str] = []
@@ -254,7 +252,7 @@ def report_one(app: App, session: "Session", *, idle: bool) -> None:
 
 
 def _print_json(app: App, sessions: "Sequence[Session]", *, stream: bool = False) -> None:
-    """One object for one session, an array for a contest; a line for each where a stream follows."""
+    """Print one object for one session, an array for a contest; one line per session before a stream."""
     for each in sessions if stream else [sessions[0] if len(sessions) == 1 else sessions]:
         app.output.json(each, stream=stream)
 

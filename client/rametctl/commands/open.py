@@ -3,6 +3,7 @@
 import click
 
 from rametctl.app import App
+from rametctl.editor import configured_editor
 from rametctl.errors import ClientError
 from rametctl.options import Verb, session_argument
 from rametctl.sessions import get_session
@@ -23,8 +24,6 @@ def command(app: App, session: str, paths: tuple[str, ...]) -> int:
       rametctl config set editor '["code", "--new-window"]'
     """
     import subprocess
-
-    from rametctl.editor import configured_editor
 
     worktree = get_session(app, session).session.worktree
     argv = [*configured_editor(app), *(paths or ["."])]

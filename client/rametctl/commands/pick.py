@@ -5,6 +5,8 @@ from ramet.v1 import landing_pb2
 from ramet.v1.landing_pb2 import Landing
 
 from rametctl.app import App
+from rametctl.commands.land import queue_landing
+from rametctl.contests import archive_requests, calls, find_members, no_contest, pick, picked_words
 from rametctl.errors import UsageError
 from rametctl.landings import check_landed, wait_landings
 from rametctl.options import Verb, session_argument
@@ -31,9 +33,6 @@ def command(app: App, session: str, land: bool, commit_message: str | None, loca
       rametctl pick make-it-faster-2 --land --commit "Make the parser faster"
     """
     import asyncio
-
-    from rametctl.commands.land import queue_landing
-    from rametctl.contests import archive_requests, calls, find_members, no_contest, pick, picked_words
 
     if (commit_message is not None or local) and not land:
         raise UsageError("--commit and --local need --land", hint="add --land")

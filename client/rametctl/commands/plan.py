@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -189,8 +190,6 @@ def schema(app: App) -> None:
     Example:
       rametctl plan schema > plan.schema.json
     """
-    from importlib.resources import files
-
     text = (files("ramet") / "plan.schema.json").read_text(encoding="utf-8")
     app.output.json(json.loads(text))
     app.output.binary(text.encode())

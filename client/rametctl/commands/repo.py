@@ -1,6 +1,7 @@
 """`rametctl repo`: manage repositories."""
 
 import shlex
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -136,7 +137,7 @@ def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
 
 
 def _agreed(app: App, trust: "GetTrustResponse", *, ask: bool) -> bool:
-    """Show what would run; whether the person agrees."""
+    """Show the commands that would run; return whether the person agrees."""
     if trust.problem:
         raise ClientError(trust.problem, hint="correct it first", reason="BAD_CONFIG")
     if trust.items:
@@ -170,7 +171,7 @@ def remove(app: App, repo: str) -> None:
 
 @contextmanager
 def _hinting(hint: str) -> Iterator[None]:
-    """Where there is no repository the daemon's advice is an option that the verbs here do not have; ``hint`` is what they do have."""
+    """Replace the hint of REPO_NOT_FOUND, which names an option that these verbs do not have, by ``hint``."""
     try:
         yield
     except RefusedError as error:
@@ -186,7 +187,7 @@ def _get(app: App, repo: str | None) -> "Repo":
 
 
 def _get_or_add(app: App, repo: str | None) -> "Repo":
-    """One that is named by a place in it is made known where it is not yet."""
+    """Return the repository; register it if it is given by a path and unknown."""
     try:
         return _get(app, repo)
     except RefusedError as error:
@@ -225,8 +226,6 @@ def _contents(trust: "GetTrustResponse") -> "Iterator[Line]":
 
 def _texts(item: "TrustItem") -> Iterator[str]:
     """Return the lines of an item; for a setting, which is a line of TOML, its values."""
-    import tomllib
-
     text = item.text
     if text.startswith(f"{item.key} = "):
         value = tomllib.loads(text.replace(item.key, "value", 1))["value"]

@@ -7,9 +7,10 @@ from ramet.v1 import session_pb2
 from ramet.v1.session_pb2 import PROMPT_STATE_QUEUED, SendPromptResponse, Session
 
 from rametctl.app import App
+from rametctl.editor import write_prompt
 from rametctl.errors import UsageError
 from rametctl.options import session_argument
-from rametctl.prompts import PromptCommand, image_option, read_images, read_prompt
+from rametctl.prompts import PromptCommand, image_option, read_images, read_prompt, with_files
 from rametctl.render.request import answer_command
 from rametctl.render.session import reference, state_name
 from rametctl.requests import by_urgency
@@ -41,9 +42,6 @@ def command(
       rametctl send fix-login -f review.md --wait
       git diff | rametctl send fix-login
     """
-    from rametctl.editor import write_prompt
-    from rametctl.prompts import with_files
-
     if wait and watch:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
     text = read_prompt(prompt, file, sys.stdin)

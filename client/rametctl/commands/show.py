@@ -10,8 +10,10 @@ from rametctl.errors import RefusedError
 from rametctl.options import Verb, session_argument
 from rametctl.render.request import request_lines
 from rametctl.render.session import details, variable_lines
+from rametctl.render.transcript import last_words
 from rametctl.requests import remember
 from rametctl.sessions import descendants, get_session
+from rametctl.transcripts import newest
 
 LAST_EVENTS = 100
 """How many newest events to search for the last words."""
@@ -32,9 +34,6 @@ def command(app: App, session: str, disk: bool, env: bool) -> None:
       rametctl show fix-login
       rametctl show fix-login --json | jq .worktree
     """
-    from rametctl.render.transcript import last_words
-    from rametctl.transcripts import newest
-
     answer = get_session(app, session, disk_use=disk, variables=env)
     if app.output.json_mode:
         data = to_json(answer)

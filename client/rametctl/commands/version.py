@@ -1,5 +1,7 @@
 """`rametctl version`: show client and daemon versions."""
 
+from importlib.metadata import version
+
 import click
 
 from rametctl.app import App
@@ -16,8 +18,6 @@ def command(app: App) -> None:
     Example:
       rametctl version
     """
-    from importlib.metadata import version
-
     from rametctl.connection import CONTRACT_VERSION
 
     client = version("ramet")

@@ -10,17 +10,19 @@ from ramet.v1.common_pb2 import Cursor
 from ramet.v1.event_pb2 import Event
 from ramet.v1.session_pb2 import Session
 
+from rametctl.alerts import inbox_alerts
 from rametctl.app import App
 from rametctl.errors import UsageError
+from rametctl.follow import Step, follow, parse_cursor
 from rametctl.options import Verb, sessions_argument
 from rametctl.output import Foot
 from rametctl.render.session import by_urgency, left_out, state_name
+from rametctl.render.transcript import Conversation, Entry, open_requests
 from rametctl.requests import remember
 from rametctl.sessions import get_session, session_pages
+from rametctl.transcripts import Printer, count_line, read_turns, resting_line
 
 if TYPE_CHECKING:
-    from rametctl.follow import Step
-    from rametctl.render.transcript import Entry
     from rametctl.view.model import View
 
 TICK_S = 1.0
@@ -55,8 +57,6 @@ def command(app: App, sessions: tuple[str, ...], turns: int | None, every: bool,
       rametctl watch
       rametctl watch --json --since 0b5c:812 | jq -r .payload
     """
-    from rametctl.follow import parse_cursor
-
     if (turns or every) and not sessions:
         raise UsageError("--turns and --all need a session", hint="name one: rametctl watch SESSION --all")
     if turns and every:
@@ -96,8 +96,6 @@ class _Watch:
         return event.seq > self._shown.get(event.session_id, 0)
 
     def read(self, session: "Session", turns: int | None) -> "list[Event]":
-        from rametctl.transcripts import read_turns
-
         events, self._shown[session.id] = read_turns(self._app, session, turns)
         return events
 
@@ -106,8 +104,6 @@ class _Json(_Watch):
     """Prints one event per line."""
 
     def begin(self, cursor: "Cursor", *, turns: int | None) -> "Cursor":
-        from rametctl.render.transcript import Conversation
-
         events: list[Event] = []
         for session in self._sessions:
             read = self.read(session, turns)
@@ -124,8 +120,6 @@ class _Json(_Watch):
         return cursor
 
     def follow(self, *, sessions: Sequence[str], after: "Cursor | None") -> None:
-        from rametctl.follow import follow
-
         for step in follow(self._app.connection, sessions=sessions, after=after):
             self._learn(step)
             cursor = f"{step.epoch}:{step.seq}"
@@ -156,8 +150,6 @@ class _Screen(_Watch):
 
     def __init__(self, app: App, sessions: "Sequence[Session]", *, several: bool, full: bool) -> None:
         super().__init__(app, sessions)
-        from rametctl.transcripts import Printer
-
         self._foot = Foot(app.output) if app.output.terminal else None
         self._printer: Printer = Printer(app.output, self.names, several=several, folded=not full, foot=self._foot)
 
@@ -172,15 +164,11 @@ class _Screen(_Watch):
 
     def _begin(self, session_id: str, entries: "Sequence[Entry]") -> None:
         """Print stored entries; the requests among them count as shown."""
-        from rametctl.render.transcript import open_requests
-
         remember(self._app, open_requests(entries))
         self._printer.begin(session_id, entries)
 
     def glance(self, cursor: "Cursor") -> "Cursor":
         """Print the state of each live session; last those that need a person, so that they stay on the screen."""
-        from rametctl.transcripts import count_line, resting_line
-
         live = [each for each in by_urgency(self._sessions) if state_name(each) != "archived"]
         if len(live) > GLANCE:
             self._printer.say(left_out(live[GLANCE:]))
@@ -207,7 +195,6 @@ class _Screen(_Watch):
         self._begin(session.id, [*last, *waiting])
 
     def follow(self, *, sessions: Sequence[str], after: "Cursor | None") -> None:
-        from rametctl.alerts import inbox_alerts
         from rametctl.view.live import draw
 
         alerts, known = inbox_alerts(self._app, sessions), self._app.connection.info().cursor.seq

@@ -4,15 +4,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ramet.jsonify import enum_name
 from ramet.v1.common_pb2 import FileEdit
-from ramet.v1.worktree_pb2 import FileChange, GetDiffResponse, WatchChangesResponse
 from ramet.visible import visible
 from ramet.words import plural
 
 from rametctl.lines import Line, Span, cell_width, line
+
+if TYPE_CHECKING:
+    from ramet.v1.worktree_pb2 import FileChange, GetDiffResponse, WatchChangesResponse
 
 _BAR = 30
 WORDS = re.compile(r"\w+|\s+|.", re.DOTALL)

@@ -4,17 +4,20 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
 from ramet.v1.common_pb2 import Tokens
 from ramet.v1.session_pb2 import GetSessionResponse, Session, Variable
-from ramet.v1.worktree_pb2 import Checkpoint
 from ramet.words import plural, size, token_count
 
 from rametctl.lines import Line, Span, line
 from rametctl.options import mode_name
 from rametctl.output import Output
 from rametctl.render.format import age, cost, limit, local_time, money, seconds_of
+
+if TYPE_CHECKING:
+    from ramet.v1.worktree_pb2 import Checkpoint
 
 HEADERS = ("NAME", "AGENT", "STATE", "SINCE", "COST", "BRANCH", "NOW")
 DEFAULT_AGENT = "claude"

@@ -75,7 +75,7 @@ class Entry:
 
     @property
     def settled(self) -> bool:
-        """Whether no later event is expected to change it."""
+        """Return whether no later event is expected to change the entry."""
         return True
 
 
@@ -89,7 +89,7 @@ class Said(Entry):
 
 @dataclass(eq=False)
 class Words(Entry):
-    """What the model says, or thinks."""
+    """A message of the model, or its thinking."""
 
     text: str
     thinking: bool = False
@@ -105,7 +105,7 @@ class Call(Entry):
     cut_off: bool = False
     """Whether the turn ended before the call had a result."""
     output_file: str = ""
-    """Where its output goes while it runs."""
+    """File that receives its output while it runs."""
 
     @property
     def settled(self) -> bool:
@@ -132,7 +132,7 @@ class Asked(Entry):
 
 
 def open_requests(entries: "Iterable[Entry]") -> "list[AttentionRequest]":
-    """The requests among the entries that wait for a person."""
+    """Return the open requests among the entries."""
     found = [each.request for each in entries if isinstance(each, Call | Asked) and each.waits]
     return [request for request in found if request is not None]
 
@@ -196,7 +196,7 @@ def is_open(request: "AttentionRequest") -> bool:
 
 @dataclass
 class Status:
-    """What a session does now."""
+    """The present activity of a session."""
 
     state: str = ""
     reason: str = ""
@@ -274,7 +274,7 @@ class Conversation:
         return self.entries[ends[-count] + 1 if len(ends) >= count else 0 :]
 
     def whole_turns(self, count: int) -> bool:
-        """Whether the entries hold the newest ``count`` turns from their beginning."""
+        """Return whether the entries contain the newest ``count`` turns from their beginning."""
         return len(self.turns(count)) < len(self.entries)
 
     # Events. Each method takes the event and yields the entries that it adds or changes.
@@ -364,7 +364,7 @@ class Conversation:
             yield self._add(Note(event.seq, ((f"! {message.error.replace('_', ' ')}", "red"),)))
 
     def _asked_before(self, tool_use_id: str) -> Asked | None:
-        """The request of a call, where it was seen before the call."""
+        """Return the request of a call if its event came before that of the call."""
         return next(
             (
                 each
@@ -397,7 +397,7 @@ class Conversation:
         self._calls.clear()
 
     def _says(self, text: str) -> bool:
-        """Whether the newest words are ``text``."""
+        """Return whether the newest message is ``text``."""
         last = next((each for each in reversed(self.entries) if isinstance(each, Words)), None)
         return last is not None and bool(text.strip()) and " ".join(last.text.split()) == " ".join(text.split())
 
@@ -546,13 +546,13 @@ class Conversation:
 
 
 def _says_the_same(change: "StateChanged", turn: "TurnEnded") -> bool:
-    """Whether the end of a failed turn says already why the session is where it is now."""
+    """Return whether the end of a failed turn has shown the reason of the session's state."""
     reason, text = " ".join(change.reason.split()), " ".join(turn.text.split())
     return bool(reason) and turn.is_error and (reason in text or text.startswith(reason.rstrip("…")))
 
 
 def _is_said_otherwise(change: "StateChanged") -> bool:
-    """Whether other events say it: prompts, turns and requests lead to these states, one after the other."""
+    """Return whether other entries show the change: prompts, turns and requests lead to these states."""
     new, old = enum_name(change, "new_state"), enum_name(change, "old_state")
     if new == "waiting" or new == "archived" or old == "archived":
         return True
@@ -575,7 +575,7 @@ def checkpoint_words(made: "Checkpoint") -> str:
 
 
 def field_words(session: "Session", name: str) -> str:
-    """A changed field of a session, with its value where a person reads that."""
+    """Describe a changed field of a session, with its value if it is short."""
     value = getattr(session, name, "")
     match name:
         case "mode":
@@ -596,12 +596,12 @@ def field_words(session: "Session", name: str) -> str:
 
 
 def entry_lines(entry: Entry, look: Look, conversation: Conversation) -> list[Line]:
-    """An entry as it is now."""
+    """Return the lines of an entry in its present state."""
     return [each for part in entry_parts(entry, look, conversation) for each in part]
 
 
 def entry_parts(entry: Entry, look: Look, conversation: Conversation, *, asked: bool = False) -> list[list[Line]]:
-    """An entry in parts, each of which stays as it is once it is there: the call, its request, the decision, the result.
+    """Return an entry in parts that do not change once they exist: the call, its request, the decision, the result.
 
     ``asked``: its request was shown while it was open, so it is repeated, and what it showed is not shown again.
     """
@@ -641,7 +641,7 @@ def _plain(text: str, style: str) -> list[Line]:
 
 
 def _folded(lines: list[Line], most: int, look: Look) -> list[Line]:
-    """The first lines, and how many more there are."""
+    """Return the first lines, and a count of the others."""
     if not look.folded or len(lines) <= most + 1:
         return lines
     return [*lines[:most], line((f"… {plural(len(lines) - most, 'more line')}", "dim"))]
@@ -688,7 +688,7 @@ def _deeper(item: Line, depth: int) -> Line:
 
 
 def _head_lines(entry: Call, look: Look, conversation: Conversation) -> list[Line]:
-    """The call in a line; a command that a person is asked about in full."""
+    """Return the call in one line; in full if it is a command that waits for approval."""
     call, result = entry.call, entry.result
     verb, detail = words(call, result, conversation.worktree)
     suffix = ""
@@ -712,7 +712,7 @@ def _head_lines(entry: Call, look: Look, conversation: Conversation) -> list[Lin
 
 
 def _permission_lines(entry: Call, worktree: str) -> Iterator[Line]:
-    """What is asked, below the call: all of it that the call does not show, why, and what answers it."""
+    """Return the request below its call: what the call does not show, the reason, and the commands that answer."""
     request = entry.request
     assert request is not None
     if request.HasField("edit"):
@@ -742,7 +742,7 @@ def _asked_lines(request: "AttentionRequest") -> Iterator[Line]:
 
 
 def _asked_before_lines(request: "AttentionRequest", look: Look) -> list[Line]:
-    """A question or a plan that was answered: what was asked, without the choices and the command."""
+    """Return an answered question or plan, without its choices and the command that answers."""
     asked = questions(parsed(request.input_json)) if kind_name(request) == "question" else []
     if asked:
         texts = [str(each.get("question", "")) for each in asked]
@@ -841,7 +841,7 @@ def _ran_parts(entry: Ran, look: Look) -> list[list[Line]]:
 
 
 def last_words(conversation: Conversation, look: Look) -> list[Line]:
-    """The beginning of what the agent said last, unless its turn failed."""
+    """Return the beginning of the agent's last message, unless its turn failed."""
     for entry in reversed(conversation.entries):
         if isinstance(entry, Ended) and entry.turn.is_error:
             return []

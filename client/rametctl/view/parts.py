@@ -109,7 +109,7 @@ async def _settings(link: Link, key: str) -> "GetConfigResponse":
 
 
 async def _log(link: Link, key: str) -> "list[Event]":
-    """The newest events; ``key``: ``SESSION AUDIT``, "-" for all sessions and for all events."""
+    """Read the newest events; ``key``: ``SESSION AUDIT``, "-" for all sessions and for all events."""
     session, audit = ("" if word == "-" else word for word in key.split(" "))
     request = event_pb2.ListEventsRequest(
         session=session, audit=bool(audit), page_size=NEWEST, newest=True, omit_partials=True
