@@ -165,7 +165,7 @@ def check_lengths(message: Message) -> None:
         if field.name in PROSE:
             continue
         if field.is_repeated and len(values) > MOST:
-            raise InvalidInputError(f"{field.name} has {len(values):,} entries (at most {MOST:,})", hint="send fewer")
+            raise InvalidInputError(f"{field.name} is a list of {len(values):,} (at most {MOST:,})", hint="send fewer")
         for each in values:
             if field.message_type is not None and not field.message_type.GetOptions().map_entry:
                 check_lengths(each)

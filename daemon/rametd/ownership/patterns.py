@@ -30,7 +30,7 @@ class Patterns:
         """Parse patterns. Raises `InvalidInputError` with ``data["index"]`` and ``data["pattern"]`` for an invalid one."""
         if (size := sum(map(len, patterns))) > LIMIT:
             raise InvalidInputError(
-                f"{len(patterns):,} patterns have {size:,} characters (at most {LIMIT:,})",
+                f"the patterns have {size:,} characters together (at most {LIMIT:,})",
                 hint="name directories instead of single files",
             )
         texts = []
