@@ -271,6 +271,19 @@ async def test_the_remotes_copy_of_the_target_counts_before_the_local_one_has_it
     assert await ask(git, repo, sample, base_ref="origin/main")
 
 
+async def test_a_base_that_is_left_only_on_the_remote_comes_after_the_default_branch(
+    git: Git, repo: RepositoryInfo, sample: Sample
+) -> None:
+    """The parent's branch was merged and deleted; nobody has pruned the remote's copy."""
+    two_commits(sample)
+    sample.git("update-ref", "refs/remotes/origin/parent", "work")
+    sample.git("branch", "-f", "main", "work")
+    answers = [await ask(git, repo, sample, base_ref=base) for base in ("parent", "main")]
+    assert answers == [Landed(True, "merged into main")] * 2
+    sample.git("branch", "-f", "main", "work~2")
+    assert await ask(git, repo, sample, base_ref="parent") == Landed(True, "merged into origin/parent")
+
+
 async def test_a_merged_pull_request_is_a_landing(git: Git, repo: RepositoryInfo, sample: Sample) -> None:
     two_commits(sample)
     assert await ask(git, repo, sample, state="merged") == Landed(True, "its pull request was merged")

@@ -79,14 +79,18 @@ def targets(repo: RepositoryInfo, base_ref: str, branch: str) -> tuple[Target, .
     """Return the targets of work from ``base_ref``: that branch, and the remote's copy of it.
 
     If ``base_ref`` is no branch, or the session's own, the default branch counts: the remote's, or the one that the main worktree has
-    checked out, or main, master or trunk. Blocks.
+    checked out, or main, master or trunk. It comes first if only the remote's copy of ``base_ref`` is left, which may be that of a
+    merged and deleted branch that nobody has pruned. Blocks.
     """
     repository = open_repository(repo.common_dir)
+    stale: tuple[Target, ...] = ()
     for name in dict.fromkeys((base_ref, *_defaults(repository, repo))):
         found = tuple(_both(repository, name)) if name and name != branch else ()
-        if found:
-            return found
-    return ()
+        if found and name == base_ref and found[0].name != name:
+            stale = found
+        elif found:
+            return (*found, *(target for target in stale if target not in found))
+    return stale
 
 
 def _defaults(repository: pygit2.Repository, repo: RepositoryInfo) -> Iterator[str]:
