@@ -10,10 +10,12 @@ from rametctl.web.session import FILES
 
 from tests.support.agents import script
 from tests.support.browser import (
+    INTERACTIVE,
     PHONE,
     Served,
     daemon,
     eventually_here,
+    holds,
     key,
     no_complaints,
     playwright,
@@ -63,7 +65,7 @@ def test_words_appear_while_they_are_written(web: Served) -> None:
     with web.page(f"/sessions/{id_}") as page:
         shows(page, "working")
         expect(page.locator("#unfinished")).not_to_be_empty()
-        page.wait_for_function("scrollY > 40")  # it opens at its end
+        holds(page, "scrollY > 40")  # it opens at its end
         page.evaluate("scrollTo(0, 40)")
         before = page.locator("#unfinished").inner_text()
         expect(page.locator("#unfinished")).not_to_have_text(before)
@@ -156,17 +158,45 @@ def test_what_is_done_while_an_answer_is_on_its_way_counts_too(web: Served) -> N
 
 
 def test_many_tabs_take_no_connection_from_each_other(web: Served) -> None:
-    hide = """() => { Object.defineProperty(document, 'hidden', {value: true, configurable: true});
-                      document.dispatchEvent(new Event('visibilitychange')); }"""
     with web.page() as page:
         tabs = [page]
         for _ in range(8):  # a browser opens six connections to a server
-            tabs[-1].evaluate(hide)
+            tabs[-1].evaluate(HIDE)
             tabs.append(page.context.new_page())
             tabs[-1].goto(f"{web.url}/inbox")
         page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
         web.new("seen-again")
         shows(page, "seen-again")
+
+
+HIDE = """() => { Object.defineProperty(document, 'hidden', {value: true, configurable: true});
+                  document.dispatchEvent(new Event('visibilitychange')); }"""
+RECORD = """window.rung = []; window.gone = [];
+Notification = class extends Notification {
+  constructor(title, options) { super(title, options); rung.push(this); }
+  close() { gone.push(this.tag); super.close(); } }"""
+
+
+def test_a_notification_rings_once_for_what_no_visible_tab_shows(web: Served) -> None:
+    with web.page(permissions=["notifications"]) as page:
+        page.add_init_script(RECORD)
+        page.reload()
+        holds(page, INTERACTIVE)
+        page.evaluate(HIDE)
+        id_ = web.new("rings", ASKS)
+        holds(page, "rung.length")
+        assert page.evaluate("rung.map((each) => each.title)") == ["rings needs you"]
+        count = page.locator("#needs").inner_text()
+        with page.context.expect_page():
+            seen = page.context.new_page()
+        seen.goto(f"{web.url}/inbox")
+        web.new("is-seen", ASKS)
+        expect(page.locator("#needs")).to_have_text(str(int(count) + 1))
+        web.ctl("interrupt", "rings")  # answered elsewhere
+        holds(page, "gone.length")
+        assert page.evaluate("navigator.locks.query().then(() => rung.length)") == 1
+        page.evaluate("rung[0].onclick()")
+        page.wait_for_url(f"**/sessions/{id_}")
 
 
 def test_a_stream_that_has_died_in_silence_is_opened_again(web: Served) -> None:
@@ -218,6 +248,16 @@ def test_pages_outlive_the_daemon_and_their_server_without_a_gap(web: Served, da
         expect(page.locator("[data-sends]")).to_have_value("kept words")
         expect(page.locator(".entry.ended")).to_have_count(2)
         assert page.evaluate("window.same")
+        review = f"/sessions/{id_}/review"
+        deep = (
+            "/?q=lives",
+            "/inbox",
+            review,
+            f"{review}?against=1&w=all",
+            f"/sessions/{id_}/checkpoints",
+            f"/log?session={id_}&audit=1",
+        )
+        assert [page.request.get(web.url + path).status for path in deep] == [200] * len(deep)
 
 
 def test_files_reach_the_worktree_and_the_prompt(web: Served, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tests.support.browser import (
     Served,
     daemon,
     eventually_here,
+    holds,
     key,
     no_complaints,
     playwright,
@@ -123,6 +124,20 @@ def test_diffs_come_when_the_daemon_is_back(web: Served, daemon: DaemonProcess) 
         expect(page.locator("#banner")).to_be_hidden()
 
 
+def test_a_file_stays_in_view_while_a_long_one_above_it_loads(web: Served) -> None:
+    id_, worktree = changed(web, "jumps")
+    (worktree / "zzz.py").write_text("last = 1\n")
+    with web.page(f"/sessions/{id_}/review") as page:
+        large = page.locator(".file[data-path='zz_large.py']")
+        page.locator(".tree").get_by_text("zzz.py").click()
+        last = page.locator(".file[data-path='zzz.py']")
+        expect(last.locator("table.diff")).to_contain_text("last = 1")
+        expect(large.get_by_role("button", name="more rows")).to_be_in_viewport()
+        expect(last).to_be_in_viewport()
+        large.get_by_role("button", name="more rows").click()
+        expect(large.locator("table.diff")).to_have_count(2)
+
+
 def test_a_phone_scrolls_through_a_large_file_and_comments(web: Served) -> None:
     id_, _ = changed(web, "phone")
     with web.page(f"/sessions/{id_}/review", viewport=PHONE) as page:
@@ -153,5 +168,5 @@ def test_a_phone_scrolls_through_a_large_file_and_comments(web: Served) -> None:
         pictures.first.scroll_into_view_if_needed()
         expect(pictures).to_have_count(2)
         drawn = "[...document.querySelectorAll('.pictures img')].some((each) => each.naturalWidth === 40)"
-        page.wait_for_function(drawn)
+        holds(page, drawn)
         expect(page.locator(".file[data-path='data.bin']")).to_contain_text("Binary file.")

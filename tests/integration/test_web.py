@@ -372,6 +372,55 @@ async def test_what_is_no_form_is_refused(owner: Visitor, body: bytes) -> None:
     assert answer.status_code == 409
 
 
+NO_TEXTS = [["x"], {"a": "b"}, 7, None, True, "\ud800", "\0", "9" * 500, "٣", "-1", "a b", "../..", "\u202e\x1b[2J"]
+"""Values of fields that no form of the pages sends."""
+
+
+@pytest.mark.parametrize("value", NO_TEXTS, ids=repr)
+async def test_no_value_of_a_field_breaks_an_action(owner: Visitor, world: World, value: Any) -> None:
+    sources = [path.read_text() for path in Path(server.__file__).parent.glob("*.py")]
+    fields = {name for text in sources for name in re.findall(r'form\.(?:text|texts|values\.get)\("(\w+)"', text)}
+    assert {"path", "prompt", "count", "budget", "end_line"} <= fields
+    sent = json.dumps(dict.fromkeys([*fields, "choice-0", "own-0", "field-n"], value))
+    headers = {"cookie": f"{COOKIE}={owner.cookie}", "origin": ORIGIN}
+    for path in [filled(each, world) for each in ACTIONS]:  # one of them removes the session
+        answer = await owner.http.post(path, content=sent, headers=headers)
+        assert (path, answer.status_code) in {(path, 200), (path, 409)}, answer.text
+        assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    "value", ["%ff", "%00", "%ed%a0%80", "%0d%0aSet-Cookie:x=y", "9" * 500, "%3Cscript%3E", "..%2f..", "a%20b"]
+)
+async def test_no_address_breaks_a_page(owner: Visitor, world: World, value: str) -> None:
+    names = (
+        "q",
+        "session",
+        "audit",
+        "against",
+        "until",
+        "w",
+        "path",
+        "old",
+        "from",
+        "view",
+        "v",
+        "at",
+        "a",
+        "b",
+        "repo",
+        "n",
+        "cursor",
+    )
+    query = "&".join(f"{name}={value}" for name in names)
+    for route in (*owner.paths, "/live"):
+        for path in {f"{filled(route, world)}?{query}", re.sub(r"\{\w+\}", value, route)}:
+            answer = await owner.get(path)
+            assert (path, answer.status_code) in {(path, status) for status in (200, 303, 404)}, answer.text
+            assert "<script>" not in answer.text
+            assert "x" not in answer.headers.get("set-cookie", "")
+
+
 async def test_strangers_with_many_connections_keep_nobody_out(owner: Visitor) -> None:
     async with served(owner.site) as port:
         strangers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS + 20)]

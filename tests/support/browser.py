@@ -148,8 +148,16 @@ def eventually_here(page: Page, probe: Callable[[], bool]) -> None:
     eventually_sync(look)
 
 
+INTERACTIVE = "performance.getEntriesByName('interactive').length"
+
+
+def holds(page: Page, expression: str) -> None:
+    """Wait until an expression is true in a page. The page's policy forbids Playwright's own `wait_for_function`."""
+    eventually_here(page, lambda: bool(page.evaluate(expression)))
+
+
 def key(page: Page, *keys: str) -> None:
     """Press keys, once the page's script takes them: a page can be seen before."""
-    page.wait_for_function("performance.getEntriesByName('interactive').length")
+    holds(page, INTERACTIVE)
     for each in keys:
         page.keyboard.press(each)

@@ -1,4 +1,4 @@
-"""What browsers send to actions and get from them, and the templates."""
+"""Forms that browsers send, answers to them, and the templates."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from rametctl.render.format import age, money
 
 @dataclass(frozen=True)
 class Done:
-    """What an action did, in words, and the page to go to."""
+    """The message and the next page of a successful action."""
 
     note: str = ""
     go: str = ""
@@ -26,7 +26,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Form:
-    """What a browser sent: a JSON object of texts, and of lists of texts under names that occur several times; or a file."""
+    """The body of a request: a JSON object of texts and lists of texts, or a file."""
 
     params: Mapping[str, str]
     query: Mapping[str, str]
@@ -37,15 +37,19 @@ class Form:
         """The object. Raises UsageError."""
         try:
             found = json.loads(self.raw or b"{}")
+            json.dumps(found, ensure_ascii=False).encode()  # a lone surrogate is no text
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise UsageError("the form is no JSON object")
         return found
 
-    def text(self, name: str) -> str:
+    def text(self, name: str, *, strip: bool = True) -> str:
+        """Return the text of a field, "" where it is missing or no text."""
         value = self.values.get(name, "")
-        return value.strip() if isinstance(value, str) else ""
+        if not isinstance(value, str):
+            return ""
+        return value.strip() if strip else value
 
     def texts(self, name: str) -> list[str]:
         value = self.values.get(name, [])
@@ -53,7 +57,7 @@ class Form:
 
     @property
     def request_id(self) -> str:
-        """The same one for each attempt of the browser."""
+        """The id that the browser repeats in each attempt."""
         return self.text("request_id") or new_request_id()
 
 

@@ -376,7 +376,9 @@ async def picture(site: Site, visit: Visit) -> Response:
 
 async def view_file(site: Site, form: Form) -> Done:
     session = find(site, form.params["session"])
-    site.viewed.mark(session.id, form.text("path"), form.text("content"), sessions=site.view.sessions.keys())
+    site.viewed.mark(
+        session.id, form.text("path", strip=False), form.text("content"), sessions=site.view.sessions.keys()
+    )
     site.redraw(lambda visit: visit.params.get("session") == session.id)
     return Done()
 
@@ -385,7 +387,7 @@ async def comment(site: Site, form: Form) -> Done:
     session = find(site, form.params["session"])
     line, end_line = sorted((_number(form.text("line")), _number(form.text("end_line") or form.text("line"))))
     request = worktree_pb2.AddCommentRequest(
-        session=session.id, path=form.values.get("path", ""), line=line, end_line=end_line, at=form.text("at"),
+        session=session.id, path=form.text("path", strip=False), line=line, end_line=end_line, at=form.text("at"),
         text=form.text("text"), request_id=form.request_id,
     )  # fmt: skip
     await site.call(lambda daemon: daemon.worktrees.AddComment, request)

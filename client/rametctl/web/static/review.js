@@ -24,6 +24,13 @@ async function fetched(url) {
   return parse(await response.text());
 }
 
+/** Whether more rows here would push away the file that the address names, and that is in view. */
+function pushes(element) {
+  const target = document.getElementById(location.hash.slice(1));
+  const top = target?.getBoundingClientRect().top ?? -1;
+  return top >= 0 && top < innerHeight && Boolean(target.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_PRECEDING);
+}
+
 /** Fetch the diff of a file in place of what is shown; `whole` with all lines around the changes. */
 async function load(section, { whole = section.dataset.shown === "whole" } = {}) {
   const body = bodyOf(section);
@@ -54,20 +61,21 @@ const near = new IntersectionObserver((entries) => {
 }, { rootMargin: AHEAD });
 
 const more = new IntersectionObserver((entries) => {
-  for (const { isIntersecting, target } of entries) if (isIntersecting) follow(target);
-}, { rootMargin: AHEAD });
+  for (const { isIntersecting, target } of entries) if (isIntersecting && !pushes(target)) follow(target);
+}, { rootMargin: `0px 0px ${AHEAD}` }); // not above the view: whoever jumps to a later file does not want the rest of this one
 
 function watchMore(body) {
   const next = body.querySelector(".more");
   if (next !== null) more.observe(next);
 }
 
-async function follow(element) {
+async function follow(element, pressed = false) {
   more.unobserve(element);
   const section = element.closest(".file");
   const query = new URLSearchParams({ view, v: bodyOf(section).dataset.version, ...(section.dataset.shown === "whole" ? { whole: "1" } : {}) });
   try {
-    element.replaceWith(await fetched(`${element.dataset.more}&${query}`));
+    const fresh = await fetched(`${element.dataset.more}&${query}`);
+    if (pressed || !pushes(element)) element.replaceWith(fresh);
     watchMore(bodyOf(section));
   } catch (error) {
     note(error.message, { error: true });
@@ -191,7 +199,7 @@ document.addEventListener("click", (event) => {
       note("j and k move, shift extends, Enter comments on the line; c again comments on the file");
     } else write(section, null, null);
   } else if (target.closest("[data-view-file]")) viewed(section, target.closest("[data-view-file]"));
-  else if (target.closest(".more button")) follow(target.closest(".more"));
+  else if (target.closest(".more button")) follow(target.closest(".more"), true);
   else if (target.closest("h2 a")) {
     event.preventDefault();
     history.replaceState(null, "", target.closest("a").hash);
