@@ -45,6 +45,19 @@ async def test_a_reason_that_git_prints_to_standard_output_is_in_the_error(tmp_p
         await GitProcess(sample.environment).write(sample.path, "commit", "-m", "x")
 
 
+async def test_a_filter_whose_program_is_missing_is_named(tmp_path: Path) -> None:
+    sample = repositories.plain(tmp_path / "repo", repositories.git_environment(tmp_path / "home"))
+    sample.write(".gitattributes", "*.bin filter=gone\n")
+    sample.write("x.bin")
+    sample.commit("attributes")
+    sample.git("config", "filter.gone.process", "no-such-filter filter-process")
+    sample.git("config", "filter.gone.required", "true")
+    (sample.path / "x.bin").unlink()
+
+    with pytest.raises(GitFailedError, match=r"no-such-filter: .*not found"):
+        await GitProcess(sample.environment).write(sample.path, "checkout", "--", "x.bin")
+
+
 async def test_a_missing_git_is_named(tmp_path: Path) -> None:
     git = GitProcess({"PATH": str(tmp_path)})
 

@@ -47,7 +47,7 @@ _LOCKED: Final = (
     re.compile(r"[Uu]nable to create '(?P<file>[^']+\.lock)': File exists"),
     re.compile(r"could not lock config file (?P<file>\S+): File exists"),
 )
-_FILTER: Final = re.compile(r"(external|smudge|clean|process) filter|filter-process")
+_FILTER: Final = re.compile(r"(external|smudge|clean|process) filter|filter-process|the remote end hung up")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Completed:
         lines = [line.strip() for line in output.decode(errors="replace").splitlines()]
         told = [line for line in lines if line and not line.startswith(("hint:", "Preparing worktree"))]
         fatal = [line for line in told if line.startswith(("fatal:", "error:"))]
-        # Git's own lines only say that a filter failed; the filter's lines say why.
+        # Git's own lines only say that a filter or transport failed, or that its process ended; the other lines say why.
         shown = told if any(_FILTER.search(line) for line in fatal) else fatal or told
         words = "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in shown)
         return words[:600] or f"git exited with status {self.returncode}"
