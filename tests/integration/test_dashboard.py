@@ -288,7 +288,7 @@ async def test_an_error_of_an_action_is_a_line(world: World, key: str, method: s
     async with screen(world) as shown:
         await shown.shows("fix")
         await shown.press(key)
-        if key in {"L", "P"}:
+        if key in {"A", "L", "P"}:
             await shown.dialog(Confirm)
             await shown.press("y")
         await eventually(
@@ -307,6 +307,9 @@ async def test_removing_says_what_would_be_lost_and_needs_a_second_yes(world: Wo
         assert not world.state.called("DeleteSession")
         await shown.press("x")
         await shown.dialog(Confirm)
+        await shown.press("enter")  # at once, as in a paste
+        assert isinstance(shown.app.screen, Confirm)
+        shown.now += 1
         await shown.press("enter")
         await eventually(lambda: len(world.state.called("DeleteSession")) == 1, within=20)
         await shown.shows("fix holds 1 file")
@@ -329,6 +332,20 @@ async def test_a_session_is_created_from_the_form(world: World) -> None:
         await eventually(lambda: world.state.called("CreateSession"), within=20)
         (call,) = world.state.called("CreateSession")
         assert (call.prompt, call.name, call.path) == ("do it", "name1", "/trees/1")
+
+
+@pytest.mark.parametrize(("key", "method"), [("x", "DeleteSession"), ("A", "ArchiveSession")])
+async def test_a_session_at_work_is_put_away_after_a_yes(world: World, key: str, method: str) -> None:
+    world.state.session("fix", state=WORKING)
+    async with screen(world) as shown:
+        await shown.shows("▸ fix")
+        await shown.press(key)
+        await shown.dialog(Confirm)
+        await shown.shows("fix is working")
+        assert not world.state.called(method)
+        await shown.press("y")
+        await eventually(lambda: world.state.called(method), within=20)
+        assert bool(world.state.called("StopSession")) == (key == "x")
 
 
 async def test_a_note_goes_when_the_cursor_moves_to_another_session(world: World) -> None:

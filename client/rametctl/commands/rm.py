@@ -10,7 +10,7 @@ from rametctl.errors import ClientError, RefusedError
 from rametctl.lines import line
 from rametctl.options import Verb, sessions_argument
 from rametctl.render.format import local_time
-from rametctl.render.session import reference, state_name
+from rametctl.render.session import at_work, reference, state_name
 from rametctl.sessions import get_session
 
 
@@ -45,7 +45,7 @@ def _remove(app: App, session: str, *, stop: bool, force: bool) -> "DeleteSessio
     found = get_session(app, session).session
     if session != found.name and not session.endswith(f"/{found.name}") and not found.id.startswith(session):
         raise ClientError(f"{session!r} is only the beginning of {found.name}", hint="remove it by its whole name")
-    if state_name(found) in {"starting", "working", "waiting"}:
+    if at_work(found):
         if stop:
             request_stop = session_pb2.StopSessionRequest(session=found.id)
             app.call(lambda daemon: daemon.sessions.StopSession, request_stop)

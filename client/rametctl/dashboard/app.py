@@ -38,6 +38,7 @@ from rametctl.prompts import IMAGE_BYTES, clipboard_image, completions, read_ima
 from rametctl.render.contest import contest_blocks
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
+from rametctl.render.session import at_work, state_name
 from rametctl.render.transcript import Ran
 from rametctl.requests import remember
 from rametctl.view import contests, parts
@@ -1359,12 +1360,18 @@ class Dashboard(App[None]):
             return
 
         async def work() -> str:
-            request = session_pb2.ArchiveSessionRequest(session=session.id, request_id=new_request_id())
+            request = session_pb2.ArchiveSessionRequest(
+                session=session.id, force=at_work(session), request_id=new_request_id()
+            )
             await self.call(lambda daemon: daemon.sessions.ArchiveSession, request)
             self._undo.append(("archive", session.id))
             return f"{session.name} is archived; u brings it back"
 
-        self.do(f"archiving {session.name}", work())
+        if at_work(session):
+            question = f"{session.name} is {state_name(session)}. End its turn and archive it? u brings it back."
+            self.ask(Confirm(question), lambda _: self.do(f"archiving {session.name}", work()))
+        else:
+            self.do(f"archiving {session.name}", work())
 
     def action_remove(self) -> None:
         session = self.session
@@ -1373,6 +1380,9 @@ class Dashboard(App[None]):
 
         async def work(*, force: bool) -> str:
             request = session_pb2.DeleteSessionRequest(session=session.id, force=force, request_id=new_request_id())
+            if working:
+                stop = session_pb2.StopSessionRequest(session=session.id, request_id=new_request_id())
+                await self.call(lambda daemon: daemon.sessions.StopSession, stop)
             try:
                 await self.call(lambda daemon: daemon.sessions.DeleteSession, request)
             except RefusedError as error:
@@ -1386,8 +1396,10 @@ class Dashboard(App[None]):
             self._undo.append(("trash", session.id))
             return f"removed {session.name}; u brings it back"
 
+        working = at_work(session)
+        first = f"{session.name} is {state_name(session)}: its turn ends. " if working else ""
         self.ask(
-            Confirm(f"Remove {session.name} with its worktree and branch? u brings it back."),
+            Confirm(f"{first}Remove {session.name} with its worktree and branch? u brings it back."),
             lambda _: self.do(f"removing {session.name}", work(force=False)),
         )
 

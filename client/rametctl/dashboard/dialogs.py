@@ -17,6 +17,8 @@ from rametctl.dashboard.widgets import Lines, Prompt
 from rametctl.lines import Line, line, to_text, wrapped
 
 WIDTH = 76
+PASTE_S = 0.2
+"""Seconds within which keys are a paste rather than a person's."""
 
 
 class Dialog(ModalScreen[object]):
@@ -64,10 +66,15 @@ def text_lines(text: str) -> list[Line]:
 class Confirm(Dialog):
     """Yes (True) or no (None)."""
 
-    BINDINGS: ClassVar[list[Any]] = [Binding("y,enter", "yes", show=False), Binding("n,q", "dismiss_none", show=False)]
+    BINDINGS: ClassVar[list[Any]] = [
+        Binding("y", "yes", show=False),
+        Binding("enter", "enter", show=False),
+        Binding("n,q", "dismiss_none", show=False),
+    ]
 
     def __init__(self, question: str, details: Sequence[Line] = ()) -> None:
         super().__init__()
+        self._since = 0.0
         self._lines = [*text_lines(question), *([line("")] if details else []), *details]
 
     def compose(self) -> ComposeResult:
@@ -77,6 +84,12 @@ class Confirm(Dialog):
 
     def on_mount(self) -> None:
         self.query_one(Lines).show(self._lines)
+        self._since = self.app.clock()  # type: ignore[attr-defined]  # of the dashboard
+
+    def action_enter(self) -> None:
+        """Yes, unless the dialog has just appeared: a line end in text pasted as keys confirms nothing."""
+        if self.app.clock() - self._since >= PASTE_S:  # type: ignore[attr-defined]  # as above
+            self.dismiss(True)
 
     def action_yes(self) -> None:
         self.dismiss(True)

@@ -40,6 +40,11 @@ _STYLES = {
 }
 
 
+def at_work(session: "Session") -> bool:
+    """Whether a turn of the session runs or is about to."""
+    return state_name(session) in {"starting", "working", "waiting"}
+
+
 def state_name(session: "Session") -> str:
     return enum_name(session, "state") or "unknown"
 
