@@ -22,6 +22,7 @@ from rametd.git.repository import (
 )
 
 _NOTHING = "0" * 40
+_MARK = "ramet: made for "
 
 
 def checked_out(repo: RepositoryInfo) -> dict[str, Path]:
@@ -127,7 +128,7 @@ def _obstacle(repo: RepositoryInfo, branch: str) -> str | None:
 
 async def create_branch(git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, lock: int) -> None:
     """Make the branch for the worktree at ``path``, and write so into its reflog: `made_for` tells it from a user's own."""
-    arguments = ("update-ref", "--create-reflog", "-m", _mark(path), f"refs/heads/{branch}", commit, _NOTHING)
+    arguments = ("update-ref", "--create-reflog", "-m", f"{_MARK}{path}", f"refs/heads/{branch}", commit, _NOTHING)
     await git.process.write(repo.common_dir, *arguments, lock=lock)
 
 
@@ -137,20 +138,24 @@ def create_branch_here(repo: RepositoryInfo, path: Path, branch: str, commit: st
     reflog.parent.mkdir(parents=True, exist_ok=True)
     reflog.touch()  # so that one is written in a bare repository too
     name = f"refs/heads/{branch}"
-    open_repository(repo.common_dir).create_reference_direct(name, pygit2.Oid(hex=commit), False, message=_mark(path))
+    open_repository(repo.common_dir).create_reference_direct(
+        name, pygit2.Oid(hex=commit), False, message=f"{_MARK}{path}"
+    )
+
+
+def maker_of(repo: RepositoryInfo, branch: str) -> Path | None:
+    """Return the worktree for which Ramet created the branch, from its reflog; None for another branch."""
+    try:
+        with (repo.common_dir / "logs" / "refs" / "heads" / branch).open(errors="surrogateescape") as reflog:
+            message = reflog.readline().rstrip("\n").partition("\t")[2]
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    return Path(message.removeprefix(_MARK)) if message.startswith(_MARK) else None
 
 
 def made_for(repo: RepositoryInfo, branch: str, path: Path) -> bool:
-    """Whether the branch was made by `create_branch` for the worktree at ``path``."""
-    try:
-        with (repo.common_dir / "logs" / "refs" / "heads" / branch).open(errors="surrogateescape") as reflog:
-            return reflog.readline().rstrip("\n").partition("\t")[2] == _mark(path)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return False
-
-
-def _mark(path: Path) -> str:
-    return f"ramet: made for {path}"
+    """Return whether `create_branch` created the branch for the worktree at ``path``."""
+    return maker_of(repo, branch) == path
 
 
 async def delete_branch(

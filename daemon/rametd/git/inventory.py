@@ -7,20 +7,18 @@ from typing import Final
 
 from rametd.git import branches
 from rametd.git.context import GitContext
-from rametd.git.locks import DIRECTORY
 from rametd.git.loose import sweep
 from rametd.git.registrations import REASON, Registration, registrations
 from rametd.git.repository import RepositoryInfo, open_repository
 
 PREFIX: Final = "refs/ramet/"
-_MARK: Final = "ramet: made for "
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """``refs``: those below refs/ramet/ with their commits. ``made``: branch → the worktree's path that it was made for.
 
-    ``lost``: branches with a commit that git has lost; they are in no other field. ``leftovers``: unfinished deletions in Ramet's directory.
+    ``lost``: branches with a commit that git has lost; they are in no other field.
     ``locks``: lock files of indexes and refs, with the time of their last change.
     """
 
@@ -29,7 +27,6 @@ class Inventory:
     checked_out: dict[str, Path]
     tips: dict[str, str]
     made: dict[str, Path]
-    leftovers: tuple[Path, ...]
     locks: tuple[tuple[Path, float], ...]
     lost: dict[str, str] = field(default_factory=dict)
 
@@ -43,9 +40,8 @@ def take(repo: RepositoryInfo) -> Inventory:
     repository = open_repository(repo.common_dir)
     refs = {name: str(repository.references[name].target) for name in repository.references if name.startswith(PREFIX)}
     found = branches.list_branches(repo)
-    made = {branch.name: path for branch in found if (path := _made_for(repo, branch.name)) is not None}
+    made = {branch.name: path for branch in found if (path := branches.maker_of(repo, branch.name)) is not None}
     tips = {branch.name: branch.commit for branch in found}
-    corner = repo.common_dir / DIRECTORY
     entries = registrations(repo.common_dir)
     candidates = [
         *(repo.common_dir / name for name in ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock")),
@@ -63,7 +59,6 @@ def take(repo: RepositoryInfo) -> Inventory:
         checked_out=branches.checked_out(repo),
         tips=tips,
         made=made,
-        leftovers=tuple(corner.glob("removing-*")),
         locks=tuple(locks),
         lost={
             name: commit
@@ -82,16 +77,6 @@ def mirrored(repo: RepositoryInfo) -> tuple[str, ...]:
         if remote.name is not None and any(fnmatchcase("refs/heads/any", target) for target in targets):
             found.append(remote.name)
     return tuple(found)
-
-
-def _made_for(repo: RepositoryInfo, branch: str) -> Path | None:
-    """Return the worktree for which Ramet created a branch, from its reflog."""
-    try:
-        with (repo.common_dir / "logs" / "refs" / "heads" / branch).open(errors="surrogateescape") as reflog:
-            message = reflog.readline().rstrip("\n").partition("\t")[2]
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
-    return Path(message.removeprefix(_MARK)) if message.startswith(_MARK) else None
 
 
 class Upkeep:

@@ -87,11 +87,11 @@ def slug(text: str, limit: int = LIMIT) -> str:
     return name
 
 
-def short_slug(text: str, limit: int = DERIVED_LIMIT) -> str:
+def short_slug(text: str) -> str:
     """A slug of a sentence that fits a column: articles and the like are left out, and it is cut at a word's end."""
     words = re.split(r"\s+", text)
     telling = [word for word in words if word.strip(".,;:!?\"'").lower() not in _FILLERS]
-    return slug(" ".join(telling), limit) or slug(text, limit)
+    return slug(" ".join(telling), DERIVED_LIMIT) or slug(text, DERIVED_LIMIT)
 
 
 def branch_name(text: str, *, fallback: str, taken: Collection[str] = ()) -> str:

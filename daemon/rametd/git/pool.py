@@ -22,7 +22,7 @@ from rametd.domain.errors import GitFailedError, PathTakenError, RefNotFoundErro
 from rametd.git import branches, names, removal, worktrees
 from rametd.git.context import GitContext
 from rametd.git.obstacles import named
-from rametd.git.registrations import REASON, left_at, locate, registered_at, verify_worktree
+from rametd.git.registrations import REASON, left_at, line_of, locate, registered_at, verify_worktree
 from rametd.git.removal import Removal
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, open_repository
 from rametd.git.risk import Risk, work_at_risk
@@ -67,11 +67,11 @@ async def persons_changes(
         return None
     if git_dir == repo.common_dir:
         return "git's entry of it is gone"
-    noted = await git.compute(_read, git_dir / _NOTE)
+    noted = await git.compute(line_of, git_dir / _NOTE)
     unfinished = unfinished and not noted
     if unfinished and not await git.compute((git_dir / "index").is_file):
         return None  # git writes it last
-    head = await git.compute(_read, git_dir / "HEAD")
+    head = await git.compute(line_of, git_dir / "HEAD") or ""
     if branch and head == f"ref: refs/heads/{branch}":
         tip = await git.compute(branch_tip, repo, branch)
         head = tip or ""
@@ -145,14 +145,6 @@ def _git_dir(repo: RepositoryInfo, path: Path) -> Path | None:
     git_dir, _ = locate(repo.common_dir, path)
     left = left_at(repo.common_dir, path) if git_dir is None else None
     return left.admin_dir if left is not None else git_dir
-
-
-def _read(file: Path) -> str:
-    """Its text without the line end, "" where there is none."""
-    try:
-        return file.read_text().strip()
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
 
 
 _SPARSE: Final = re.compile(rb"^\s*sparse\w*\s*=.*$", re.IGNORECASE | re.MULTILINE)

@@ -59,9 +59,9 @@ def _entries(common_dir: Path) -> Iterator[Registration]:
         return
     for folder in folders:
         if folder.is_dir():
-            pointer = _line(folder / "gitdir")
+            pointer = line_of(folder / "gitdir")
             path = _absolute(folder / pointer).parent if pointer else None
-            yield Registration(folder, path, _line(folder / "HEAD") or "", _line(folder / "locked"))
+            yield Registration(folder, path, line_of(folder / "HEAD") or "", line_of(folder / "locked"))
 
 
 def registered_at(common_dir: Path, path: Path) -> tuple[Registration, ...]:
@@ -149,7 +149,7 @@ def git_dir_of(worktree: Path) -> Path | None:
     dot_git = worktree / ".git"
     if dot_git.is_dir():
         return dot_git.resolve()
-    pointer = _line(dot_git)
+    pointer = line_of(dot_git)
     if pointer is None or not pointer.startswith("gitdir: "):
         return None
     return _absolute(worktree / pointer.removeprefix("gitdir: "))
@@ -220,7 +220,7 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
         raise WorktreeChangedError(
             f"{path} belongs to another repository: its .git leads to {git_dir}", hint=hint, worktree=str(path)
         )
-    back = _line(git_dir / "gitdir")
+    back = line_of(git_dir / "gitdir")
     if back is None and (git_dir / "commondir").exists():
         raise WorktreeChangedError(f"{path} is half registered: {git_dir} is damaged", hint=hint, worktree=str(path))
     if back is not None and _absolute(git_dir / back).parent != _absolute(path):
@@ -242,7 +242,7 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
             hint=f"set it for this one: `{mend}`",
             worktree=str(path),
         )
-    head = _line(git_dir / "HEAD")
+    head = line_of(git_dir / "HEAD")
     if branch is not None and head != f"ref: refs/heads/{branch}":
         found = (head or "nothing").removeprefix("ref: refs/heads/")
         raise WorktreeChangedError(
@@ -304,14 +304,14 @@ def fault_of(path: Path, branch: str) -> str:
         return "git's entry of it is gone"
     if (top := borrowed(git_dir, path)) is not None:
         return f"its .git leads to the repository of {top}"
-    head = _line(git_dir / "HEAD")
+    head = line_of(git_dir / "HEAD")
     if not branch or head == f"ref: refs/heads/{branch}":
         return ""
     name = (head or "").removeprefix("ref: refs/heads/")
     return f"{name} is checked out in it, not {branch}" if name != head else f"HEAD is detached in it, not on {branch}"
 
 
-def _line(file: Path) -> str | None:
+def line_of(file: Path) -> str | None:
     """Return a file's text without its line end; None if it is missing, or its directory is."""
     try:
         return file.read_text(errors="surrogateescape").rstrip("\n")

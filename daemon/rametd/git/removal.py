@@ -86,13 +86,13 @@ async def detach(
         why = foreign(repo.common_dir, path, entries)
         try:
             if why is None and path.exists():
-                path.rename(_free(path.with_name(f".{path.name}.removing")))
+                path.rename(free_path(path.with_name(f".{path.name}.removing")))
             if (elsewhere := moved_to(repo.common_dir, path)) is not None:
                 (elsewhere.admin_dir / "locked").unlink()  # it is the person's now, and Ramet does not remove it
             # An interrupted run may have moved the directory, but not the entries of worktrees inside it.
             inside = entries_inside(repo.common_dir, path) if why is None else ()
             for entry in (*entries, *inside):
-                entry.admin_dir.rename(_free(repo.common_dir / DIRECTORY / f"removing-{path.name}"))
+                entry.admin_dir.rename(free_path(repo.common_dir / DIRECTORY / f"removing-{path.name}"))
         except OSError as error:
             raise GitFailedError(
                 f"{error.filename} cannot be moved: {error.strerror}",
@@ -124,7 +124,7 @@ def refuse_main(repo: RepositoryInfo, path: Path) -> None:
             )
 
 
-def _free(wanted: Path) -> Path:
+def free_path(wanted: Path) -> Path:
     """``wanted`` with the first free number: an interrupted removal may have left others."""
     return next(path for n in count() if not (path := wanted.with_name(f"{wanted.name}-{n}")).exists())
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
-from rametd.git.registrations import existing_git_dir, registrations
+from rametd.git.registrations import existing_git_dir, line_of, registrations
 from rametd.git.repository import RepositoryInfo, branch_tip, open_repository
 from rametd.git.underway import busy_with
 
@@ -122,11 +122,11 @@ def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
         if git_dir is None or not path.is_dir():
             continue
         busy = busy_with(git_dir)
-        rebased = {_text(git_dir / folder / "head-name") for folder in ("rebase-merge", "rebase-apply")}
-        bisected = {f"refs/heads/{_text(git_dir / 'BISECT_START')}"}
-        if _text(git_dir / "HEAD") == f"ref: {ref}" or ref in rebased | bisected:
+        rebased = {line_of(git_dir / folder / "head-name") for folder in ("rebase-merge", "rebase-apply")}
+        bisected = {f"refs/heads/{line_of(git_dir / 'BISECT_START')}"}
+        if line_of(git_dir / "HEAD") == f"ref: {ref}" or ref in rebased | bisected:
             return Checkout(path, busy)
-    if not repo.is_bare and repo.root == repo.common_dir and _text(repo.common_dir / "HEAD") == f"ref: {ref}":
+    if not repo.is_bare and repo.root == repo.common_dir and line_of(repo.common_dir / "HEAD") == f"ref: {ref}":
         # `git init --separate-git-dir`: with the branch moved alone, that checkout would undo the landed changes.
         return Checkout(repo.root, "work in a checkout of which git does not say where it is")
     return None
@@ -140,10 +140,3 @@ def _taken(checkout: Checkout, path: str, kind: str) -> bool:
 def _path_of(record: str) -> str:
     """Return the path in a record of `git status --porcelain=v2`; an unmerged one has two more fields before it."""
     return record.split(" ", 10 if record.startswith("u ") else 8)[-1]
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="surrogateescape").strip()
-    except (FileNotFoundError, NotADirectoryError):
-        return ""

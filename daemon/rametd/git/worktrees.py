@@ -132,16 +132,11 @@ async def register(
     branch: str | None,
     target: str,
     lock: int,
-    *,
-    reason: str | None = REASON,
 ) -> None:
-    """Create entry and `.git` file under the repository's lock, without files; ``branch`` None: a detached HEAD at ``target``.
-
-    ``reason`` is that of the worktree's lock; None creates an unlocked worktree for the person.
-    """
+    """Create entry and `.git` file under the repository's lock, without files; ``branch`` None: a detached HEAD at ``target``."""
     done = await git.process.run(
         repo.standpoint,
-        *("worktree", "add", "--no-checkout", *(("--lock", "--reason", reason) if reason is not None else ())),
+        *("worktree", "add", "--no-checkout", "--lock", "--reason", REASON),
         *(() if branch else ("--detach",)),
         *("--", str(path), target),
         lock=lock,

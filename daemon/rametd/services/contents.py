@@ -206,14 +206,15 @@ async def settings_at(core: Core, repo: Repo, info: RepositoryInfo | None = None
     return Source(f"{SETTINGS_FILE} of HEAD", settings), include
 
 
-async def at_place(core: Core, repo: Repo, info: RepositoryInfo | None = None) -> dict[str, str]:
+async def at_place(core: Core, repo: Repo) -> dict[str, str]:
     """All contents of the person's checkout that need trust."""
-    settings, include = await settings_at(core, repo, info)
+    settings, include = await settings_at(core, repo)
+    info = await info_of(core, repo)
     if is_bare(repo):
-        claude = await _claude_files_at(core, info or await info_of(core, repo), "HEAD")
+        claude = await _claude_files_at(core, info, "HEAD")
     else:
         claude = await claude_files_in(core, repo.root)
-    hooks = await hook_files(core, repo, info or await info_of(core, repo), core.daemon_environment)
+    hooks = await hook_files(core, repo, info, core.daemon_environment)
     return {**gather(settings, include, claude), **hooks, **await plan_items(core, repo)}
 
 

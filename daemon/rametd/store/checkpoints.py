@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rametd.domain.checkpoints import Checkpoint, ConversationCut
 from rametd.domain.models import Session
-from rametd.store.rows import RowType, Table
+from rametd.store.rows import FOUND, RowType, Table
 
 CHECKPOINTS = RowType(Checkpoint, "checkpoints")
 CUTS = RowType(ConversationCut, "conversation_cuts")
@@ -46,14 +46,14 @@ class CheckpointReads(Table):
     def by_number(self, session_id: str, number: int) -> Checkpoint | None:
         return CHECKPOINTS.find_one(self._db, "WHERE session_id = ? AND number = ?", session_id, number)
 
-    def find_by_prefix(self, session_id: str, prefix: str, *, limit: int = 20) -> Sequence[Checkpoint]:
+    def find_by_prefix(self, session_id: str, prefix: str) -> Sequence[Checkpoint]:
         """Checkpoints of a session whose id begins with ``prefix``."""
         return CHECKPOINTS.find_all(
             self._db,
             "WHERE session_id = ?1 AND id >= ?2 AND id < ?2 || char(0x10FFFF) ORDER BY id LIMIT ?3",
             session_id,
             prefix,
-            limit,
+            FOUND,
         )
 
     def recall_due(self) -> bool:

@@ -33,8 +33,8 @@ class CommandReads(Table):
             raise CommandNotFoundError(f"there is no command {command_id!r}", hint="`rametctl run S --list` shows them")
         return found
 
-    def find_by_prefix(self, prefix: str, *, limit: int = 20) -> Sequence[Command]:
-        return COMMANDS.find_by_prefix(self._db, prefix, limit)
+    def find_by_prefix(self, prefix: str) -> Sequence[Command]:
+        return COMMANDS.find_by_prefix(self._db, prefix)
 
     def living(self, session_id: str | None = None) -> Sequence[Command]:
         """Commands that are starting or running, of one session or of all, oldest first."""

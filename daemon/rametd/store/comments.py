@@ -25,8 +25,8 @@ class CommentReads(Table):
             raise CommentNotFoundError(f"there is no comment {comment_id!r}", hint="`rametctl comment S` lists them")
         return found
 
-    def find_by_prefix(self, prefix: str, *, limit: int = 20) -> "list[Comment]":
-        return COMMENTS.find_by_prefix(self._db, prefix, limit)
+    def find_by_prefix(self, prefix: str) -> "list[Comment]":
+        return COMMENTS.find_by_prefix(self._db, prefix)
 
     def list(self, session_id: str, *, resolved: bool = False) -> list[Comment]:
         """Comments of a session, oldest first; resolved ones only on request."""

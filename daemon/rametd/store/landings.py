@@ -37,9 +37,9 @@ class LandingReads(Table):
             raise LandingNotFoundError(f"there is no landing {landing_id!r}", hint="`rametctl queue` shows them")
         return found
 
-    def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[Landing]:
+    def find_by_prefix(self, prefix: str) -> list[Landing]:
         """Entries whose id begins with ``prefix``, open ones first."""
-        return LANDINGS.find_by_prefix(self._db, prefix, limit, first=ENDED)
+        return LANDINGS.find_by_prefix(self._db, prefix, first=ENDED)
 
     def open(self, repo_id: str | None = None, target: str | None = None) -> list[Landing]:
         """Open entries by queue, each queue in landing order."""

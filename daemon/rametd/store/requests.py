@@ -36,9 +36,9 @@ class RequestReads(Table):
             )
         return found
 
-    def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[Request]:
+    def find_by_prefix(self, prefix: str) -> list[Request]:
         """Requests whose id begins with ``prefix``, open ones first."""
-        return REQUESTS.find_by_prefix(self._db, prefix, limit, first="state <> 'open'")
+        return REQUESTS.find_by_prefix(self._db, prefix, first="state <> 'open'")
 
     def by_control(self, session_id: str, generation: int, control_id: str) -> Request | None:
         return REQUESTS.find_one(

@@ -22,6 +22,8 @@ Read = Callable[..., Any]
 Write = Callable[[Any], tuple[Value, ...]]
 
 
+FOUND = 20
+"""Most records of one prefix: several are ambiguous anyway."""
 ROWS = 32
 """Most rows of one INSERT; SQLite caches a statement for each number of rows."""
 
@@ -92,10 +94,10 @@ class RowType(Generic[T]):
         row = db.execute(f"{self.select} {tail}", values).fetchone()
         return None if row is None else self.read(row)
 
-    def find_by_prefix(self, db: sqlite3.Connection, prefix: str, limit: int, *, first: str = "") -> list[T]:
-        """Return the records whose id begins with ``prefix``, in the order of ``first``, then of their ids."""
+    def find_by_prefix(self, db: sqlite3.Connection, prefix: str, *, first: str = "") -> list[T]:
+        """Return the first records whose id begins with ``prefix``, in the order of ``first``, then of their ids."""
         tail = f"WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY {first and f'{first}, '}id LIMIT ?2"
-        return self.find_all(db, tail, prefix, limit)
+        return self.find_all(db, tail, prefix, FOUND)
 
     def add(self, db: sqlite3.Connection, record: T) -> None:
         db.execute(self.insert, self.values(record))

@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack
 from rametd.domain.errors import BranchTakenError, ChangedError, NameTakenError, RametError, SessionNotFoundError
 from rametd.domain.models import Hold, Mode, Session, SetupState, Tokens, WorktreeKind
 from rametd.domain.states import SLOT_STATES, State, check_transition
-from rametd.store.rows import RowType, Table, Value, json_text, marks
+from rametd.store.rows import FOUND, RowType, Table, Value, json_text, marks
 
 SESSIONS = RowType(Session, "sessions", remembered=2048)
 """Cached sessions: most have not changed since the last read, and a row has sixty columns to convert."""
@@ -96,8 +96,8 @@ class SessionReads(Table):
     def find(self, session_id: str) -> Session | None:
         return SESSIONS.find_one(self._db, "WHERE id = ?", session_id)
 
-    def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[Session]:
-        return SESSIONS.find_by_prefix(self._db, prefix, limit)
+    def find_by_prefix(self, prefix: str) -> list[Session]:
+        return SESSIONS.find_by_prefix(self._db, prefix)
 
     def knows_id(self, identity: str) -> bool:
         """Whether this Ramet has assigned the id to a session or worktree, existing or not."""
@@ -113,13 +113,13 @@ class SessionReads(Table):
             self._db, "WHERE name = ?1 AND (?2 IS NULL OR repo_id = ?2) ORDER BY create_time", name, repo_id
         )
 
-    def by_name_prefix(self, prefix: str, *, limit: int = 20) -> list[Session]:
+    def by_name_prefix(self, prefix: str) -> list[Session]:
         """Sessions whose name begins with ``prefix``, archived ones included."""
         return SESSIONS.find_all(
             self._db,
             "WHERE name >= ?1 AND name < ?1 || char(0x10FFFF) ORDER BY name, create_time LIMIT ?2",
             prefix,
-            limit,
+            FOUND,
         )
 
     def family(self, root_id: str) -> list[Session]:

@@ -11,8 +11,8 @@ class TrashReads(Table):
     def get(self, entry_id: str) -> TrashEntry | None:
         return TRASH.find_one(self._db, "WHERE id = ?", entry_id)
 
-    def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[TrashEntry]:
-        return TRASH.find_by_prefix(self._db, prefix, limit)
+    def find_by_prefix(self, prefix: str) -> list[TrashEntry]:
+        return TRASH.find_by_prefix(self._db, prefix)
 
     def expired(self, now: float) -> list[TrashEntry]:
         return TRASH.find_all(self._db, "WHERE expire_time <= ? ORDER BY expire_time, id", now)

@@ -43,14 +43,13 @@ async def capture(
     facts: Mapping[str, Any] | None = None,
     tree: str | None = None,
     apart: bool = False,
-    inside: bool = True,
     head: Head | None = None,
     inner: Collection[Path] = (),
 ) -> Snapshot:
     """Record a worktree, whose files are ``tree`` if that is known, under ``ref``.
 
     ``git_dir`` need not be registered; without it the worktree must be. ``owner``: the session whose refs pin the commits it needs.
-    ``apart``: leave out worktrees of the same repository, which are other work. Without ``inside``, do not look into nested repositories.
+    ``apart``: leave out worktrees of the same repository, which are other work.
     Raise WorktreeChangedError, GitFailedError, GitBusyError.
     """
     git_dir = git_dir or await git.verified(worktree, None)
@@ -62,7 +61,7 @@ async def capture(
         )
         tree, skipped, plain = written.tree, written.skipped, written.plain
     found: tuple[Nested, ...] = ()
-    if inside and not plain:
+    if not plain:
         found, skipped = await nested.capture(git, worktree, git_dir, tree, skipped)
     index = await staged_tree(git, git_dir) if depth >= Depth.STAGED else ""
     unmerged = await unmerged_blobs(git, git_dir) if depth is Depth.FULL else []

@@ -43,7 +43,7 @@ from rametd.git.registrations import (
     moved_to,
     registered_at,
 )
-from rametd.git.removal import delete_tree, refuse_main
+from rametd.git.removal import delete_tree, free_path, refuse_main
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, head_of, last_head, open_repository
 from rametd.git.risk import last_known_head
 from rametd.git.snapshot import private_index, scratch_index
@@ -358,7 +358,7 @@ def _move_to_shelf(repo: RepositoryInfo, place: Place, taken: Snapshot | None) -
             if not place.entry.exists():
                 entry.admin_dir.rename(place.entry)
             else:  # a second entry of the same path, or an incomplete one
-                entry.admin_dir.rename(_free(place.entry.with_name(f"removing-{worktree.name}")))
+                entry.admin_dir.rename(free_path(place.entry.with_name(f"removing-{worktree.name}")))
         if taken is not None and taken.facts.get("thin") and place.entry.is_dir():
             (place.entry / _MARK).write_text(f"{taken.id}\n")
     except OSError as error:
@@ -368,11 +368,6 @@ def _move_to_shelf(repo: RepositoryInfo, place: Place, taken: Snapshot | None) -
     with suppress(OSError):  # not empty, or never there
         (common / "worktrees").rmdir()
     return [f"{why}: it stays where it is"] if why is not None else []
-
-
-def _free(wanted: Path) -> Path:
-    numbers = iter(range(1_000_000))
-    return next(path for n in numbers if not (path := wanted.with_name(f"{wanted.name}-{n}")).exists())
 
 
 # ── thin ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -556,7 +551,7 @@ def _home(repo: RepositoryInfo, place: Place) -> Path:
     """Return the path of a worktree's entry; under another name if a moved worktree has the usual one."""
     found = [entry.admin_dir for entry in registered_at(repo.common_dir, place.worktree) if entry.path is not None]
     home = repo.common_dir / "worktrees" / place.worktree.name
-    return found[0] if found else _free(home) if home.exists() else home
+    return found[0] if found else free_path(home) if home.exists() else home
 
 
 def _is_half_back(repo: RepositoryInfo, place: Place) -> bool:
@@ -739,7 +734,7 @@ def _inner_back(repo: RepositoryInfo, place: Place, entry: Path) -> list[str]:
     name = entry.name.removeprefix(f"{place.entry.name}+")
     home = repo.common_dir / "worktrees" / name
     if home.exists():
-        home = _free(home)
+        home = free_path(home)
     head = (entry / "HEAD").read_text() if (entry / "HEAD").is_file() else ""
     branch = head.removeprefix("ref: refs/heads/").rstrip("\n") if head.startswith("ref: refs/heads/") else ""
     warnings: list[str] = []

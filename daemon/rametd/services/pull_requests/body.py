@@ -86,11 +86,11 @@ def updated(body: str, block: str) -> str:
     return body if ours is None else _BLOCK.sub(lambda _: ours[0], body.replace("\r\n", "\n"), count=1)
 
 
-def one_line(text: str, limit: int = TITLE_LIMIT) -> str:
+def one_line(text: str) -> str:
     """First line that has a word, shortened between words."""
     line = next((line for line in text.splitlines() if line.strip(" #*-\t")), "")
     words = " ".join(line.strip(" #*\t").split())
-    return words if len(words) <= limit else words[: limit - 1].rsplit(" ", 1)[0] + "…"
+    return words if len(words) <= TITLE_LIMIT else words[: TITLE_LIMIT - 1].rsplit(" ", 1)[0] + "…"
 
 
 def shortened(text: str, limit: int) -> str:
