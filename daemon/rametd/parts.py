@@ -247,6 +247,8 @@ def assemble(core: Core, commands: Executor) -> Parts:
     radar = Radar(core, trackers)
     trackers.on_begun.append(radar.follow)
     pulls = PullRequests(core)
+    rewinder = Rewinder(core, supervisor, checkpointer)
+    terminals.bind(rewinder.undo_check)
 
     async def archive(session: Session, principal: str) -> tuple[str, ...]:
         return tuple((await departures.archiver.archive(session.id, force=False, caller=Caller(principal))).warnings)
@@ -273,7 +275,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
         checkpointer=checkpointer,
         beginnings=beginnings,
         power=Power(core, checkpointer),
-        rewinder=Rewinder(core, supervisor, checkpointer),
+        rewinder=rewinder,
         syncer=Syncer(core, checkpointer),
         terminals=terminals,
         setup=setup,

@@ -74,7 +74,7 @@ def server_factory(
         parts.trackers,
         parts.supervisor,
     )
-    terminals = TerminalServicer(core, calls, parts.terminals, parts.setup)
+    terminals = TerminalServicer(core, calls, parts.terminals, parts.setup, parts.checkpointer)
     landings = LandingServicer(core, calls, parts.queue, parts.pulls, parts.pull_cleaner)
     planning = PlanServicer(core, calls, parts.plans, parts.plan_cleaner, parts.converger)
 

@@ -326,6 +326,29 @@ async def test_a_question_outlives_the_daemon_and_a_dead_agent_resumes_its_conve
         assert len({line.split('"pid"')[1] for line in prompts_of(sandbox)}) == 2
 
 
+async def test_after_a_reboot_a_pending_question_is_asked_anew_and_answered_once(
+    acp: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    acp.start()
+    async with connected(sandbox) as client:
+        session = await client.create(repository, script(WRITE), agent="xplain", mode=DEFAULT)
+        first = await asked(client, session.id)
+    sandbox.kill_everything()
+    assert acp.process is not None
+    acp.process.wait()
+    acp.start()
+    async with connected(sandbox) as client:
+        again = await asked(client, session.id, after=first.id)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await approve(client, first.id)
+        assert reason_of(caught.value) == "REQUEST_CLOSED"
+        assert not Path(session.worktree, "made.txt").exists()
+        await approve(client, again.id)
+        await settled(client, session.id, 1)
+        assert Path(session.worktree, "made.txt").read_text() == "hello\n"
+        assert len(prompts_of(sandbox)) == 2, "the prompt and its continuation"
+
+
 @pytest.mark.parametrize(
     "point",
     [

@@ -28,7 +28,7 @@ async def contest(client: Client, sandbox: Sandbox, repository: Path, prompt: st
 
 async def test_contenders_are_compared_and_one_lands(client: Client, sandbox: Sandbox, repository: Path) -> None:
     work = script(write("mine", "one\n"), write("both", "\n"))
-    check = "echo ran >> ../../checked; test -e mine"
+    check = "echo ran >> ../../checked; touch left; echo x >> both; test -e mine"
     ids = await contest(client, sandbox, repository, work, "--name", "try", "--agent", "claude:2", "--check", check)
     for each in ids:
         await client.reach(each, IDLE)
@@ -44,6 +44,8 @@ async def test_contenders_are_compared_and_one_lands(client: Client, sandbox: Sa
     assert found["files_in_common"] == ["both", "mine"]
     assert found["differences"] == [{"a": "try-1", "b": "try-2", "files": ["mine"], "additions": 1, "deletions": 1}]
     assert all(each["seconds"] > 0 for each in found["contenders"])
+    assert not Path(one.worktree, "left").exists(), "what the check changed is undone"
+    assert Path(one.worktree, "both").read_text() == "\n"
 
     # The same files are not checked again; changed ones are.
     (Path(other.worktree) / "mine").unlink()

@@ -1,13 +1,15 @@
 """What a kind of agent states of itself, and how Ramet refuses what it cannot do."""
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import cast
 
 import pytest
 from rametd.agents.base import UNABLE, AgentKind, Capabilities, require, require_mode
+from rametd.agents.claude.kind import Claude
 from rametd.agents.presets import PRESETS
-from rametd.agents.registry import kinds_of
-from rametd.config import Config
+from rametd.agents.registry import described, inspected, kinds_of
+from rametd.config import ClaudeSettings, Config
 from rametd.domain.errors import AgentUnableError
 from rametd.domain.models import Mode
 
@@ -50,3 +52,12 @@ def test_kinds_are_found_by_the_name_that_they_state() -> None:
     assert kinds["claude"].capabilities.steer
     assert all(name == kind.name for name, kind in kinds.items())
     assert len({preset.name for preset in PRESETS} | {"claude"}) == len(PRESETS) + 1
+
+
+async def test_without_any_agent_each_kind_says_how_to_get_it(tmp_path: Path) -> None:
+    claude = Claude(ClaudeSettings(path=tmp_path / "claude"))
+    for preset in described(Config()):
+        found = await inspected(preset, claude, {"PATH": str(tmp_path)}, start=True)
+        assert not found.installed
+        assert found.problem.startswith("there is no ")
+        assert "install" in preset.install

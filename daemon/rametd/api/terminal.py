@@ -10,6 +10,7 @@ from ramet.v1 import terminal_pb2, terminal_pb2_grpc
 from rametd.api.calls import Call, Calls, mutation
 from rametd.api.context import freshen, here, named_session, principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
+from rametd.domain.checkpoints import CheckpointReason
 from rametd.domain.commands import Command, CommandKind
 from rametd.domain.errors import (
     CapReachedError,
@@ -32,6 +33,7 @@ from rametd.services.missing import require_tree
 from rametd.services.settings import Settings, for_session
 from rametd.services.trust import check_trust
 from rametd.services.views import command_message
+from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -42,11 +44,14 @@ MOST_LIVING = 20
 
 
 class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
-    def __init__(self, core: Core, calls: Calls, terminals: Terminals, setup: Setup) -> None:
+    def __init__(
+        self, core: Core, calls: Calls, terminals: Terminals, setup: Setup, checkpointer: Checkpointer
+    ) -> None:
         self._core = core
         self._calls = calls
         self._terminals = terminals
         self._setup = setup
+        self._checkpointer = checkpointer
 
     @mutation
     async def StartCommand(
@@ -70,6 +75,8 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
             )
             if known is not None:
                 return terminal_pb2.StartCommandResponse(command=await self._message(known), warnings=warnings)
+            # What the check changes is undone after it.
+            await self._checkpointer.ask(session.id, CheckpointReason.MANUAL, call.principal)
         if request.name:
             settings = await for_session(self._core, session, repo)
             argv = ("/bin/sh", "-c", command_named(request.name, settings, repo))

@@ -196,7 +196,9 @@ class StartCommandRequest(_message.Message):
     request_id: _builtins.str
     """The same id again returns the first answer."""
     check: _builtins.str
-    """A shell command that checks the session's files. If the same check runs or has run on the same files, the response holds that command."""
+    """A shell command that checks the session's files. If the same check runs or has run on the same files, the response holds that command.
+    What the check changes in the files is undone after it, unless the session works meanwhile; a checkpoint has it.
+    """
     @_builtins.property
     def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The program and its arguments."""

@@ -7,7 +7,7 @@ keeper repeats the start, which joins an earlier one; it ends a keeper without a
 import asyncio
 import codecs
 import hashlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -240,8 +240,13 @@ class Terminals:
         self._starting: dict[str, asyncio.Task[Command]] = {}
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self._tidy: Callable[[Command], Awaitable[None]] | None = None
         self._sweeping = asyncio.Lock()
         self._unsubscribe = core.store.subscribe(self._notice)
+
+    def bind(self, tidy: Callable[[Command], Awaitable[None]]) -> None:
+        """Have ``tidy`` called after the end of each command of a session, before that end is recorded; it repeats after a kill."""
+        self._tidy = tidy
 
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -340,6 +345,8 @@ class Terminals:
             return
         finally:
             telling.cancel()
+        if self._tidy is not None and command.session_id:
+            await self._tidy(command)
         await self._record(command, record)
 
     async def _record(self, command: Command, record: ExitRecord | None) -> None:

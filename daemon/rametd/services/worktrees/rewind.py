@@ -15,8 +15,9 @@ from ramet.v1 import event_pb2, worktree_pb2
 
 from rametd.agents.base import require
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason, ConversationCut
+from rametd.domain.commands import Command, CommandKind
 from rametd.domain.errors import GitFailedError, RametError, RefNotFoundError, WrongStateError
-from rametd.domain.models import Repo, Session, WorktreeKind
+from rametd.domain.models import DAEMON, Repo, Session, WorktreeKind
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import BUSY_STATES, State
 from rametd.git import Moved
@@ -64,6 +65,29 @@ class Rewinder:
 
         rewound: Rewound = await self._core.operations.run(new, admit)
         return rewound
+
+    async def undo_check(self, command: Command) -> None:
+        """Undo what a check changed in its session's files: it would count as the session's work, and land with it.
+
+        The changes stay, with a warning, where the session has worked meanwhile. A checkpoint has what was undone.
+        """
+        core, session_id = self._core, command.session_id
+        if command.kind != CommandKind.CHECK or not command.digest:
+            return
+        session, before = await core.store.read(
+            lambda reader: (reader.sessions.find(session_id), reader.checkpoints.latest(session_id))
+        )
+        if session is None or session.worktree_kind == WorktreeKind.IN_PLACE:
+            return
+        try:
+            if not await core.git.diffs.changed_files(session.worktree, command.digest):
+                return
+            if before is None or before.tree != command.digest:
+                raise WrongStateError(f"{session.name} has worked meanwhile")
+            await self.rewind(session, before, files_only=True, caller=Caller(DAEMON))
+        except RametError as error:
+            words = f"files that the check `{command.name}` changed stay: {error.message}"
+            await write_for_sure(core.store, lambda unit: events.warn(unit, session, words))
 
     async def _recover(self, operation: Operation) -> Rewound:
         """Repeat a rewind that a killed daemon began; if that fails, warn on the session."""
