@@ -12,6 +12,7 @@ from rametd.agents.base import (
     ConversationOpened,
     Fact,
     Frame,
+    Initialized,
     StartRefused,
     TurnShown,
 )
@@ -174,3 +175,39 @@ OF_CODEX = {"server": "ramet", "tool": "spawn_session", "arguments": {"prompt": 
 )
 def test_only_a_call_that_is_nothing_else_is_one_of_our_own_tools(call: dict[str, Any], ours: bool) -> None:
     assert v1.tool_of(call)[0].startswith("mcp__ramet__") == ours
+
+
+@pytest.mark.parametrize("result", [{"sessionId": "old"}, {}, None])
+def test_a_loaded_session_keeps_its_id_whether_or_not_the_answer_repeats_it(result: object) -> None:
+    frames = read({"id": "session:load:old", "result": result}, stored=v1.State().dump())
+    assert facts(frames, ConversationOpened) == [ConversationOpened("old")]
+
+
+def test_an_error_without_an_id_answers_no_prompt() -> None:
+    refused = {"id": None, "error": {"code": -32601, "message": "Method not found: session/cancel"}}
+    assert facts(read(refused), Answered) == []
+
+
+def test_options_that_come_before_the_session_count() -> None:
+    options = [{"id": "mode", "category": "mode", "options": []}]
+    frames = read(update("config_option_update", configOptions=options), stored=v1.State().dump())
+    (known,) = facts(frames, Initialized)
+    assert isinstance(known, Initialized)
+    assert v1.State.load_from(known.reply).options == {"mode": "mode"}
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ({"message": "no such model"}, "no such model"),
+        (
+            {"message": "Internal error", "data": {"details": "invalid mode: auto"}},
+            "Internal error: invalid mode: auto",
+        ),
+        ({"message": "Internal error", "data": "the terminal is gone"}, "Internal error: the terminal is gone"),
+        ({"message": "it is gone", "data": {"message": "gone"}}, "it is gone"),
+        ({"data": 7}, ""),
+    ],
+)
+def test_a_refusal_is_told_with_its_details(error: dict[str, Any], reason: str) -> None:
+    assert v1.reason_of(error) == reason

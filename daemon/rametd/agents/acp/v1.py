@@ -66,6 +66,8 @@ TOOLS = {
     "switch_mode": "ExitPlanMode",
 }
 """Claude's names for the protocol's kinds of tool: rules are written with them."""
+SETTINGS = frozenset({"config_option_update", "current_mode_update"})
+"""Updates of modes and options; some agents send them before the answer that opens the session."""
 PATHS = ("file_path", "filePath", "filepath", "path", "absolute_path", "abs_path")
 OURS = "ramet"
 OUR_NAME = re.compile(rf"(?:mcp[_.:/]{{1,2}})?{OURS}(?:[_.:/-]{{1,2}}| - )([a-z_]+)")
@@ -155,7 +157,7 @@ class Reader:
         facts: tuple[Fact, ...] = ()
         if identity == INITIALIZE:
             if error or result.get("protocolVersion") != VERSION:
-                spoken = text(error, "message") or f"it speaks version {result.get('protocolVersion')} of the protocol"
+                spoken = reason_of(error) or f"it speaks version {result.get('protocolVersion')} of the protocol"
                 return frame._replace(facts=(StartRefused(spoken, login=False),), control=message)
             able = table(result, "agentCapabilities")
             self.state = replace(
@@ -179,7 +181,7 @@ class Reader:
         self._calls.clear()
         self._asked.clear()
         if error:
-            words = text(error, "message") or "it opened no session"
+            words = reason_of(error) or "it opened no session"
             if error.get("code") == LOGIN_NEEDED:
                 return self._login("needed") if request == PROBE else (StartRefused(words, login=True),)
             if error.get("code") == METHOD_MISSING and how == "resume" and self.state.load:
@@ -192,7 +194,7 @@ class Reader:
         return (*facts, HistoryRead(self._last_user)) if how == "load" else facts
 
     def _logged_in(self, error: Message) -> tuple[Fact, ...]:
-        return (StartRefused(text(error, "message"), login=True),) if error else self._login("done")
+        return (StartRefused(reason_of(error), login=True),) if error else self._login("done")
 
     def _login(self, login: str) -> tuple[Fact, ...]:
         self.state = replace(self.state, login=login)
@@ -213,7 +215,7 @@ class Reader:
         before = self._flush(frame)
         stop = text(result, "stopReason")
         failed = bool(error) or stop == "refusal"
-        words = text(error, "message") if error else self._words or (f"the agent stopped: {stop}" if failed else "")
+        words = reason_of(error) if error else self._words or (f"the agent stopped: {stop}" if failed else "")
         tokens = _tokens(table(result, "usage") or table(table(table(result, "_meta"), "quota"), "token_count"))
         tokens = tokens if tokens != Tokens() else self._tokens
         index = min(frame.start, LARGEST_INDEX)  # unique in the process, without a count that a restart would lose
@@ -251,7 +253,7 @@ class Reader:
         event = frame.event
         event.agent_notice.subtype = kind
         words = _words(update.get("content"))
-        if not self.state.session:  # the history of the session that is being loaded
+        if not self.state.session and kind not in SETTINGS:  # the history of the session that is being loaded
             if kind == "user_message_chunk":
                 self._last_user = self._last_user + words if self._history else words
             self._history = kind == "user_message_chunk"
@@ -262,7 +264,7 @@ class Reader:
                 if isinstance(cost, int | float) and not isinstance(cost, bool) and cost >= 0:
                     self._cost = float(cost)
                 return frame
-            case "config_option_update" | "current_mode_update":
+            case _ if kind in SETTINGS:
                 self._settings(update)
                 return frame._replace(facts=(Initialized(self.state.dump()),))
             case "agent_message_chunk" | "agent_thought_chunk":
@@ -482,6 +484,14 @@ def _tokens(usage: Message) -> Tokens:
         whole(usage, "cachedReadTokens", "cached_read_tokens"),
         whole(usage, "cachedWriteTokens", "cached_write_tokens"),
     )
+
+
+def reason_of(error: Message) -> str:
+    """Return why an agent refused a request: its message, and the details, without which a message is often "Internal error"."""
+    message, data = text(error, "message"), error.get("data")
+    known = data if isinstance(data, dict) else {"details": data}
+    details = next((words for name in ("details", "message", "error") if (words := text(known, name))), "")
+    return f"{message}: {details}"[:NOISE_LIMIT] if details and details not in message else message
 
 
 # ── lines for the agent ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
