@@ -11,7 +11,7 @@ from rametctl.commands.diff import show_diff
 from rametctl.contests import ask_judge, calls, compare, find_members
 from rametctl.errors import UsageError
 from rametctl.options import Verb, complete_agent, complete_session
-from rametctl.render.contest import contest_lines
+from rametctl.render.contest import contest_lines, to_json
 from rametctl.render.session import reference
 
 
@@ -58,7 +58,7 @@ def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judg
         app.output.json(session)
         app.output.text(f"{session.name} reads the diffs; its verdict: rametctl compare {shlex.quote(contest.name)}")
         return
-    app.output.json(contest)
+    app.output.json(to_json(contest))
     app.output.show(*contest_lines(app.output, contest))
     names = [reference(each.session) for each in contest.contenders]
     app.output.hint(

@@ -87,7 +87,7 @@ class Rewinder:
             await self.rewind(session, before, files_only=True, caller=Caller(DAEMON))
         except RametError as error:
             words = f"files that the check `{command.name}` changed stay: {error.message}"
-            await write_for_sure(core.store, lambda unit: events.warn(unit, session, words))
+            await core.store.write_for_sure(lambda unit: events.warn(unit, session, words))
 
     async def _recover(self, operation: Operation) -> Rewound:
         """Repeat a rewind that a killed daemon began; if that fails, warn on the session."""
