@@ -16,6 +16,7 @@ from rametd.agents.base import (
     StartRefused,
     TurnShown,
 )
+from rametd.agents.values import reason_of
 
 OPEN = v1.State(session="s").dump()
 
@@ -210,4 +211,4 @@ def test_options_that_come_before_the_session_count() -> None:
     ],
 )
 def test_a_refusal_is_told_with_its_details(error: dict[str, Any], reason: str) -> None:
-    assert v1.reason_of(error) == reason
+    assert reason_of(error) == reason

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from rametd.agents.acp import v1
 from rametd.agents.presets import Preset
+from rametd.agents.values import reason_of
 
 VERSION_S = 20.0
 START_S = 60.0
@@ -23,6 +23,8 @@ ENDS = "it ends instead of answering"
 LINE_LIMIT = 1 << 24
 CANNOT_RUN = frozenset({-1, 126, 127})
 """Exit codes of a program without its interpreter, such as Node.js for one from npm, and -1 of `run`."""
+LOGIN_NEEDED = -32000
+"""The protocol's error for a session without a login."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
 
@@ -117,9 +119,9 @@ async def _opened(
     refusal = opened.get("error")
     if refusal is None:
         return replace(found, logged_in=True)
-    if refusal.get("code") == v1.LOGIN_NEEDED:
+    if refusal.get("code") == LOGIN_NEEDED:
         return replace(found, logged_in=any(name in env for name in preset.keys))
-    return replace(found, problem=f"it opens no session: {v1.reason_of(refusal)[:200]}")
+    return replace(found, problem=f"it opens no session: {reason_of(refusal)[:200]}")
 
 
 @asynccontextmanager

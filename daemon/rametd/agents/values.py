@@ -8,6 +8,7 @@ from typing import Any
 HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 LARGEST = 1 << 53
 """Largest integer that JSON, protobuf and SQLite all represent exactly."""
+REASON_LIMIT = 4096
 
 Message = dict[str, Any]
 
@@ -53,3 +54,11 @@ def table(source: Mapping[str, Any], key: str) -> Message:
 def rows(source: Mapping[str, Any], key: str) -> list[Any]:
     value = source.get(key)
     return value if isinstance(value, list) else []
+
+
+def reason_of(error: Mapping[str, Any]) -> str:
+    """Return why a JSON-RPC request was refused: its message, and the details, without which a message is often "Internal error"."""
+    message, data = text(error, "message"), error.get("data")
+    known = data if isinstance(data, dict) else {"details": data}
+    details = next((words for name in ("details", "message", "error") if (words := text(known, name))), "")
+    return f"{message}: {details}"[:REASON_LIMIT] if details and details not in message else message

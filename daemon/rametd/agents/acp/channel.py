@@ -9,7 +9,7 @@ from typing import Any
 from rametd.agents.acp import v1
 from rametd.agents.base import ChannelIO, Opening, ToolUse
 from rametd.agents.presets import Preset
-from rametd.agents.values import rows, table, text
+from rametd.agents.values import reason_of, rows, table, text
 from rametd.domain.errors import AgentRefusedError
 from rametd.domain.models import Agent, Mode, Session
 
@@ -94,7 +94,7 @@ class AcpChannel:
 
     def _take(self, answer: Mapping[str, Any]) -> None:
         if error := table(answer, "error"):
-            raise AgentRefusedError(f"{self._preset.name}: {v1.reason_of(error)}", hint=self._preset.login)
+            raise AgentRefusedError(f"{self._preset.name}: {reason_of(error)}", hint=self._preset.login)
         self._state = self._reader.state
 
     def feed(self, message: dict[str, Any]) -> None:
@@ -214,7 +214,7 @@ class AcpChannel:
         await self._io.write(v1.request(identity, method, sessionId=self._state.session, **parameters))
         answered = await asyncio.wait_for(answer, SETTING_S)
         if error := table(answered, "error"):
-            words = v1.reason_of(error)
+            words = reason_of(error)
             raise AgentRefusedError(
                 f"{self._preset.name} does not take {parameters}: {words}",
                 hint="what was set is stored, and counts from the next start of its program",

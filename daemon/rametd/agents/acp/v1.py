@@ -36,7 +36,7 @@ from rametd.agents.base import (
     in_base64,
     media_type,
 )
-from rametd.agents.values import Message, parse, rows, table, text
+from rametd.agents.values import Message, parse, reason_of, rows, table, text
 from rametd.domain.calls import describe_call
 from rametd.domain.models import LedgerEntry, RequestKind, Tokens
 
@@ -484,14 +484,6 @@ def _tokens(usage: Message) -> Tokens:
         whole(usage, "cachedReadTokens", "cached_read_tokens"),
         whole(usage, "cachedWriteTokens", "cached_write_tokens"),
     )
-
-
-def reason_of(error: Message) -> str:
-    """Return why an agent refused a request: its message, and the details, without which a message is often "Internal error"."""
-    message, data = text(error, "message"), error.get("data")
-    known = data if isinstance(data, dict) else {"details": data}
-    details = next((words for name in ("details", "message", "error") if (words := text(known, name))), "")
-    return f"{message}: {details}"[:NOISE_LIMIT] if details and details not in message else message
 
 
 # ── lines for the agent ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
