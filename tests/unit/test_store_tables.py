@@ -1,5 +1,6 @@
 """What the tables promise: compare-and-set, first answers, orders, refusals."""
 
+import gc
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -486,6 +487,15 @@ def test_a_row_that_is_read_again_is_the_same_record_until_anything_in_it_change
         fail()
     assert unit.sessions.get("one").turns == first.turns
     assert unit.sessions.update("one", turns=9).turns == 9
+
+
+def test_only_the_last_record_of_a_session_stays_in_memory(unit: Unit) -> None:
+    repo = unit.repos.upsert(a_repo())
+    unit.sessions.insert(a_session("changes-often", repo_id=repo.id))
+    for turns in range(50):
+        unit.sessions.update("changes-often", turns=turns)
+    kept = [each for each in gc.get_objects() if type(each) is Session and each.id == "changes-often"]
+    assert len(kept) <= 2
 
 
 @pytest.mark.parametrize(

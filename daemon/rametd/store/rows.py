@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 
@@ -56,7 +55,7 @@ class RowType(Generic[T]):
     def __init__(
         self, model: Callable[..., T], table: str, *, columns: Mapping[str, str] | None = None, remembered: int = 0
     ) -> None:
-        """``columns`` maps fields to columns of another name. ``remembered`` is how many records are returned again for equal rows."""
+        """``columns`` maps fields to columns of another name. ``remembered`` is of how many ids, the first column, the last record is returned again for an equal row."""
         self._model = model
         self._table = table
         self._fields: dict[str, _Field] = {}
@@ -73,7 +72,22 @@ class RowType(Generic[T]):
             "INSERT", "INSERT OR FAIL", 1
         )  # the work's transaction undoes it, not SQLite page by page
         self._row = f", ({marks(len(names))})"
-        self.read: Callable[[tuple[Any, ...]], T] = lru_cache(remembered)(self._read) if remembered else self._read
+        self._remembered = remembered
+        self._known: dict[Value, tuple[tuple[Any, ...], T]] = {}
+        self.read: Callable[[tuple[Any, ...]], T] = self._read_again if remembered else self._read
+
+    def _read_again(self, row: tuple[Any, ...]) -> T:
+        known = self._known.get(row[0])
+        if known is not None and known[0] == row:
+            return known[1]
+        if len(self._known) >= self._remembered:
+            self._known.clear()
+        record = self._read(row)
+        self._known[row[0]] = (
+            row,
+            record,
+        )  # several threads read: whichever comes last, it is compared with the next row
+        return record
 
     def _read(self, row: tuple[Any, ...]) -> T:
         """The record in a row of ``select``."""
