@@ -48,6 +48,12 @@ class App:
         stdin = sys.stdin
         return self.output.terminal and self.output.error_terminal and stdin is not None and stdin.isatty()
 
+    @property
+    def can_ask(self) -> bool:
+        """Return whether a person can answer a question on standard error; never with `--json`."""
+        stdin = sys.stdin
+        return not self.output.json_mode and self.output.error_terminal and stdin is not None and stdin.isatty()
+
     @cached_property
     def connection(self) -> "Connection":
         """Return a connection; its first call starts a daemon if none runs."""

@@ -314,6 +314,18 @@ class Connection:
         """Return whether a daemon listens; never starts one. Raise UnreachableError if the listener is another user's."""
         return listens(self.directories.socket)
 
+    def find_listener(self) -> Listener:
+        """Return the daemon's listener; start a daemon if none listens and that is allowed. Raise UnreachableError."""
+        found = Listener.find(self.directories.socket)
+        if found is None and not self.autostart:
+            raise UnreachableError("no daemon is running", hint="run: rametctl daemon start")
+        if found is None:
+            self.ensure_running(asked=False)
+            found = Listener.find(self.directories.socket)
+        if found is None:
+            raise ConnectionLostError("the daemon stopped as soon as it served", hint="see: rametctl daemon logs")
+        return found
+
     def close(self) -> None:
         channel, listener = self._channel, self._listener
         self._channel = self._listener = None
@@ -327,16 +339,7 @@ class Connection:
             self._listener.check()  # a call on an old channel may make gRPC reconnect
         if self._channel is None:
             # Check the socket first, as a channel that fails to connect waits for a second.
-            self._listener = Listener.find(self.directories.socket)
-            if self._listener is None:
-                if not self.autostart:
-                    raise UnreachableError("no daemon is running", hint="run: rametctl daemon start")
-                self.ensure_running(asked=False)
-                self._listener = Listener.find(self.directories.socket)
-                if self._listener is None:
-                    raise ConnectionLostError(
-                        "the daemon went away as soon as it served", hint="look at: rametctl daemon logs"
-                    )
+            self._listener = self.find_listener()
             self._channel = _open(self._listener)
         return self._channel
 

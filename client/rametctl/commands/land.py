@@ -1,6 +1,5 @@
 """`rametctl land`: merge sessions' work into the target branch, checked first."""
 
-import sys
 import time
 
 import click
@@ -93,9 +92,7 @@ def queue_landing(app: App, request: "LandSessionsRequest") -> "LandSessionsResp
     try:
         return app.call(lambda daemon: daemon.landing.LandSessions, request)
     except RefusedError as error:
-        if not error.data.get("upstream") or app.output.json_mode:
-            raise
-        if not app.output.error_terminal or sys.stdin is None or not sys.stdin.isatty():
+        if not error.data.get("upstream") or not app.can_ask:
             raise
         if not app.output.confirm(f"{error.message}. Land on your local {error.data['branch']}? Nothing is pushed."):
             raise

@@ -180,14 +180,6 @@ def expand_agents(agents: Sequence[str], count: int) -> list[str]:
     return kinds if len(kinds) > 1 else []
 
 
-def _make_first_commit(app: App) -> bool:
-    """Ask on a terminal; without one, commit nothing."""
-    if app.output.json_mode or not (app.output.error_terminal and sys.stdin is not None and sys.stdin.isatty()):
-        return False
-    question = "This repository has no commit yet. Create an empty one?"
-    return app.output.confirm(question)
-
-
 def _request(options: Options, contenders: Sequence[str], prompt: str) -> "CreateSessionRequest":
     return session_pb2.CreateSessionRequest(
         prompt=prompt,
@@ -224,7 +216,9 @@ def _create(app: App, request: "CreateSessionRequest") -> "list[Session]":
             doing=several if request.contenders else "creating the session …",
         )
     except ClientError as error:
-        if error.reason != "NO_COMMIT" or request.initial_commit or not _make_first_commit(app):
+        if error.reason != "NO_COMMIT" or request.initial_commit or not app.can_ask:
+            raise
+        if not app.output.confirm("This repository has no commit yet. Create an empty one?"):
             raise
         request.initial_commit, request.request_id = True, ""
         return _create(app, request)

@@ -199,24 +199,10 @@ class Link:
             if self._listener is not None:
                 self._listener.check()  # a call on an open channel may make gRPC connect again
             if self._stubs is None:
-                listener = await asyncio.to_thread(self._find)
+                listener = await asyncio.to_thread(self._starter.find_listener)
                 channel = grpc.aio.insecure_channel(listener.address, options=OWN_OPTIONS)
                 self._listener, self._stubs = listener, Stubs(channel)
             return self._stubs
-
-    def _find(self) -> Listener:
-        """Find or start a daemon. Blocks, so it runs in a thread."""
-        found = Listener.find(self._socket)
-        if found is None and self._autostart:
-            self._starter.ensure_running(asked=False)
-            found = Listener.find(self._socket)
-            if found is None:
-                raise ConnectionLostError(
-                    "the daemon went away as soon as it served", hint="look at: rametctl daemon logs"
-                )
-        if found is None:
-            raise UnreachableError("no daemon is running", hint="run: rametctl daemon start")
-        return found
 
 
 async def pages(
