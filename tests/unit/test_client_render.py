@@ -16,6 +16,7 @@ from rametctl.render import calls
 from rametctl.render.diff import edit_lines, stat_lines
 from rametctl.render.event import summary
 from rametctl.render.format import duration, limit, money, span
+from rametctl.render.inbox import wish
 from rametctl.render.landing import landing_line
 from rametctl.render.request import answer_command, request_lines, short_id
 from rametctl.render.session import in_tree_order, port_ranges, reference
@@ -473,6 +474,22 @@ def test_a_log_line_is_readable_and_what_is_no_json_stays_as_it_is() -> None:
 @pytest.mark.parametrize(("dollars", "text"), [(0, "-"), (0.004, "<$0.01"), (0.05, "$0.05"), (1234.5, "$1234")])
 def test_money_is_short(dollars: float, text: str) -> None:
     assert money(dollars) == text
+
+
+@pytest.mark.parametrize("kind", ["PLAN", "REVIEW", "TROUBLE", "LANDING", "CONFLICT"])
+def test_commands_for_a_request_quote_the_name_of_its_session(kind: str) -> None:
+    name = "x; rm -rf ~"
+    request = attention_pb2.AttentionRequest(
+        id="r" * 20, kind=Kind.Value(f"ATTENTION_KIND_{kind}"), session_name=name, reason="why", input_json="{}"
+    )
+    _, *commands = [each.text for each in request_lines(request, 0.0)]
+    assert [each for each in commands if name in each.replace(f"'{name}'", "")] == []
+    assert any(f"'{name}'" in each for each in commands)
+
+
+def test_a_held_session_is_in_the_inbox_with_the_reason_first() -> None:
+    held = attention_pb2.AttentionRequest(kind=Kind.ATTENTION_KIND_TROUBLE, reason="$1.00 of $1.00 spent for today")
+    assert wish(held) == "$1.00 of $1.00 spent for today"
 
 
 @pytest.mark.parametrize(("dollars", "text"), [(5, "$5.00"), (0.5, "$0.50"), (0.001, "$0.001"), (0.125, "$0.125")])
