@@ -1,4 +1,4 @@
-"""What has changed in a worktree, from file events, and its tree without a look at every file."""
+"""Track changes of a worktree by file events, and compute its tree without reading every file."""
 
 from rametd.git.tracking.changes import Changes
 from rametd.git.tracking.tracker import Tracker, Trackers, track

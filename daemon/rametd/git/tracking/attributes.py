@@ -1,7 +1,7 @@
-"""How git stores a file, by its attributes: asked of git itself, since libgit2 reads quoted patterns and macros otherwise.
+"""How git stores a file, by its attributes. Git itself is asked, since libgit2 reads quoted patterns and macros differently.
 
-A process for each look would be most of what a look costs. So nobody is asked where there are no attributes at all, and of each path once until one of
-the files that they are made of changes.
+A git process for each tree would cost more than the rest. So git is not asked without attributes, and about each path only once until a
+file of attributes changes.
 """
 
 import os
@@ -21,7 +21,7 @@ _NOTHING: Final = "unspecified"
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """``filtered``: only git can store it. ``line_ends``: whether they may be converted; None where the configuration decides."""
+    """``filtered``: only git can store the file. ``line_ends``: whether git may convert them; None if the configuration decides."""
 
     filtered: bool = False
     line_ends: bool | None = None
@@ -31,7 +31,7 @@ AS_IS: Final = Conversion()
 
 
 class Attributes:
-    """Of one worktree. ``exist``: there may be some."""
+    """Attributes of one worktree. ``exist``: there may be some."""
 
     def __init__(self, git: GitContext, worktree: Path, git_dir: Path) -> None:
         self.exist = True
@@ -41,16 +41,16 @@ class Attributes:
         self._known: dict[str, Conversion] = {}
 
     def forget(self, *, exist: bool) -> None:
-        """They may have changed."""
+        """Forget all answers: attributes may have changed."""
         self.exist = exist
         self._known.clear()
 
     def forget_below(self, directories: set[str]) -> None:
-        """Other directories are there now, without what the former had."""
+        """Forget answers about paths in directories that were replaced."""
         self._known = {path: known for path, known in self._known.items() if not is_below(path, directories)}
 
     async def of(self, paths: Iterable[str]) -> Mapping[str, Conversion]:
-        """Those of these paths that are not stored `AS_IS` are in it. Raises GitFailedError."""
+        """Return conversions, at least of those paths that are not stored `AS_IS`. Raise GitFailedError."""
         if not self.exist:
             return {}
         if asked := sorted(path for path in paths if path not in self._known):
@@ -65,7 +65,7 @@ class Attributes:
 
 
 def _conversion(values: Mapping[str, str]) -> Conversion:
-    """See gitattributes(5). `crlf` is the older name of `text`, and counts where that says nothing."""
+    """See gitattributes(5). `crlf`, the older name of `text`, counts if `text` is unspecified."""
     filtered = any(values[name] != _NOTHING for name in _CONVERTED)
     text = values["text"] if values["text"] in {"set", "unset", "auto", "input"} else values["crlf"]
     if text == "unset":

@@ -1,4 +1,4 @@
-"""Changed paths: for subscribers as they happen, for others since a mark."""
+"""Changed paths: as a stream for subscribers, or since a mark."""
 
 import asyncio
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Paths that may have changed. ``everything``: which ones is not known."""
+    """Paths that may have changed. ``everything``: any path may have."""
 
     paths: frozenset[str]
     everything: bool = False
@@ -45,7 +45,7 @@ class Subscription:
 
 
 class ChangeLog:
-    """What changed and when, counted: ``count`` is now."""
+    """Changed paths with the count of changes at that time; ``count`` is the present one."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -70,7 +70,7 @@ class ChangeLog:
             reader.put(changes)
 
     def since(self, mark: int) -> frozenset[str] | None:
-        """Paths that changed after the count was ``mark``; None where that is not known."""
+        """Return the paths that changed after ``mark``, an earlier count; None if unknown."""
         if self._lost > mark:
             return None
         return frozenset(path for path, count in self._changed.items() if count > mark)

@@ -1,7 +1,7 @@
-"""Which paths of a worktree may have changed, from the system's file events.
+"""Paths of a worktree that may have changed, from the system's file events.
 
-Two sources with one shape. On Linux inotify itself: watches on exactly the directories that are not ignored (node_modules would take
-thousands), the queue's overflow is seen, and `drain` needs no waiting. Elsewhere `watchfiles`.
+There are two sources. On Linux, inotify: it watches only directories that are not ignored (node_modules would take thousands), reports an
+overflow of its queue, and `drain` does not wait. Elsewhere, `watchfiles`.
 """
 
 import asyncio
@@ -17,26 +17,26 @@ from rametd.platform.watches import Watches
 
 
 class Events(Protocol):
-    """A source. ``news`` is called on the event loop whenever there may be something to drain."""
+    """A source. It calls ``news`` on the event loop when there may be events to drain."""
 
     def begin(self, skip: Skip, also: Iterable[str]) -> Found:
-        """Watch all directories but those skipped, and those of ``also`` without what lies in them; returns the files. Blocks. Raises
+        """Watch all directories except skipped ones, and the directories of the files ``also``; return the files. Blocks. Raise
         `OutOfWatchesError`."""
 
     def look_into(self, directory: str, skip: Skip) -> Found:
-        """Watch a directory that appeared and return the files in it. Blocks. Raises `OutOfWatchesError`."""
+        """Watch a new directory, and return its files. Blocks. Raise `OutOfWatchesError`."""
 
     def replaced(self) -> bool:
-        """Whether another directory lies where the tree was when watches were set, so that they tell of the wrong one. Blocks."""
+        """Return whether another directory has replaced the watched tree. Blocks."""
 
     async def drain(self) -> Happened:
-        """Everything that changed until now. Raises `OutOfWatchesError` when nothing more will be told."""
+        """Return all changes until now. Raise `OutOfWatchesError` if no more will be reported."""
 
     def close(self) -> None: ...
 
 
 def source(watches: Watches, worktree: Path, git_dir: Path, news: Callable[[], None]) -> Events:
-    """The system's own. Raises `OutOfWatchesError`."""
+    """Create the source of this system. Raise `OutOfWatchesError`."""
     if inotify.SUPPORTED:
         return InotifyEvents(watches, worktree, news)
     from rametd.git.tracking.notify import NotifyEvents  # its library takes a megabyte
@@ -45,12 +45,12 @@ def source(watches: Watches, worktree: Path, git_dir: Path, news: Callable[[], N
 
 
 class InotifyEvents:
-    """See the module."""
+    """The source on Linux; see the module."""
 
     def __init__(self, watches: Watches, worktree: Path, news: Callable[[], None]) -> None:
         self._root = str(worktree)
         self._watched: tuple[int, int] | None = None
-        self._devices: set[int] = set()  # of file systems that tell of all changes
+        self._devices: set[int] = set()  # of file systems that report all changes
         self._paths: dict[int, str] = {}
         self._watches: dict[str, int] = {}
         self._queue = watches.open(news)
@@ -80,7 +80,7 @@ class InotifyEvents:
         return identity(self._root) != self._watched
 
     def _watch(self, directory: str) -> bool:
-        """Whether its events are sure to be of this path: a directory has one watch, also where it is moved meanwhile or is mounted twice."""
+        """Watch a directory; return False if its events may name another path: it has one watch, even after a move or with two mounts."""
         place = f"{self._root}/{directory}"
         wd = self._queue.watch(place)
         device = Path(place).stat().st_dev
@@ -96,7 +96,7 @@ class InotifyEvents:
         return other == directory
 
     def _forget(self, directory: str) -> None:
-        """A watch follows its directory when that is moved: what it tells from then on would be said of the old path."""
+        """Remove the watches of a moved directory, which would report changes under the old path."""
         below = directory + "/"
         for path in [path for path in self._watches if path == directory or path.startswith(below)]:
             wd = self._watches.pop(path)
@@ -109,7 +109,7 @@ class InotifyEvents:
         for event in self._queue.read():
             self._take(event, happened, left)
         if left:
-            # Of two directories that change places in one step the second arrives before it is said to have left.
+            # If two directories are exchanged in one step, the arrival of the second is reported before its departure.
             happened.appeared |= await asyncio.to_thread(self._still_there, left)
         return happened
 
@@ -125,21 +125,21 @@ class InotifyEvents:
             return
         if not event.name:
             if not directory and event.mask & (inotify.IN_DELETE_SELF | inotify.IN_MOVE_SELF):
-                happened.lost = True  # the tree itself went
+                happened.lost = True  # the tree itself was moved or deleted
             return
         path = f"{directory}/{event.name}" if directory else event.name
         if path == ".git":
-            return  # where the repository is: nothing of the tree
+            return  # the pointer to the repository is no part of the tree
         if event.mask & inotify.IN_ISDIR:
             if event.mask & inotify.LEFT:
                 self._forget(path)
                 left.add(path)
                 happened.appeared = {each for each in happened.appeared if not within(each, path)}
             elif event.mask & inotify.APPEARED:
-                if event.name != ".git":  # that of a repository inside is a rule, and no files
+                if event.name != ".git":  # that of a nested repository is a rule, and has no files of the tree
                     happened.appeared.add(path)
             else:
-                return  # its own time stamps and permissions: no tree holds them
+                return  # a tree has no times or permissions of directories
         happened.paths.add(path)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""What git itself says of a worktree's paths: which are ignored, which are tracked all the same, and whether anything is out of the ordinary.
+"""Git's rules for a worktree: ignored paths, paths that are tracked although ignored, and unusual settings.
 
-All of it is asked of git, as only git knows its own rules. The answers hold until one of the files that they are made of changes (`Rules.stamps`, `Rules.index`),
-or a file that the tracker is told of by an event (`is_rule`).
+Git itself is asked. The answers are valid until one of the files that they depend on changes: `Rules.stamps`, `Rules.index`, or a file
+in the tree (`is_rule`), which file events report.
 """
 
 import os
@@ -44,15 +44,15 @@ class Rules:
     index: Stamp
 
     def same_as(self, other: "Rules") -> bool:
-        """But for directories that came or went, and an index that was written anew with nothing of this in it."""
+        """Return whether the rules are equal, apart from ignored directories and the stamp of the index."""
         return replace(self, ignored=other.ignored, index=other.index) == other
 
     def freed(self, later: "Rules") -> frozenset[str]:
-        """Directories that are not ignored any more, the outermost ones."""
+        """Return the outermost directories that are no longer ignored."""
         return frozenset(path for path in self.ignored - later.ignored if not is_below(path, later.ignored))
 
     def changed(self, git_dir: Path) -> tuple[bool, bool]:
-        """Whether configuration or exclude files changed since, and whether the index did."""
+        """Return whether configuration or exclude files have changed, and whether the index has."""
         return any(stamp(path) != before for path, before in self.stamps.items()), stamp(
             git_dir / "index"
         ) != self.index
@@ -60,7 +60,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class IndexFacts:
-    """What `Rules` has of the index."""
+    """The part of `Rules` that comes from the index."""
 
     unusual: str
     kept: frozenset[str]
@@ -69,12 +69,12 @@ class IndexFacts:
 
 
 def is_rule(path: str) -> bool:
-    """Whether a change of this path may change what is ignored, how files are converted, or where a repository begins."""
+    """Return whether a change of this path may change ignore rules, conversions, or the borders of nested repositories."""
     return path != ".git" and path.rpartition("/")[2] in _RULES
 
 
 def stamp(path: str | Path) -> Stamp:
-    """What changes with a file; None when there is none."""
+    """Return a value that differs after each change of a file; None if it is missing."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -83,9 +83,9 @@ def stamp(path: str | Path) -> Stamp:
 
 
 async def read_rules(git: GitContext, worktree: Path, git_dir: Path) -> Rules:
-    """Ask git. What is read is at least as new as the stamps."""
+    """Read the rules. They are at least as new as the stamps."""
     there = _there(worktree, git_dir)
-    # Read twice: what the first reading names is stamped before the second one is believed.
+    # Read the configuration twice: the files that the first reading names are stamped before the second one counts.
     first = await _configuration(git, worktree, there)
     files = _files(first, git.process.environment, worktree, git_dir)
     stamps = await git.compute(lambda: {file: stamp(file) for file in files})
@@ -105,7 +105,7 @@ async def read_rules(git: GitContext, worktree: Path, git_dir: Path) -> Rules:
 
 
 async def index_facts(git: GitContext, worktree: Path, git_dir: Path) -> IndexFacts:
-    """Of the user's index as it is now."""
+    """Read the user's present index."""
     there = _there(worktree, git_dir)
     before = await git.compute(stamp, git_dir / "index")
     entries = await git.process.read(worktree, *there, "ls-files", "-v", "--stage", "-z")
@@ -113,7 +113,7 @@ async def index_facts(git: GitContext, worktree: Path, git_dir: Path) -> IndexFa
     found = _UNUSUAL.search(entries)
     unusual = "" if found is None else "submodules" if found[2] else "entries of the index that git treats specially"
     attributes = frozenset(os.fsdecode(path) for path in _ATTRIBUTES.findall(entries))
-    # Git reads them in the index where the tree has none; which ones it has there changes while files are added.
+    # If such a file is missing in the tree, git reads it from the index, which changes while files are added.
     gone = await git.compute(lambda: [path for path in attributes if not is_file(Path(f"{worktree}/{path}"))])
     if gone:
         unusual = unusual or f"{gone[0]} is in the index only"
@@ -123,19 +123,19 @@ async def index_facts(git: GitContext, worktree: Path, git_dir: Path) -> IndexFa
 async def ignored_directories(
     git: GitContext, worktree: Path, git_dir: Path, below: Iterable[str] = ()
 ) -> frozenset[str]:
-    """Directories that are ignored as such, at or below some paths (everywhere when none are given)."""
+    """Return directories that ignore rules name, at or below some paths (by default everywhere)."""
     there = _there(worktree, git_dir)
     listing = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z", "--", *below)
-    # As if nothing were tracked: a directory with tracked files in it would not be told.
+    # With an empty index: git would not list a directory that has tracked files.
     nothing = {"GIT_INDEX_FILE": str(git_dir / "ramet-no-index")}
     output = await git.process.read(worktree, *there, "--literal-pathspecs", *listing, environment=nothing)
-    # Git also sums up directories that merely hold nothing else than ignored files; in these another file may be made.
+    # Git also lists directories that have only ignored files; another file may be created in these.
     candidates = [path.removesuffix("/") for path in _split(output) if path.endswith("/")]
     return await ignored(git, worktree, git_dir, candidates)
 
 
 async def ignored(git: GitContext, worktree: Path, git_dir: Path, paths: Iterable[str]) -> frozenset[str]:
-    """Those of the paths that rules ignore, tracked or not. Raises GitFailedError, also for a path beyond a symbolic link."""
+    """Return the paths that rules ignore, tracked or not. Raise GitFailedError, also for a path beyond a symbolic link."""
     wanted = b"".join(os.fsencode(path) + b"\0" for path in paths)
     if not wanted:
         return frozenset()
@@ -155,7 +155,7 @@ def _split(output: bytes) -> list[str]:
 
 
 async def _configuration(git: GitContext, worktree: Path, there: tuple[str, str]) -> list[tuple[str, str, str]]:
-    """(origin, key, value) in git's order."""
+    """Return (origin, key, value) in git's order."""
     fields = iter(_split(await git.process.read(worktree, *there, "config", "--list", "--show-origin", "-z")))
     return [(origin, *pair.partition("\n")[::2]) for origin, pair in zip(fields, fields, strict=True)]
 
@@ -181,7 +181,7 @@ def _unusual(values: list[tuple[str, str, str]]) -> str:
 def _files(
     values: list[tuple[str, str, str]], environment: Mapping[str, str], worktree: Path, git_dir: Path
 ) -> dict[str, bool]:
-    """Files outside the tree that rules are made of, those that are not there yet included; whether they give attributes."""
+    """Return the files outside the tree that rules depend on, including missing ones; True for files of attributes."""
     common, home = common_dir(git_dir), environment.get("HOME", "/")
     settings = Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config") / "git"
 

@@ -1,4 +1,4 @@
-"""The paths that may differ from a tree that is known, sorted out of all that file events name: ignored ones are none of them."""
+"""Suspects: the paths of file events that may differ from the known tree. Ignored paths are none."""
 
 import os
 from collections.abc import Set as AbstractSet
@@ -15,7 +15,7 @@ from rametd.git.tracking.walking import Happened, is_below, is_directory, parent
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """``certain`` paths are of the tree, whatever the rules say; of ``asked`` git has to tell whether they are ignored."""
+    """``certain`` paths belong to the tree, whatever the rules say; git must say which of ``asked`` are ignored."""
 
     paths: AbstractSet[str]
     certain: AbstractSet[str]
@@ -38,19 +38,19 @@ class Suspects:
         return frozenset(path for path, verdict in self._verdicts.items() if verdict)
 
     def clear(self) -> None:
-        """The tree is known again as it is."""
+        """Forget all suspects: the tree is known."""
         self.dirty, self.renewed = set(), set()
 
     def forget_rules(self) -> None:
         self._verdicts.clear()
 
     async def look_into(self, happened: Happened, events: Events, rules: Rules) -> tuple[set[str], Rules, bool]:
-        """All paths, those in directories that appeared included; these are watched from now on unless they are ignored. Also the rules with what was
-        learnt of them, and whether these, or the watches, no longer do."""
+        """Watch new directories that are not ignored. Return all paths, including those in them, the updated rules, and whether rules or
+        watches are no longer valid."""
         appeared = {
             path for path in happened.appeared if not any(parent in happened.appeared for parent in parents(path))
         }
-        # What was known of all in there was of the directory that had the name before: its rules may have gone with it.
+        # Known verdicts are about the former directory of that name, whose rules may be gone.
         self._verdicts = {path: verdict for path, verdict in self._verdicts.items() if not is_below(path, appeared)}
         self.dirty = {path for path in self.dirty if not is_below(path, appeared)}
         self.renewed = {path for path in self.renewed if not is_below(path, appeared)} | appeared
@@ -65,19 +65,18 @@ class Suspects:
             found = await self._git.compute(events.look_into, directory, rules.ignored.__contains__)
             paths |= found.files
             partial |= found.partial
-        # What is tracked in there though ignored may lie in directories that are not looked into.
+        # Files that are tracked although ignored may be in directories that were skipped.
         return paths, rules, partial or any(is_below(path, appeared) for path in rules.kept)
 
     def judge(self, paths: AbstractSet[str], tree: pygit2.Tree, rules: Rules) -> Judged:
-        """Blocks."""
+        """Sort the paths. Blocks."""
         certain = {path for path in paths if path in tree or path in self.dirty or path in rules.kept}
         asked = {path for path in paths - rules.kept if path not in self._verdicts and not _is_entry(tree, path)}
-        # A rule may mean only a directory, or only a file, of that name: what is known of one is not known of the other.
+        # A rule may name only a directory or only a file, so a verdict about one is not valid for the other.
         return Judged(paths, certain, {path for path in self._real(asked) if not is_directory(self._worktree / path)})
 
     async def add(self, judged: Judged) -> frozenset[str]:
-        """Suspect what a tree may hold; returns what a subscriber is to be told. Raises GitFailedError, also for a path that turned into something
-        else meanwhile."""
+        """Add suspects; return the paths for subscribers. Raise GitFailedError, also for a path whose type changed meanwhile."""
         excluded = await self._ignored(judged.asked)
         for path in judged.asked:
             self._verdicts[path] = path in excluded
@@ -89,7 +88,7 @@ class Suspects:
         return await ignored(self._git, self._worktree, self._git_dir, paths)
 
     def _real(self, paths: AbstractSet[str]) -> set[str]:
-        """Those that are there, not reached through a symbolic link."""
+        """Return existing paths that do not lead through a symbolic link."""
 
         def is_there(path: str) -> bool:
             place = self._worktree / path
@@ -100,5 +99,5 @@ class Suspects:
 
 
 def _is_entry(tree: pygit2.Tree, path: str) -> bool:
-    """Whether the tree holds it as a file, a link or a submodule."""
+    """Return whether the tree has the path as a file, link or submodule."""
     return path in tree and not isinstance(tree[path], pygit2.Tree)

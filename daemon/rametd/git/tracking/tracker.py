@@ -5,11 +5,12 @@ afterwards. Take a write W and a snapshot S: if W ended before S emptied the que
 see it, but its event is in the queue for the next one. A directory that appears is watched first and listed then, so that what is made in it meanwhile
 is either listed or an event. Where events come through a thread (macOS), a cookie file written by `drain` has to come back first: events keep their order.
 
-**What no event tells**: stores through a shared memory mapping after the file was closed, and writes through a name of the file that it got where nobody
-watches (a hard link outside the tree or in an ignored directory; a file that was made without a name). Every scan finds them, and a removal always scans.
+**Changes without an event**: stores through a shared memory mapping after the file was closed, and writes through a name outside the watched
+directories (a hard link outside the tree or in an ignored directory; a file that was created without a name). Every scan finds them, and
+a removal always scans.
 
-Whatever is not certain ends in a scan (`snapshot.write_tree`): a queue that overflowed, changed ignore rules or attributes, submodules, line ends to be
-converted, names that git refuses, and any failure of what is done here. Both ways give the same tree.
+All doubt ends in a scan (`snapshot.write_tree`): an overflow of the queue, changed ignore rules or attributes, submodules, conversions of
+line ends, names that git refuses, and any failure here. Both ways give the same tree.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ _Seen = tuple[int, int, int, int]
 
 
 class Links:
-    """Of one worktree."""
+    """Files of one worktree with several names: a write through one name causes no event for the others."""
 
     def __init__(self, worktree: Path) -> None:
         self._root = str(worktree)
@@ -57,15 +58,15 @@ class Links:
         return path in self._seen
 
     def begin(self, files: Iterable[str], moment: int) -> None:
-        """Find them among these; what changed after ``moment``, of `time.time_ns`, counts as changed. Blocks: 40,000 files take about a tenth of a second."""
+        """Find them among ``files``; changes after ``moment`` (`time.time_ns`) count. Blocks: 40,000 files take about a tenth of a second."""
         self._looked = moment
         self._seen = {path: found for path in files if (found := self._look(path, at_least=2)) is not None}
 
     def changed(self) -> set[str]:
-        """Those that may have changed since the last time. Blocks."""
+        """Return those that may have changed since the last call. Blocks."""
         now = time.time_ns()
         found = {path: self._look(path) for path in self._seen}
-        # One that was changed just before it was looked at may have been changed since, in the same tick of the clock.
+        # A file that changed just before the last look may have changed again in the same tick of the clock.
         fresh = self._looked - _TICK_NS
         changed = {
             path for path, seen in found.items() if seen != self._seen[path] or (seen is not None and seen[0] >= fresh)
@@ -84,13 +85,13 @@ class Links:
 
 
 TRIES: Final = 3
-"""How often watches are set before a scan is made without: an agent may change rules, or make directories, faster than that is done."""
+"""Attempts to set watches before a scan without them: an agent may change rules or create directories faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """``files`` that are there, those of ignored directories left out unless they are tracked. ``attributed``: there may be attributes. ``settled``:
-    every change from now on is told, and the rules hold."""
+    """Existing ``files``, without untracked ones in ignored directories. ``attributed``: there may be attributes. ``settled``: every later change
+    causes an event, and the rules are valid."""
 
     rules: Rules
     files: frozenset[str]
@@ -99,7 +100,7 @@ class Begun:
 
 
 async def begin(git: GitContext, worktree: Path, git_dir: Path, events: Events) -> Begun:
-    """Read the rules, watch what they leave, and make sure that they still are the rules: before, nothing told of their changes. Raises
+    """Read the rules, watch all directories that are not ignored, and read the rules again, as earlier changes caused no event. Raise
     `OutOfWatchesError`, GitFailedError."""
     rules = await read_rules(git, worktree, git_dir)
     for _ in range(TRIES):
@@ -107,7 +108,7 @@ async def begin(git: GitContext, worktree: Path, git_dir: Path, events: Events) 
         happened = await events.drain()
         again = await read_rules(git, worktree, git_dir)
         late: set[str] = set()
-        # A directory that appeared while watches were set has none, nor has one that was ignored until now.
+        # Directories that appeared meanwhile, or were ignored until now, have no watch.
         for directory in rules.freed(again) | {path for path in happened.appeared if not is_below(path, again.ignored)}:
             more = await git.compute(events.look_into, directory, again.ignored.__contains__)
             late |= more.files
@@ -120,7 +121,7 @@ async def begin(git: GitContext, worktree: Path, git_dir: Path, events: Events) 
     inside = next((path for path in files if path.endswith("/.git")), None)
     if inside is not None:
         rules = replace(rules, whole=f"{inside.removesuffix('/.git')} is a repository of its own")
-    # What else is in ignored directories is not listed: where something is tracked in them, they may have attributes too.
+    # Ignored directories are not listed; if they have tracked files, they may have attributes too.
     listed = any(path.rpartition("/")[2] == ".gitattributes" for path in files)
     attributed = listed or rules.attributed or bool(rules.attributes or rules.kept)
     return Begun(rules, files, attributed, settled)
@@ -140,7 +141,7 @@ _EXPECTED: Final = (GitFailedError, KeyError)
 
 
 class Tracker:
-    """Made by `Git.remotes.follow`, ended by `close`. ``live``: file events tell of changes; else ``note`` says why not, and `tree` scans."""
+    """Created by `track`, ended by `close`. ``live``: file events report changes; else ``note`` says why not, and `tree` scans."""
 
     def __init__(self, git: GitContext, worktree: Path, git_dir: Path) -> None:
         self.worktree = worktree
@@ -153,8 +154,8 @@ class Tracker:
         self._rules: Rules | None = None
         self._repository: pygit2.Repository | None = None
         self._known: WorktreeTree | None = None
-        self._stale = True  # rules are to be read and watches to be set anew
-        self._scan = True  # the known tree is not to be built upon
+        self._stale = True  # read the rules and set the watches again
+        self._scan = True  # do not use the known tree
         self._suspects = Suspects(git, worktree, git_dir)
         self._attributes = Attributes(git, worktree, git_dir)
         self._links = Links(worktree)
@@ -191,19 +192,19 @@ class Tracker:
             return await self._up_to_date()
 
     async def mark(self) -> int:
-        """A moment, to be given to `since`."""
+        """Return a mark for `since`."""
         async with self._lock:
             await self._settle()
             return self._log.count
 
     async def since(self, mark: int) -> frozenset[str] | None:
-        """Paths that may have changed since `mark`, ignored ones left out; None where that is not known: compare trees then."""
+        """Return the paths that may have changed since `mark`, without ignored ones; None if unknown: then compare trees."""
         async with self._lock:
             await self._settle()
             return None if self._events is None or self._stale else self._log.since(mark)
 
     def changes(self) -> Subscription:
-        """What changes from now on, debounced."""
+        """Subscribe to later changes, debounced."""
         made = self._log.subscribe()
         if self._pump is None or self._pump.done():
             made.put(None)
@@ -212,7 +213,7 @@ class Tracker:
     # ── what has happened ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _settle(self) -> None:
-        """Take note of everything that changed until now."""
+        """Process all changes until now."""
         if (events := self._events) is None:
             return
         self._news.clear()
@@ -291,7 +292,7 @@ class Tracker:
         if self._events is not None:
             self._events.close()
         self._events, self.note = None, why
-        self._news.set()  # from now on the tree is looked at now and then
+        self._news.set()  # from now on the tree is scanned now and then
 
     # ── the tree ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -319,7 +320,7 @@ class Tracker:
 
     async def _look_at_everything(self) -> WorktreeTree:
         begun = await self._begin(self._events) if self._events is not None and self._stale else None
-        # From here on the queue is not looked at until files have been: what changes during the scan is told next time.
+        # Do not read the queue before the files are read: changes during the scan are reported next time.
         self._suspects.clear()
         self._scan = True
         moment = time.time_ns()  # before any file is read
@@ -330,13 +331,13 @@ class Tracker:
         else:
             written = await scan
         self._known = written
-        # What could not be read may be by then, without an event: a directory that was closed has no watch yet.
+        # An unreadable directory has no watch: it may become readable without an event.
         self._stale |= bool(written.skipped)
         self._scan = self._stale
         return written
 
     async def _begin(self, events: Events) -> Begun | None:
-        """Read the rules and set the watches anew; None where that came to nothing, so that it is tried again the next time."""
+        """Read the rules and set the watches; None if that failed: the next call tries again."""
         try:
             begun = await begin(self._git, self.worktree, self._git_dir, events)
             # With the configuration as it is.
@@ -344,7 +345,7 @@ class Tracker:
         except OutOfWatchesError as error:
             self._unwatch(str(error))
             return None
-        except Exception:  # if git itself fails, so does the scan, and tells it
+        except Exception:  # if git itself fails, the scan fails too, and reports it
             log.exception("changes are not followed", worktree=str(self.worktree))
             return None
         self._rules = begun.rules
@@ -379,7 +380,7 @@ class Tracker:
 
 
 async def track(git: GitContext, worktree: Path) -> Tracker:
-    """See `Git.remotes.follow`."""
+    """Create and start the tracker of a worktree. Raise WorktreeChangedError."""
     git_dir = await git.verified(worktree, None)
     tracker = Tracker(git, worktree, git_dir)
     async with contextlib.AsyncExitStack() as undo:
@@ -415,11 +416,11 @@ class Trackers:
         return found
 
     async def unwatch(self, worktree: Path) -> None:
-        """Stop following it; one that is not followed is no error."""
+        """End the tracker of a worktree, if there is one."""
         tracker = self._by_worktree.pop(worktree, None)
         if tracker is not None:
             await tracker.close()
 
     def get(self, worktree: Path) -> Tracker | None:
-        """The worktree's tracker, where it is followed."""
+        """Return the tracker of a worktree, if there is one."""
         return self._by_worktree.get(worktree)

@@ -1,6 +1,6 @@
-"""A worktree's tree from the tree that it had and the paths that changed: only the directories on the way to them are built anew.
+"""Compute a worktree's tree from the former tree and the changed paths: only directories above these are built again.
 
-What comes out is the tree that `snapshot.write_tree` would find by looking at every file. Where that cannot be promised, `ScanNeededError` is raised.
+The result equals that of `snapshot.write_tree`, which reads every file. If that is not certain, raise `ScanNeededError`.
 """
 
 import os
@@ -22,11 +22,11 @@ from rametd.git.sharing import share_as_asked
 from rametd.git.tracking.attributes import AS_IS, Conversion
 
 LARGEST: Final = 32 << 20
-"""Bytes of a file that git streams rather than we read."""
+"""Most bytes of a file to read here; git streams larger ones."""
 _REFUSED: Final = re.compile(r"(?:^|[/\\])(?:\.git|git~[0-9])[ .]*(?:$|[/\\:])", re.IGNORECASE)
 """What some file system takes for ``.git``, in a path without its letters beyond ASCII: git takes none of these into an index."""
 _REFUSED_LINK: Final = re.compile(r"(?:^|[/\\])(?:\.gitm|gi[^/]*~)[^/]*$", re.IGNORECASE)
-"""And for ``.gitmodules``, which may be no link."""
+"""As above for ``.gitmodules``, which must not be a link."""
 _TREE: Final = b"40000"
 _LINK: Final = b"120000"
 
@@ -44,7 +44,7 @@ class NewLinkError(ScanNeededError):
 
 @dataclass(slots=True)
 class Node:
-    """A name that something below, or itself, has changed. ``renewed``: nothing of what the tree had below it stands any more."""
+    """A name that has changed, itself or below. ``renewed``: the former content below it is invalid."""
 
     children: "dict[str, Node]" = field(default_factory=dict)
     renewed: bool = False
@@ -52,9 +52,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the tree is made with: ``excluded`` paths are not to be in it, ``converts``: line ends are converted by configuration.
+    """Input: the former tree; ``excluded``: ignored paths; ``converts``: the configuration converts line ends.
 
-    ``conversions`` are of files that are not stored as they are, ``links`` those that are known to have several names.
+    ``conversions``: of files that are not stored as they are; ``links``: files that are known to have several names.
     """
 
     repository: pygit2.Repository
@@ -67,7 +67,7 @@ class Known:
     links: Container[str]
 
     def entries(self, tree: bytes | None) -> dict[bytes, Entry]:
-        """Of one tree; KeyError where the object is gone."""
+        """Return the entries of one tree. Raise KeyError if the object is gone."""
         return {} if tree is None else parse_tree(self.repository.read(pygit2.Oid(raw=tree))[1])
 
 
@@ -82,7 +82,7 @@ class BuiltTree:
 async def tree_of(
     git: GitContext, git_dir: Path, known: Known, dirty: AbstractSet[str], renewed: AbstractSet[str]
 ) -> BuiltTree:
-    """The tree now. ``renewed`` directories are replaced as a whole: every file in them is in ``dirty``. Raises ScanNeededError."""
+    """Return the present tree. Every file in ``renewed`` directories, which were replaced, is in ``dirty``. Raise ScanNeededError."""
     top = _plant(dirty, renewed)
     blobs: dict[str, Entry] = {}
 
@@ -122,7 +122,7 @@ def _plant(dirty: Iterable[str], renewed: Iterable[str]) -> Node:
 
 
 def _store(known: Known, top: Node, blobs: dict[str, Entry]) -> list[str]:
-    """Write what can be stored as it is; returns the paths that go through a filter, with their modes in ``blobs``. No depth is too much."""
+    """Write files that are stored as they are; return the paths that go through a filter, with their modes in ``blobs``. Not recursive, for any depth."""
     filtered: list[str] = []
     waiting = [(top, "")]
     while waiting:
@@ -151,14 +151,14 @@ def _store(known: Known, top: Node, blobs: dict[str, Entry]) -> list[str]:
                 elif path in known.repository[known.tree].peel(pygit2.Tree):
                     raise ScanNeededError(f"{path} is neither file nor link")
             except (FileNotFoundError, NotADirectoryError):
-                continue  # gone, or going: `_build` leaves out what is not in `blobs`
+                continue  # deleted meanwhile: `_build` skips paths that are not in `blobs`
             except OSError as error:
                 raise ScanNeededError(f"{path}: {error.strerror}") from error
     return filtered
 
 
 def _ascii(path: str) -> str:
-    """Without letters beyond: some file systems ignore some of them."""
+    """Drop other characters: some file systems ignore some of them."""
     return path.encode("ascii", "ignore").decode()
 
 
@@ -167,7 +167,7 @@ def _blob(known: Known, data: bytes) -> bytes:
 
 
 def _read(place: str, *, known_link: bool) -> bytes:
-    """A file's bytes. It may have become a link or a pipe, upon which one would wait for ever, since it was looked at."""
+    """Read a file. It may have become a link, or a pipe, on which a read would block, since its status was read."""
     descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -202,7 +202,7 @@ async def _by_git(git: GitContext, worktree: Path, git_dir: Path, paths: list[st
 
 @dataclass(frozen=True, slots=True)
 class _Directory:
-    """One whose tree is to be written; ``above`` is None for the top."""
+    """A directory whose tree is to be written; ``above`` is None for the top."""
 
     entries: dict[bytes, Entry]
     above: "_Directory | None" = None
@@ -210,7 +210,7 @@ class _Directory:
 
 
 def _build(known: Known, top: Node, blobs: dict[str, Entry]) -> str:
-    """Write the trees of all directories on the way to what changed, those below first; the name of the topmost. No depth is too much."""
+    """Write the trees of all directories above changes, the lowest first; return the id of the topmost. Not recursive, for any depth."""
     made = [_Directory(known.entries(bytes.fromhex(known.tree)))]
     waiting = [(top, "", made[0])]
     while waiting:
@@ -231,7 +231,7 @@ def _build(known: Known, top: Node, blobs: dict[str, Entry]) -> str:
             elif stood is not None:
                 directory.entries[key] = _TREE, stood
     for directory in made[:0:-1]:
-        if directory.entries and directory.above is not None:  # no tree holds an empty one
+        if directory.entries and directory.above is not None:  # trees have no empty directories
             directory.above.entries[directory.name] = _TREE, bytes.fromhex(_tree(known, directory))
     return _tree(known, made[0])
 

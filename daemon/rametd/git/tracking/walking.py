@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 Skip = Callable[[str], bool]
-"""Whether a directory, as a path in the worktree, is not to be looked into."""
+"""Return whether to skip a directory, a path relative to the worktree."""
 
 
 @dataclass(slots=True)
 class Happened:
-    """Paths in the worktree that may have changed since the last time; ``appeared`` are directories that are new, or moved, with all in them.
+    """Paths that may have changed since the last time; ``appeared``: new or moved directories, with their content.
 
     ``lost``: events were dropped, so that anything may have changed.
     """
@@ -23,15 +23,15 @@ class Happened:
 
 @dataclass(slots=True)
 class Found:
-    """Files at and below a directory, a ``.git`` counting as one. ``partial``: some directory could not be looked into, or not be watched for sure."""
+    """Files at and below a directory, including ``.git``. ``partial``: a directory could not be read, or not reliably be watched."""
 
     files: set[str] = field(default_factory=set)
     partial: bool = False
 
 
 def walk(root: str, start: str, skip: Skip, enter: Callable[[str], bool]) -> Found:
-    """From ``start`` (a path in ``root``, "" for all of it). ``enter`` is called for each directory before it is listed, so that what is made in it
-    afterwards is an event, and says whether it will be. What vanishes meanwhile is left out."""
+    """Walk from ``start``, a path in ``root``, "" for all of it. Call ``enter`` for each directory before listing it, so that files created later
+    cause events; it returns whether they will. Skip what vanishes meanwhile."""
     found = Found()
     waiting = [start]
     while waiting:
@@ -47,13 +47,13 @@ def walk(root: str, start: str, skip: Skip, enter: Callable[[str], bool]) -> Fou
                         waiting.append(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except OSError:  # closed to us, or too deep for a path: a scan says so
+        except OSError:  # not readable, or its path is too long: a scan reports it
             found.partial = True
     return found
 
 
 def identity(root: str) -> tuple[int, int] | None:
-    """What another directory in this place would not have; None when there is none."""
+    """Return the device and inode of a directory, None if it is missing."""
     try:
         found = Path(root).stat()
     except OSError:
@@ -62,22 +62,22 @@ def identity(root: str) -> tuple[int, int] | None:
 
 
 def is_directory(place: Path) -> bool:
-    """Itself, and not through a symbolic link."""
+    """Return whether it is a directory, and no symbolic link."""
     return place.is_dir() and not place.is_symlink()
 
 
 def is_file(place: Path) -> bool:
-    """The same of a file."""
+    """Return whether it is a file, and no symbolic link."""
     return place.is_file() and not place.is_symlink()
 
 
 def parents(path: str) -> list[str]:
-    """The directories above a path, the topmost first: ``a/b/c`` gives ``a`` and ``a/b``."""
+    """Return the directories above a path, the topmost first: ``a`` and ``a/b`` for ``a/b/c``."""
     return [path[:at] for at, letter in enumerate(path) if letter == "/"]
 
 
 def are_text(paths: set[str]) -> bool:
-    """Whether all are UTF-8, as libgit2 wants names to be."""
+    """Return whether all are UTF-8, as libgit2 requires of names."""
     try:
         "".join(paths).encode()
     except UnicodeEncodeError:
@@ -90,5 +90,5 @@ def within(path: str, directory: str) -> bool:
 
 
 def is_below(path: str, directories: set[str] | frozenset[str]) -> bool:
-    """Whether a path is one of the directories, or inside one."""
+    """Return whether a path is one of the directories, or inside one."""
     return path in directories or any(parent in directories for parent in parents(path))
