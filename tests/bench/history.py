@@ -16,7 +16,7 @@ from rametd.store import Store, Unit
 from tests.bench.dashboard import first_screen
 from tests.bench.figures import Figure, Scale, paired, progress, run_time
 from tests.bench.ready import start_time_of
-from tests.bench.web import first_page
+from tests.bench.web import first_page, interactive
 from tests.support.daemon import DaemonProcess, Sandbox, git, make_sandbox
 from tests.support.rows import a_repo, a_session, an_agent
 
@@ -91,11 +91,14 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
         screens = paired(yardstick, lambda: first_screen(sandbox, "task-1 "), scale.lists)
         progress("opening the web page")
         page = first_page(sandbox, "task-1<", scale.lists)
+        ready = interactive(sandbox, "task-1<", scale.lists)
         daemon.stop()
     how = (
         f"GET / of `rametctl web` to the last byte, {scale.sessions} sessions; median of {scale.lists}; wanted: 150 ms"
     )
     yield Figure("web page, first page at the server", page, "ms", how)
+    how = f"navigation in Chromium until keys and forms work, {scale.sessions} sessions; median of {scale.lists}; wanted: 1 s"
+    yield Figure("web page, time to interactive", ready, "ms", how)
     yield Figure(
         "dashboard, first full screen",
         screens.measured,

@@ -1,6 +1,7 @@
 """The web page: how soon its server draws the first page, and what it costs beside busy agents with tabs open."""
 
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
+
+from playwright.sync_api import sync_playwright
 
 from tests.bench.figures import cpu_time, resident
 from tests.support.daemon import Sandbox
@@ -64,6 +67,23 @@ def first_page(sandbox: Sandbox, shown: str, times: int) -> float:
                 page = connection.getresponse().read().decode()
             taken.append((time.perf_counter() - began) * 1000)
             assert shown in page
+    return statistics.median(taken[1:])
+
+
+def interactive(sandbox: Sandbox, shown: str, times: int) -> float:
+    """Median milliseconds in Chromium from the navigation to the overview until its keys and forms work."""
+    taken = []
+    with served(sandbox) as web, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        name, _, value = web.cookie.partition("=")
+        context = browser.new_context(base_url=f"http://{web.host}")
+        context.add_cookies([{"name": name, "value": value, "url": f"http://{web.host}"}])
+        page = context.new_page()
+        for _ in range(times + 1):
+            page.goto("/")
+            taken.append(float(page.evaluate("performance.getEntriesByName('interactive')[0].startTime")))
+            assert shown in page.content()
+        browser.close()
     return statistics.median(taken[1:])
 
 

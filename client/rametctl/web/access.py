@@ -53,7 +53,7 @@ class Access:
         self._known: list[Grant] = []
 
     def grants(self) -> list[Grant]:
-        """Those that have not expired, the oldest first."""
+        """Return the grants that have not expired, the oldest first."""
         try:
             found = self.file.stat()
         except FileNotFoundError:
@@ -75,7 +75,7 @@ class Access:
         return token
 
     def open(self, token: str, browser: str) -> tuple[str, Grant] | None:
-        """Use up a link: the token and the grant of the browser session that it opens; None for no such link."""
+        """Use up a link; return the token and the grant of the browser session that it opens, or None if there is no such link."""
         with self._changing() as grants:
             link = _find(grants, LINK, token)
             if link is None:
@@ -94,14 +94,14 @@ class Access:
             return fresh, made
 
     def find(self, token: str) -> Grant | None:
-        """The browser session of a cookie, unless it has expired or was revoked."""
+        """Return the browser session of a cookie unless it has expired or was revoked."""
         return _find(self.grants(), BROWSER, token)
 
     def valid(self, grant: Grant) -> bool:
         return grant in self.grants()
 
     def revoke(self, ids: set[str]) -> set[str]:
-        """End grants by id, all where ``ids`` is empty; return those that were there."""
+        """End grants by id, or all if ``ids`` is empty; return the ids that existed."""
         with self._changing() as grants:
             gone = {each.id for each in grants if not ids or each.id in ids}
             grants[:] = [each for each in grants if each.id not in gone]

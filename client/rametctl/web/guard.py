@@ -1,4 +1,4 @@
-"""What every request passes before a page sees it: Host, Origin, the cookie, and the headers of every answer."""
+"""Checks of every request (Host, Origin, the cookie), and the headers of every answer."""
 
 import re
 from collections.abc import Collection

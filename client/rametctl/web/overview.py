@@ -35,7 +35,7 @@ def counted(site: Site) -> list[str]:
 
 
 def known(site: Site) -> Known:
-    """What groups and rows are made from beside the sessions."""
+    """Collect the facts for groups and rows beside the sessions."""
     requests: dict[str, list[AttentionRequest]] = defaultdict(list)
     for request in site.requests:
         requests[request.session_id].append(request)
@@ -50,7 +50,7 @@ def known(site: Site) -> Known:
 
 
 def words(session: "Session", blocking: "Sequence[AttentionRequest]", now: float) -> str:
-    """What a session does or waits for, in a line."""
+    """Return in one line what a session does or waits for."""
     if blocking and not session.now:
         return blocking[0].reason or kind_name(blocking[0])
     return doing(session, now) or state_name(session)
@@ -112,7 +112,7 @@ async def create(site: Site, form: Form) -> Done:
     """Create the session of the form, or several of them."""
     mode, budget, count = form.text("mode"), form.text("budget"), form.text("count")
     if not form.text("prompt"):
-        raise UsageError("there is no prompt", hint="say what the agent is to do")
+        raise UsageError("there is no prompt", hint="write what the agent should do")
     if not (form.text("repo") or form.text("other")):
         raise UsageError("no repository is named", hint="write its directory")
     if mode and mode not in MODES:

@@ -1,4 +1,4 @@
-"""Requests as cards that are answered in place, and the inbox: what waits for the person, in all repositories."""
+"""Requests as cards with their answers, and the inbox of all repositories."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Inbox(Page):
-    """What holds up work first, the oldest at the top."""
+    """Requests that hold up work first, then reviews, the oldest at the top."""
 
     path: ClassVar[str] = "/inbox"
     template: ClassVar[str] = "inbox.html"
@@ -108,7 +108,7 @@ def _fields(data: Any) -> list[dict[str, Any]]:
 
 
 async def answer(site: Site, form: Form) -> Done:
-    """Answer a request as its card says. One that was answered meanwhile says by whom."""
+    """Answer a request. If another answer came first, the error names who gave it."""
     reference = form.params["request"]
     request = next((each for each in site.requests if each.id == reference), None)
     resolution, said = _resolution(form, request)
@@ -148,7 +148,7 @@ def _resolution(form: Form, request: "AttentionRequest | None") -> "tuple[attent
             approval.updated_input_json = as_json(content(parsed(request.input_json), pairs))
             said = "filled in"
         case mode if mode in MODES:
-            approval.mode, said = mode_number(mode), f"goes on in {mode}"
+            approval.mode, said = mode_number(mode), f"approved in {mode}"
         case other:
             raise UsageError(f"there is no answer {other!r}")
     return attention_pb2.Resolution(approve=approval), said

@@ -45,7 +45,7 @@ METHODS = ("merge", "squash", "rebase")
 
 @dataclass(frozen=True)
 class Range:
-    """What is reviewed: a session's changes from one state of its files to another, "" for "base" and for the files as they are."""
+    """Two states of a session's files to compare. "" is "base" as the first state, the present files as the second."""
 
     session: str
     against: str = ""
@@ -104,7 +104,7 @@ def require_seen(site: Site, visit: Visit, *states: str) -> None:
 
 
 def content_of(change: "FileChange") -> str:
-    """What a mark "viewed" is bound to."""
+    """Return the id of the content to which a mark "viewed" belongs."""
     return change.blob if change.blob.strip("0") else f"-{change.old_blob}"
 
 
@@ -115,7 +115,7 @@ def element(path: str) -> str:
 
 @dataclass
 class _Drawn:
-    """Fragments, and what they were drawn from: most events change none of it."""
+    """Fragments, and the data that they were drawn from: most events change none of it."""
 
     counts: "GetDiffResponse | None"
     error: str
@@ -215,7 +215,7 @@ class Review(Page):
         }
 
     async def file(self, site: Site, visit: Visit) -> Response:
-        """The diff of one file from row ``from`` on, with what else is to be said of it at the first."""
+        """Return the diff of one file from row ``from`` on; the first piece also has notes and comments on the file."""
         query = visit.query
         session = find(site, visit.params["session"])
         range_ = Range.of(session.id, query)
@@ -299,7 +299,7 @@ def _tree_html(
     return Markup("<ul>{}</ul>").format(Markup("").join(rows))
 
 
-# What the page's script fetches
+# Pieces that the page's script fetches
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ class Shown:
 
 
 class Patches:
-    """Diffs of files by what they were asked with, the newest few: the rows of a long one are fetched in pieces."""
+    """The newest diffs of files by their query: the rows of a long one are fetched in pieces."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[tuple[Any, ...], Shown] = OrderedDict()
@@ -401,7 +401,7 @@ async def resolve(site: Site, form: Form) -> Done:
 
 
 async def send_back(site: Site, form: Form) -> Done:
-    """Send the agent what was noted, and the form's text before it."""
+    """Send the agent the unsent comments, with the form's text before them."""
     session, text = find(site, form.params["session"]), form.text("text")
     request = worktree_pb2.ListCommentsRequest(session=session.id, page_size=1000)
     comments = (await site.call(lambda daemon: daemon.worktrees.ListComments, request)).comments

@@ -36,7 +36,7 @@ CONNECTIONS = 250
 
 
 def application(site: Site, *, hosts: Collection[str], cookie: str) -> Starlette:
-    """The whole of it as an ASGI application."""
+    """Return the ASGI application."""
     pages = [page() for module in MODULES for page in module.PAGES]
     actions = {path: action for module in MODULES for path, action in module.ACTIONS.items()}
     routes = [Route(page.path, _page(site, page)) for page in pages]
@@ -105,7 +105,7 @@ def _action(site: Site, action: Action) -> Callable[[Request], object]:
 
 
 async def body(request: Request, most: int) -> bytes:
-    """What a request brings. Raises UsageError where it is more than ``most`` bytes."""
+    """Read the body of a request. Raises UsageError if it is longer than ``most`` bytes."""
     found = bytearray()
     async for piece in request.stream():
         found += piece
@@ -163,7 +163,7 @@ async def _favicon(request: Request) -> Response:
 
 
 def _away(why: str) -> Response:
-    """A page that loads itself again until the daemon is back."""
+    """Return a page that reloads until the daemon answers."""
     return HTMLResponse(templates().get_template("away.html").render(why=why), 503)
 
 

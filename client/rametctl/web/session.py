@@ -1,4 +1,4 @@
-"""One session: its conversation, what it asks, and what a person says to it."""
+"""One session: its conversation, its requests, and prompts to it."""
 
 import asyncio
 import os
@@ -100,7 +100,7 @@ async def prompt(site: Site, form: Form) -> Done:
 
 
 def keep(worktree: str, name: str, data: bytes) -> str:
-    """Write a file of the person's into a worktree; return the name that it got there. Raises UsageError.
+    """Write a person's file into a worktree; return its name there. Raises UsageError.
 
     The agent can write in the worktree too: no symlink that it has made is followed, and no file replaced.
     """

@@ -1,4 +1,4 @@
-"""What a page is, and one view of the daemon for all tabs: what they want, what they were sent, what has changed for each.
+"""Pages, and one view of the daemon for all tabs: the parts that tabs need, and the fragments that each tab has.
 
 A page is a subclass of `Page`. Its template draws it once; its *fragments* are what changes while it is open: HTML by the id
 of the element whose content it is. Where a fragment is a mapping, it is a list: the element's children by their ids, in
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAINT_S = 0.15
-"""Seconds between two looks at what has changed: changes in between are sent together."""
+"""Seconds between two updates of a tab; changes within them are sent together."""
 BEAT_S = 15.0
-"""Seconds after which a stream with nothing to say says so, and looks whether its session still counts."""
+"""Seconds after which an idle stream sends a beat and checks that its grant is still valid."""
 SETTLE_S = 3.0
-"""Seconds that a page waits for what it wants before it is drawn without."""
+"""Seconds to wait for the parts of a page before it is drawn without them."""
 TAKEN = frozenset(
     {
         "cursor", "edge", "enter", "leave", "next_waiting", "scroll", "filter", "approve", "approve_session", "approve_always",
@@ -54,7 +54,7 @@ TAKEN = frozenset(
         "land", "pull_request", "comment", "send_comments",
     }
 )  # fmt: skip
-"""Actions of the dashboard whose keys the pages take."""
+"""Actions of the dashboard whose keys the pages use."""
 OWN_KEYS = (
     Key("D", "review", "review the changes"),
     Key("v", "viewed", "in a review: this file is viewed"),
@@ -77,9 +77,9 @@ OWN_WORDS = {
 EVERYWHERE: tuple[tuple[AnyPart, str], ...] = ((REQUESTS, ""), (SETTINGS, ""))
 """Parts that every page needs."""
 LEFT_S = 600.0
-"""Seconds after which a page without a stream is forgotten: its browser is closed. Nothing is read for it any more."""
+"""Seconds after which a page without a stream is forgotten: its browser was closed."""
 UNOPENED = 32
-"""Pages whose stream is not open, held so that the stream goes on where the page ended."""
+"""Number of pages without a stream to keep, so that a stream continues where its page ended."""
 
 
 Fragments = Mapping[str, Markup | Mapping[str, Markup]]
@@ -87,7 +87,7 @@ Fragments = Mapping[str, Markup | Mapping[str, Markup]]
 
 @dataclass(frozen=True)
 class Wants:
-    """What a visit needs kept current."""
+    """Parts and transcripts that a visit needs."""
 
     parts: tuple[tuple[AnyPart, str], ...] = ()
     transcripts: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ class Page:
     key: ClassVar[str] = ""
 
     pieces: "Mapping[str, Piece]" = MappingProxyType({})
-    """What the page's script fetches, by the name below the page's path."""
+    """Pieces that the page's script fetches, by name below the page's path."""
 
     def title(self, site: "Site", visit: Visit) -> str:
         return self.nav
@@ -126,7 +126,7 @@ class Page:
         return Wants()
 
     async def load(self, site: "Site", visit: Visit) -> Mapping[str, Any]:
-        """What the template needs beside the fragments, read once. Raises a ClientError, which the browser shows."""
+        """Read values of the template that do not change. Raises a ClientError, which the browser shows."""
         return {}
 
     def fragments(self, site: "Site", visit: Visit) -> Fragments:
@@ -139,13 +139,13 @@ Piece = Callable[["Site", Visit], Awaitable[Response]]
 
 @dataclass(eq=False)
 class Tab:
-    """A visit, and what its browser has: fragments and children by id."""
+    """A visit, and the fragments that its browser has."""
 
     id: str
     visit: Visit
     sent: dict[str, Any] = field(default_factory=dict)
     count: int = 0
-    """Messages of its streams; with the id, the cursor that a browser goes on from."""
+    """Number of messages sent; with the id, the cursor from which a browser continues."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     streams: int = 0
     seen: float = field(default_factory=time.monotonic)
@@ -209,11 +209,11 @@ class Site:
         return await self.link.call(method, request)
 
     def html(self, template: str, **values: Any) -> Markup:
-        """A template as HTML."""
+        """Render a template."""
         return Markup(templates().get_template(template).render(values, site=self))  # noqa: S704  the template escapes
 
     def cached(self, session_id: str, name: str, draw: Callable[[], Markup]) -> Markup:
-        """What ``draw`` returns, drawn again only when the session, its parts or the requests have changed."""
+        """Return the result of ``draw``, called again only after the session, its parts or the requests have changed."""
         key = (session_id, name)
         found = self._cache.get(key)
         if found is None:
@@ -265,7 +265,7 @@ class Site:
             raise errors.exceptions[0] from None
 
     def redraw(self, concerned: Callable[[Visit], bool]) -> None:
-        """Look again at what some visits show: something that is no event has changed."""
+        """Update the visits for which ``concerned`` is true, after a change that is no event."""
         for tab in self._tabs.values():
             if concerned(tab.visit):
                 tab.changed.set()
@@ -312,7 +312,7 @@ class Site:
         )
 
     def want(self) -> None:
-        """Tell the view what the open pages want."""
+        """Subscribe the view to the parts that the open pages need."""
         left = time.monotonic() - LEFT_S
         self._tabs = OrderedDict((id_, tab) for id_, tab in self._tabs.items() if tab.streams or tab.seen > left)
         wanted = [tab.visit.page.wants(self, tab.visit) for tab in self._tabs.values()]
@@ -329,7 +329,7 @@ class Site:
     # Visits
 
     async def enter(self, visit: Visit) -> tuple[Tab, Fragments]:
-        """Begin a visit: the tab, and its fragments as they are once what the page wants was read."""
+        """Open a tab for a visit; return it with its fragments once its parts are read."""
         tab = self._open(visit)
         self.view.refresh(SETTINGS)  # a changed setting is no event
         await self._settle(tab)
@@ -338,7 +338,7 @@ class Site:
         return tab, fragments
 
     async def _settle(self, tab: Tab) -> None:
-        """Wait until what the tab wants was read, `SETTLE_S` at most."""
+        """Wait until the parts of a tab are read, `SETTLE_S` at most."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + SETTLE_S
         while clock() < deadline and not self.closing:
@@ -373,7 +373,7 @@ class Site:
         return tab
 
     def resume(self, cursor: str, visit: Visit) -> Tab:
-        """The tab whose browser has what ``cursor`` says; a new one, which sends everything, where that is not known."""
+        """Return the tab that ``cursor`` names, or a new one, which sends everything."""
         id_, _, count = cursor.partition(".")
         known = self._tabs.get(id_)
         if known is None or known.visit.path != visit.path or known.visit.grant.id != visit.grant.id:
@@ -407,7 +407,7 @@ class Site:
             tab.seen = time.monotonic()
 
     def state(self, visit: Visit) -> dict[str, Any]:
-        """What every page says beside its fragments: the title, whether the daemon is away, and who needs the person."""
+        """Return what every page shows beside its fragments: title, outage, and sessions that need you."""
         away = self.view.outage.message if self.view.outage is not None else ""
         if not self.view.ready.is_set():
             return {"away": away or "it does not answer yet"}
@@ -422,7 +422,7 @@ class Site:
         }
 
     def _note(self, tab: Tab, fragments: Fragments) -> dict[str, Any]:
-        """What a tab does not have of its fragments, which it has from now on."""
+        """Return the fragments that a tab does not have, and record that it has them."""
         news: dict[str, Any] = {}
         state = self.state(tab.visit)
         if tab.sent.get("state") != state:
@@ -441,5 +441,5 @@ class Site:
 
 
 def refusal(error: ClientError) -> dict[str, str]:
-    """An error as browsers get it."""
+    """Return an error as JSON for browsers."""
     return {"error": error.message, "hint": error.hint, "reason": error.reason}

@@ -1,4 +1,4 @@
-"""A session's conversation as HTML; what an event did not change is not drawn again."""
+"""A session's conversation as HTML. Only entries that an event changed are drawn again."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -50,7 +50,7 @@ class Talk:
         return found
 
     def unfinished(self) -> Markup:
-        """What is being written, and the prompts that wait."""
+        """Return the unfinished message and the queued prompts."""
         status = self.conversation.status
         found = Markup("")
         if status.thinking.strip():

@@ -1,4 +1,4 @@
-// Forms with data-action: sent as JSON; what the daemon says is shown, and where it refuses, nothing typed is lost.
+// Forms with data-action are sent as JSON. The answer is shown; after an error the form keeps what was typed.
 
 const attempts = new WeakMap(); // form → the last attempt: what was sent, under which id
 const running = new WeakMap(); // form → what is sent just now, and its end

@@ -97,7 +97,7 @@ function apply(news) {
   for (const each of afterwards) each();
 }
 
-const STEADY = 1500; // ms that a list keeps its order below a pointer that moves: nobody clicks on what jumps there
+const STEADY = 1500; // ms that a list keeps its order below a moving pointer, so that no click meets another row
 let moved = -STEADY;
 const waiting = new Map();
 document.addEventListener("pointermove", () => { moved = performance.now(); }, { passive: true });

@@ -1,4 +1,4 @@
-// Who needs the person: in the title, in the icon, and as the browser's own notifications where they are allowed.
+// Sessions that need you: in the title, in the icon, and as notifications of the browser where you allow them.
 
 let known = new Set(document.body.dataset.asks?.split(" "));
 const shown = new Map(); // request → its notification

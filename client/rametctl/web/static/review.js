@@ -6,7 +6,7 @@ import { parse } from "./morph.js";
 const AHEAD = "800px"; // fetched before it is in view
 const LINE = 19; // px of a line, to hold a diff's place until it is there
 const narrow = matchMedia("(max-width: 900px)");
-const OPENING = 5000; // ms in which a page that nobody has touched yet shows the newest by itself: it may have opened on an older diff
+const OPENING = 5000; // ms in which an untouched page loads newer diffs by itself: it may have opened with an older one
 let touched = false;
 for (const kind of ["pointerdown", "pointermove", "keydown", "wheel", "touchmove"]) {
   addEventListener(kind, () => { touched = true; }, { once: true, passive: true });
