@@ -93,6 +93,11 @@ def test_on_a_phone_a_question_is_answered_with_a_thumb(web: Served) -> None:
     id_ = web.new("asks-which-format-of-dates", QUESTION, {"text": "thank you"})
     with web.page("/inbox", viewport=PHONE, has_touch=True, is_mobile=True) as page:
         card = page.locator(".request", has_text="Which date format?")
+        page.goto(f"{web.url}/sessions/{id_}")
+        web.ctl("send", id_, "a" * 300)
+        shows(page, "(queued)")
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        page.goto(f"{web.url}/inbox")
         assert card.locator(".kind").evaluate("(each) => each.getBoundingClientRect().height") < 40  # one line
         card.get_by_text("German").tap()
         card.get_by_role("button", name="Answer").tap()
