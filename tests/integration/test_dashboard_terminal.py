@@ -9,7 +9,7 @@ from ramet.v1 import session_pb2
 
 from tests.support.client import World
 from tests.support.client import world as make_world
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE_S, eventually
 
 
 @pytest.fixture
@@ -54,6 +54,14 @@ def test_a_signal_ends_it_and_leaves_the_terminal_as_it_was(world: World, number
         left_on = [mode for mode in MODES_LEFT if terminal.raw.rfind(mode + b"h") > terminal.raw.rfind(mode + b"l")]
         assert not left_on
         assert b"Traceback" not in terminal.raw
+
+
+def test_it_ends_with_a_terminal_that_closes_without_a_signal(world: World) -> None:
+    world.state.session("fix")
+    with world.terminal() as terminal:
+        terminal.shows("· fix")
+        terminal.close()
+        assert terminal.process.wait(PATIENCE_S) == 128 + signal.SIGHUP
 
 
 async def test_what_was_typed_while_another_program_had_the_terminal_is_no_key(world: World, tmp_path: Path) -> None:

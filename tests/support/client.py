@@ -181,7 +181,13 @@ class Terminal:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        os.close(self._master)
+        self.close()
+
+    def close(self) -> None:
+        """Close the terminal. It controls no process, so that none gets SIGHUP."""
+        if self._master >= 0:
+            os.close(self._master)
+            self._master = -1
 
     @property
     def screen(self) -> pyte.Screen:

@@ -63,6 +63,8 @@ NOTE_S = 8.0
 """Seconds for which a note stands."""
 FOCUS_S = 20.0
 """Seconds between two reports that the dashboard has the keyboard; the daemon then sends no notifications."""
+TERMINAL_S = 2.0
+"""Seconds between two looks whether the terminal is still there."""
 COUNTED = 30
 """Sessions whose changes are counted: those around the cursor."""
 
@@ -169,6 +171,13 @@ class Dashboard(App[None]):
         self.run_worker(self._live(), group="view")
         self.set_interval(PAINT_S, self._paint)
         self.set_interval(FOCUS_S, self._report_focus)
+        if not self.is_headless:
+            self.set_interval(TERMINAL_S, self._look_for_terminal)
+
+    def _look_for_terminal(self) -> None:
+        """End with a terminal that closed without SIGHUP: Textual would read its end over and over."""
+        if not os.isatty(0):
+            self.exit(return_code=128 + signal.SIGHUP)
 
     async def _live(self) -> None:
         """Keep the view current; what cannot pass by itself ends the dashboard."""
