@@ -30,6 +30,8 @@ from tests.support.family import payloads
 
 pytestmark = pytest.mark.full
 
+START_S = 100.0
+"""Patience with a real program, which needs seconds of processor time to start."""
 BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
 ASKING = [name for name in other_agents.SETTINGS if other_agents.KNOWN[name].capabilities.ask]
 WITH_TOOLS = [name for name in other_agents.SETTINGS if other_agents.KNOWN[name].capabilities.mcp]
@@ -65,7 +67,7 @@ def write(name: str) -> dict[str, object]:
 
 async def asked(client: Client, name: str) -> attention_pb2.AttentionRequest:
     """The open permission request of a session."""
-    await client.reach(name, WAITING)
+    await client.reach(name, WAITING, within=START_S)
     request = attention_pb2.ListRequestsRequest(session=name)
     listed = (await client.attention.ListRequests(request, metadata=client.metadata)).requests
     return next(each for each in listed if each.kind == attention_pb2.ATTENTION_KIND_PERMISSION)
@@ -83,7 +85,7 @@ async def ended(client: Client, name: str, turns: int) -> session_pb2.Session:
         assert (session.turns, session.state) == (turns, IDLE), f"{session.turns} turns, {session.state_reason}"
         return session
 
-    return await eventually(look)
+    return await eventually(look, within=START_S)
 
 
 @pytest.mark.parametrize("agent", ASKING)
