@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -47,4 +48,8 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
 async def memory(client: Client, name: str) -> float:
     request = session_pb2.GetSessionRequest(session=name)
     process = psutil.Process((await client.sessions.GetSession(request, metadata=client.metadata)).process.pid)
-    return sum(each.memory_full_info().pss for each in (process, *process.children(recursive=True))) / MB
+    total = 0
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # a child that has just ended
+            total += each.memory_full_info().pss
+    return total / MB
