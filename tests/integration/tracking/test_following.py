@@ -170,7 +170,11 @@ async def test_all_trackers_share_one_instance_and_the_watches_of_a_directory(
         assert (await tracker.tree()).tree == await scanned(context, each)
     for tracker, _ in followed:
         await tracker.close()
-    assert instances() == before
+
+    async def is_closed() -> bool:
+        return instances() == before
+
+    await eventually(is_closed)
 
 
 @pytest.mark.skipif(not inotify.SUPPORTED, reason="inotify is Linux's")
