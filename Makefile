@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 IMAGE := proto/released.binpb
+# A test waits more than it computes: one worker more than there are cores. Twelve at most have ports of their own (tests/support).
+WORKERS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 12 ? cores + 1 : 12)))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all durations soak docs check bench bench-gate proto picture release-image format clean
@@ -24,17 +26,17 @@ demo: $(STAMP) ## three real Claude Code sessions against a scripted model, a ki
 
 test: $(STAMP) ## the tests, with a smoke of every crash kind and of the real CLI (a few minutes); ARGS='-k name' narrows them
 	@echo "running the tests: unit, integration, and a smoke of crashes and of the real Claude Code CLI ..."
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not full" $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not full" $(ARGS)
 
 test-all: $(STAMP) ## all tests; CI runs them
 	@echo "running all tests: unit, integration, crash, and end to end with the real Claude Code CLI ..."
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=25 $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=25 $(ARGS)
 
 durations: $(STAMP) ## all tests, on a quiet machine; records how long each takes (make test leaves out the slow ones)
 	@$(MAKE) --no-print-directory test-all ARGS=--record-durations
 
 soak: $(STAMP) ## long rounds of random kills, removals and shell texts (two hours)
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/crash --crash-rounds 40
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/crash --crash-rounds 40
 	@$(BIN)/python -m tests.crash.daemon_kill --rounds 200
 	@$(BIN)/python -m tests.crash.lost_bytes --rounds 400
 	@$(BIN)/python -m tests.fuzz.shell_reader --rounds 20000
