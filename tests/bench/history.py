@@ -1,5 +1,6 @@
 """A daemon with a long past: how soon it serves, and how soon a client lists its sessions."""
 
+import asyncio
 import statistics
 import subprocess
 import sys
@@ -91,7 +92,7 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
         screens = paired(yardstick, lambda: first_screen(sandbox, "task-1 "), scale.lists)
         progress("opening the web page")
         page = first_page(sandbox, "task-1<", scale.lists)
-        ready = interactive(sandbox, "task-1<", scale.lists)
+        ready = await asyncio.to_thread(interactive, sandbox, "task-1<", scale.lists)
         daemon.stop()
     how = (
         f"GET / of `rametctl web` to the last byte, {scale.sessions} sessions; median of {scale.lists}; wanted: 150 ms"
