@@ -122,6 +122,26 @@ def test_each_offer_allows_the_call_and_comes_once(
 
 
 @pytest.mark.parametrize(
+    ("tool", "arguments", "narrow", "broad"),
+    [
+        ("Bash", {"command": "npm test"}, "Bash(npm test:*)", "Bash(npm:*)"),
+        ("Bash", {"command": "git commit -m x"}, "Bash(git commit *)", "Bash(git *)"),
+        ("mcp__git__log", {}, "mcp__git__log", "mcp__git"),
+        ("Edit", {"file_path": "src/a.py"}, "Edit(/src/a.py)", "Edit(*.py)"),
+    ],
+)
+def test_a_broad_rule_of_the_agent_never_comes_before_a_narrow_one(
+    tool: str, arguments: dict[str, Any], narrow: str, broad: str
+) -> None:
+    call = Call(tool, arguments, TOP)
+    own = offers(call, home=Path("/home/nobody-here"))
+    for asked in ([broad], [broad, narrow], [narrow, broad], [broad, broad, narrow]):
+        found = [[parse(text) for text in offer] for offer in offers(call, asked, home=Path("/home/nobody-here"))]
+        assert found[0] == [parse(text) for text in own[0]]
+        assert found.index([parse(narrow)]) < found.index([parse(broad)])
+
+
+@pytest.mark.parametrize(
     ("typed", "tool", "rule"),
     [
         ("git commit *", "Bash", "Bash(git commit:*)"),

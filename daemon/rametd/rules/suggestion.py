@@ -11,7 +11,7 @@ from rametd.rules.escapes import GUARDED
 from rametd.rules.evaluation import evaluate, realpath
 from rametd.rules.files import named
 from rametd.rules.model import Call, Effect, Rule
-from rametd.rules.parsing import AGENTS, EDITING, READING, SHELL_TOOLS, parse
+from rametd.rules.parsing import AGENTS, EDITING, READING, SHELL_TOOLS, ParsedRule, parse
 from rametd.rules.shell import read
 from rametd.rules.words import Word
 from rametd.rules.wrappers import base, runs_another
@@ -134,7 +134,10 @@ def offers(call: Call, asked: Sequence[str] = (), **where: Any) -> tuple[tuple[s
         if _is_rule(text) and text not in exact:
             wide += [rules for rules in ((text,), (text, *readers)) if covers(rules)][:1]
     wide += [(text,) for text in exact if call.tool in SHELL_TOOLS]
-    return tuple({frozenset(map(parse, rules)): rules for rules in reversed(wide)}.values())[::-1]
+    unique: dict[frozenset[ParsedRule], tuple[str, ...]] = {}
+    for rules in wide:
+        unique.setdefault(frozenset(map(parse, rules)), rules)
+    return tuple(unique.values())
 
 
 def completed(text: str, tool: str) -> str:
