@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -240,6 +241,73 @@ async def test_a_prompt_is_sent_recalled_and_left(world: World) -> None:
         await shown.press("down")
         assert shown.app._prompt.text == ""
         await shown.press("escape", "j", "q")
+
+
+def _leaves_the_filter(world: World, fix: session_pb2.Session) -> None:
+    fix.state = WORKING
+    world.state.event(fix, state_changed=event_pb2.StateChanged(new_state=WORKING))
+
+
+def _is_removed(world: World, fix: session_pb2.Session) -> None:
+    del world.state.sessions[fix.id]
+    world.state.event(fix, session_removed=event_pb2.SessionRemoved(name="fix"))
+
+
+@pytest.mark.parametrize("happens", [_leaves_the_filter, _is_removed])
+async def test_a_prompt_goes_to_the_session_that_it_was_typed_for_or_stays(
+    world: World, happens: Callable[[World, session_pb2.Session], None]
+) -> None:
+    fix, other = world.state.session("fix", state=WAITING), world.state.session("other", state=WAITING)
+    async with screen(world) as shown:
+        await shown.shows("? fix", "? other")
+        await shown.press("slash", *"s:waiting", "enter")
+        await shown.shows("/s:waiting")
+        await shown.press("r", *"he")
+        happens(world, fix)
+        await eventually(lambda: [row.session_id for row in shown.app._rows if row.session_id] == [other.id], within=20)
+        await shown.press("y", "enter")
+        if happens is _is_removed:
+            await shown.shows("not sent: the session was removed", "gone: it was removed")
+            assert (shown.app._prompt.text, world.state.called("SendPrompt")) == ("hey", [])
+        else:
+            await eventually(lambda: world.state.called("SendPrompt"), within=20)
+            assert [(each.session, each.prompt) for each in world.state.called("SendPrompt")] == [(fix.id, "hey")]
+        await shown.press("escape")
+        await eventually(lambda: shown.app._selected == other.id, within=20)
+        await shown.press("p")  # meant for fix, perhaps
+        await shown.shows("another session has just been selected")
+        shown.now += 1
+        await shown.press("p")
+        await eventually(lambda: [each.session for each in world.state.called("PauseSession")] == [other.id], within=20)
+
+
+@pytest.mark.parametrize(
+    ("keys", "method", "note"),
+    [
+        (["n", *"more", "enter"], "CreateSession", "created made-up"),
+        (["U"], "WithdrawPrompts", "fix: taken back; ↑ in a prompt recalls it"),
+    ],
+)
+async def test_work_that_ends_while_a_prompt_is_typed_changes_neither_it_nor_its_session(
+    world: World, keys: list[str], method: str, note: str
+) -> None:
+    world.state.session("fix")
+    other = world.state.session("other")
+    ends = threading.Event()
+    world.state.on_call = lambda call: (
+        None if call.method != method or ends.wait(30) else pytest.fail("it took too long")
+    )
+    async with screen(world) as shown:
+        await shown.shows("· fix", "· other")
+        await shown.press(*keys)
+        await eventually(lambda: world.state.called(method), within=20)
+        await shown.press("j", "r", *"he")
+        assert (shown.app._selected, shown.app._prompt.text) == (other.id, "he")
+        ends.set()
+        await shown.shows(note)
+        await shown.press("y", "enter")
+        await eventually(lambda: world.state.called("SendPrompt"), within=20)
+        assert [(each.session, each.prompt) for each in world.state.called("SendPrompt")] == [(other.id, "hey")]
 
 
 async def test_a_prompt_that_is_taken_back_is_there_to_edit_before_what_was_being_written(world: World) -> None:

@@ -1,6 +1,7 @@
 """The dashboard's screen: the sessions on the left, one of them on the right, a request to answer below it."""
 
 import asyncio
+import math
 import os
 import shlex
 import signal
@@ -65,6 +66,8 @@ FOCUS_S = 20.0
 """Seconds between two reports that the dashboard has the keyboard; the daemon then sends no notifications."""
 TERMINAL_S = 2.0
 """Seconds between two looks whether the terminal is still there."""
+UNASKED = frozenset({"archive", "interrupt", "pause", "send_comments", "unsend"})
+"""Actions on the selected session that ask no question first."""
 COUNTED = 30
 """Sessions whose changes are counted: those around the cursor."""
 
@@ -127,6 +130,7 @@ class Dashboard(App[None]):
         self._talk: panes.Talk | None = None
         self._talk_of: object = None
         self._shown: Shown | None = None
+        self._jumped = -math.inf  # when the selection last moved by itself
         self._sought = False  # whether the person has just moved to the selected session
         self._places: list[panes.Place | None] = []
         self._version = 0
@@ -337,12 +341,12 @@ class Dashboard(App[None]):
         self._want()
 
     def _settle(self) -> None:
-        """Keep the cursor on the selected session wherever it is now; if it is gone, on its neighbour."""
+        """Keep the cursor on the selected session; if it left the list, select its neighbour, but never while a prompt is written for it."""
         ids = [row.session_id for row in self._rows]
-        if not self.only and (not self._selected or self._selected not in ids):
+        if not self.only and not self._prompt.has_focus and (not self._selected or self._selected not in ids):
             at = min(max(self._list.cursor, 0), len(ids) - 1)
             near = [*ids[at:], *reversed(ids[:at])] if ids else []
-            self._select(next((each for each in near if each), ""))
+            self._jump(next((each for each in near if each), ""))
         row = ids.index(self._selected) if self._selected in ids else -1
         if row != self._list.cursor:
             self._list.cursor = row
@@ -427,7 +431,7 @@ class Dashboard(App[None]):
         session = self.session
         if session is None:
             self._static("tabs", line(""))
-            self._content.show([line(("gone: it was removed" if self.only else "", "dim"))])
+            self._content.show([line(("gone: it was removed" if self._selected else "", "dim"))])
             self._static("state", line(""))
             self._show_request(None)
             return
@@ -595,6 +599,9 @@ class Dashboard(App[None]):
 
     async def action_unless_written(self, action: str) -> None:
         """Run an action before the next key is looked at: that key may be meant for a field that has the focus then."""
+        if action in UNASKED and self.clock() - self._jumped < GRACE_S:
+            self.note("another session has just been selected; press it again")
+            return
         await self.run_action(action)
         self.call_next(self._paint)
 
@@ -610,6 +617,17 @@ class Dashboard(App[None]):
         self._dirty = True
         self._content.cursor = -1
         self.call_after_refresh(self._content.to_end)
+
+    def _jump(self, session_id: str) -> None:
+        """Select a session without a key of the person."""
+        if self._selected:
+            self._jumped = self.clock()
+        self._select(session_id)
+
+    @property
+    def _engaged(self) -> bool:
+        """Whether the person writes a prompt or has a dialog open: work that ends then changes neither."""
+        return self._prompt.has_focus or len(self.screen_stack) > 1
 
     def _to_row(self, row: int, step: int) -> None:
         """Select the session at or after ``row``, and skip heads of groups. A note about another session is outdated then."""
@@ -962,6 +980,9 @@ class Dashboard(App[None]):
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
         session = self.session
         if session is None:
+            self._prompt.text = event.text
+            self._prompt.move_cursor(self._prompt.document.end)
+            self.note("not sent: the session was removed", error=True)
             return
 
         async def work() -> str:
@@ -1014,6 +1035,9 @@ class Dashboard(App[None]):
             request = session_pb2.WithdrawPromptsRequest(session=session.id, request_id=new_request_id())
             answer = await self.call(lambda daemon: daemon.sessions.WithdrawPrompts, request)
             texts = [each.text for each in answer.withdrawn]
+            if self._selected != session.id:
+                self._prompt.remember("\n".join(texts))
+                return f"{session.name}: taken back; ↑ in a prompt recalls it"
             self._prompt.text = "\n".join([*texts, *filter(None, [self._prompt.text])])
             self._prompt.move_cursor(self._prompt.document.end)
             self.action_prompt()
@@ -1174,8 +1198,8 @@ class Dashboard(App[None]):
 
         async def work() -> str:
             made = await self.call(lambda daemon: daemon.sessions.CreateSession, base)
-            self._selected = made.session.id
-            self._talk = None
+            if not self._engaged:
+                self._jump(made.session.id)
             return f"created {', '.join(each.name for each in made.contenders or [made.session])}"
 
         self.do("creating the session", work())
@@ -1427,7 +1451,8 @@ class Dashboard(App[None]):
                 trashed = worktree_pb2.RestoreTrashRequest(entry=session_id, request_id=new_request_id())
                 name = (await self.call(lambda daemon: daemon.worktrees.RestoreTrash, trashed)).session.name
             self._undo.pop()
-            self._selected = session_id
+            if not self._engaged:
+                self._jump(session_id)
             return f"{name} is back"
 
         self.do("restoring", work())

@@ -165,8 +165,7 @@ class Prompt(TextArea):
                 self._stop(event)
                 text = self.text.strip()
                 if text:
-                    self.earlier.append(text)
-                    self._at = len(self.earlier)
+                    self.remember(text)
                     self.clear()
                     self.post_message(self.Sent(text))
             case "shift+enter" | "ctrl+j" | "alt+enter":
@@ -184,6 +183,11 @@ class Prompt(TextArea):
                 self._leave(event, self.Answering())
             case _:
                 await super()._on_key(event)
+
+    def remember(self, text: str) -> None:
+        """Let up recall ``text`` first."""
+        self.earlier.append(text)
+        self._at = len(self.earlier)
 
     def action_paste(self) -> None:
         if self._modal:
