@@ -15,10 +15,13 @@ from rametd.agents.presets import PRESETS
 from rametd.config import Config
 from rametd.domain.models import OWNER, Agent, PromptState, Session
 from rametd.domain.states import State
+from rametd.keeper.executor import Attachment
 from rametd.services import sessions as module
+from rametd.services.agents.conversation import Conversation
 from rametd.services.agents.runner import project
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core, Policy
+from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
 from rametd.services.live import LiveAgent
 from rametd.services.ownership import audit
@@ -130,3 +133,11 @@ async def test_the_end_of_a_turn_ends_the_watch_of_calls_that_report_no_end(
     watch.forget()
     assert await watch.end(session, use) == ""
     assert checked == []
+
+
+async def test_a_call_that_cannot_be_judged_is_denied(core: Core) -> None:
+    session = a_session()  # not stored
+    conversation = Conversation(
+        core, cast("SessionHooks", None), KINDS["codex"], session, an_agent(), cast("Attachment", None), lambda: None
+    )
+    assert (await conversation.guard(ToolUse("Bash", {"command": "true"}, "/", "call"))).effect == "deny"

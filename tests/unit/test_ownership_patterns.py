@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rametd.domain.errors import InvalidInputError
-from rametd.ownership import Patterns, aliases, automaton, contains, overlap, overlap_files
+from rametd.ownership import Patterns, aliases, automaton, check_size, contains, overlap, overlap_files
 from rametd.ownership.automaton import Machine
 from rametd.ownership.glob import compile_rule
 from rametd.ownership.patterns import path_bytes
@@ -196,7 +196,7 @@ def test_comparing_many_patterns_is_given_up_after_some_work(form: str, monkeypa
 
 def test_more_patterns_than_can_be_compared_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="at most 32,768"):
-        Patterns.parse([f"x{number}" for number in range(10_000)])
+        check_size([f"x{number}" for number in range(10_000)])
 
 
 # ── properties ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -314,6 +314,8 @@ def test_nobody_is_forbidden_what_is_its_own() -> None:
 
 def test_a_pattern_that_means_nothing_is_told_where_it_stands() -> None:
     assert errors(two('owns = ["a/", "../b"]', 'owns = ["c/"]')) == [("bad-pattern", 4, "threads[0].owns[1]")]
+    many = [f"x{number}" for number in range(10_000)]
+    assert errors(two(f"owns = {many}", 'owns = ["c/"]')) == [("bad-pattern", 4, "threads[0].owns")]
 
 
 def test_ids_names_and_branches_are_given_once() -> None:

@@ -28,11 +28,6 @@ class Patterns:
     @classmethod
     def parse(cls, patterns: Sequence[str]) -> "Patterns":
         """Parse patterns. Raises `InvalidInputError` with ``data["index"]`` and ``data["pattern"]`` for an invalid one."""
-        if (size := sum(map(len, patterns))) > LIMIT:
-            raise InvalidInputError(
-                f"the patterns have {size:,} characters together (at most {LIMIT:,})",
-                hint="name directories instead of single files",
-            )
         texts = []
         for index, pattern in enumerate(patterns):
             try:
@@ -67,6 +62,15 @@ class Patterns:
             if expression.fullmatch(name):
                 return owned
         return False
+
+
+def check_size(patterns: Sequence[str]) -> None:
+    """Refuse a set that is too large to be stored. Raises `InvalidInputError`."""
+    if (size := sum(map(len, patterns))) > LIMIT:
+        raise InvalidInputError(
+            f"the patterns have {size:,} characters together (at most {LIMIT:,})",
+            hint="name directories instead of single files",
+        )
 
 
 @lru_cache(maxsize=512)

@@ -5,7 +5,7 @@ from itertools import combinations
 
 from rametd.domain.errors import InvalidInputError
 from rametd.git import Tree
-from rametd.ownership import Patterns, aliases, overlap, overlap_files
+from rametd.ownership import Patterns, aliases, check_size, overlap, overlap_files
 from rametd.plans.model import Problem, Thread, World
 from rametd.plans.reading import Reading
 
@@ -48,11 +48,12 @@ class PathChecker:
     def _patterns(self, thread: Thread, key: str, problems: list[Problem]) -> Patterns:
         texts = list(getattr(thread.text, key))
         try:
+            check_size(texts)
             return Patterns.parse(texts)
         except InvalidInputError as error:
-            number = int(error.data["index"])
+            number = [int(error.data["index"])] if "index" in error.data else []  # none: the set is too large
             problems.append(
-                Problem("bad-pattern", error.message, error.hint, **self._reading.at_thread(thread.text, key, number))
+                Problem("bad-pattern", error.message, error.hint, **self._reading.at_thread(thread.text, key, *number))
             )
             return Patterns(())
 

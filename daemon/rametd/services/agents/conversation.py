@@ -195,7 +195,15 @@ class Conversation:
         return decision_of(request, mode if mode != Mode.PLAN else Mode.DEFAULT)
 
     async def guard(self, use: ToolUse) -> Judged:
-        """Judge a call before it runs: budgets first, since the model's last reply has just been paid; then rules.
+        """Judge a call before it runs, and deny it if that fails: an agent runs a call on which its hook has answered with an error."""
+        try:
+            return await self._judge(use)
+        except Exception:
+            log.exception("a call could not be judged", session=self._session_id, tool=use.tool)
+            return Judged("deny", "Ramet could not judge this call, because of an error that its log describes.")
+
+    async def _judge(self, use: ToolUse) -> Judged:
+        """Judge by budgets first, since the model's last reply has just been paid; then by rules.
 
         Wait for the previous turn's checkpoint: a prompt sent during that turn begins the next one inside the agent, so the
         call could change files before they are recorded.

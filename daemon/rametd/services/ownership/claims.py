@@ -9,7 +9,7 @@ from pathlib import Path
 from rametd.domain.errors import InvalidInputError, PathsNotOwnedError, PathsOwnedError
 from rametd.domain.models import Session
 from rametd.git import Tree
-from rametd.ownership import Patterns, contains, overlap
+from rametd.ownership import Patterns, check_size, contains, overlap
 from rametd.services.core import Core
 from rametd.services.family import ancestors
 from rametd.store import Reader
@@ -122,6 +122,8 @@ def check_claims(
 
     A child without paths of its own shares its parent's. ``tree``: files of the repository, for letter case and links. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`.
     """
+    for patterns in (owns, forbids):
+        check_size(patterns)
     mine = Patterns.parse(owns)
     Patterns.parse(forbids)
     ignore_case, links = IGNORE_CASE or (tree is not None and tree.ignore_case), tree.links if tree is not None else {}

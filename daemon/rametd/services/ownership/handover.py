@@ -15,7 +15,7 @@ from ramet.v1 import attention_pb2, orchestration_pb2
 from rametd.domain.errors import InvalidInputError, NotAllowedError, PathsNotOwnedError
 from rametd.domain.models import DAEMON, OWNER, Request, RequestKind, Session
 from rametd.domain.states import State
-from rametd.ownership import Patterns, contains, names_of
+from rametd.ownership import Patterns, check_size, contains, names_of
 from rametd.services.core import Core
 from rametd.services.delivery import SESSION, post, sender_of
 from rametd.services.family import find_member
@@ -271,6 +271,7 @@ def positive(paths: Sequence[str]) -> Patterns:
     for path in paths:
         if path.startswith("!"):
             raise InvalidInputError(f"{path!r} is an exception", hint="name the paths themselves")
+    check_size(paths)
     return Patterns.parse(paths)
 
 

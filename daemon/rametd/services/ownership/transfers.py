@@ -8,7 +8,7 @@ from ramet.v1 import event_pb2
 from rametd.domain.errors import PathsNotOwnedError
 from rametd.domain.models import Request, RequestKind, Session
 from rametd.git import Tree
-from rametd.ownership import Patterns, overlap
+from rametd.ownership import Patterns, check_size, overlap
 from rametd.services import events
 from rametd.services.lifecycle import log_update, refuse_archived
 from rametd.services.ownership.claims import IGNORE_CASE, check_claims, patterns_of
@@ -28,6 +28,8 @@ def set_paths(
     Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`, `WrongStateError`.
     """
     refuse_archived(session)
+    for patterns in (owns, forbids):
+        check_size(patterns or ())
     new_owns = session.owns if owns is None else _tidy(session.owns, owns, "owned")
     new_forbids = session.forbids if forbids is None else _tidy(session.forbids, forbids, "forbidden")
     check_claims(unit, session.repo_id, new_owns, new_forbids, parent=None, session_id=session.id, tree=tree)
@@ -64,6 +66,7 @@ def transfer(
     """Move paths from their owners to another session, with events.
 
     A session that owns nothing may write all paths without an owner. It gets no paths, since these would restrict it.
+    Raises `InvalidInputError` if a set becomes too large.
     """
     for each in had:
         lost = [text for text in paths.texts if meets(patterns_of(each.owns), Patterns((text,)), ignore_case)]
@@ -71,12 +74,15 @@ def transfer(
             continue
         out = [f"!{text}" for text in lost]
         owns = (*(text for text in each.owns if text not in out), *out)
+        check_size(owns)
         unit.sessions.update(each.id, owns=owns)
         log_update(unit, unit.sessions.get(each.id), ["owns"], principal)
     to = unit.sessions.get(to.id)
     owns = (*(text for text in to.owns if text not in paths.texts), *paths.texts) if to.owns else ()
     allowed = bool(to.forbids) and meets(patterns_of(to.forbids), paths, ignore_case)
     forbids = (*to.forbids, *(f"!{text}" for text in paths.texts)) if allowed else to.forbids
+    for patterns in (owns, forbids):
+        check_size(patterns)
     to = unit.sessions.update(to.id, owns=owns, forbids=forbids)
     log_update(unit, to, ["forbids", "owns"] if allowed else ["owns"], principal)
     for from_id in [each.id for each in had] or [""]:
