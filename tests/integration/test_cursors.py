@@ -12,6 +12,7 @@ from rametd.api import event as event_api
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, daemon_here
+from tests.support.departures import archive
 from tests.support.eventually import eventually
 from tests.support.rpc import RPCS
 from tests.support.running import repo_of
@@ -61,6 +62,8 @@ class Watch:
 
 async def test_a_snapshot_comes_first_and_then_what_happens(running: DaemonProcess, shared: Client) -> None:
     await shared.create(repo_of(running), name="before")
+    await shared.create(repo_of(running), name="filed")
+    await archive(shared, "filed")
     watch = Watch(shared, snapshot=True)
     await watch.has("snapshot")
     await shared.create(repo_of(running), name="afterwards")
@@ -69,7 +72,7 @@ async def test_a_snapshot_comes_first_and_then_what_happens(running: DaemonProce
 
     assert watch.kinds[0] == "snapshot"
     names = [session.name for session in watch.items[0].snapshot.sessions]
-    assert "before" in names
+    assert {"before", "filed"} <= {*names}
     assert "afterwards" not in names
     created = next(event.session_created.session for event in watch.events if event.HasField("session_created"))
     assert created.name == "afterwards"

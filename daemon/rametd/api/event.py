@@ -115,9 +115,10 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
         def begin(reader: Reader) -> tuple[list[str] | None, int, event_pb2.Snapshot]:
             ids = readable(reader, who, request.sessions, near)
             seq = request.after.seq if request.HasField("after") else reader.events.last_seq()
-            sessions = reader.sessions.list() if ids is None else [reader.sessions.get(each) for each in ids]
-            wanted = sessions_messages(reader, sessions) if request.snapshot else []
-            return ids, seq, event_pb2.Snapshot(sessions=wanted)
+            if not request.snapshot:
+                return ids, seq, event_pb2.Snapshot()
+            listed = reader.sessions.list(include_archived=True) if ids is None else map(reader.sessions.get, ids)
+            return ids, seq, event_pb2.Snapshot(sessions=sessions_messages(reader, [*listed]))
 
         ids, seq, snapshot = await core.store.read(begin)
         watcher = core.hub.watch(seq, ids)
