@@ -30,12 +30,15 @@ def session_pages(
     connection: "Connection", *, repo: str, states: Sequence[str] = (), archived: bool = False
 ) -> Iterator["ListSessionsResponse"]:
     """Yield all pages of sessions, oldest first; ``repo`` "" means all repositories."""
-    request = session_pb2.ListSessionsRequest(
+    return connection.pages(lambda daemon: daemon.sessions.ListSessions, list_request(repo, states, archived=archived))
+
+
+def list_request(repo: str, states: Sequence[str], *, archived: bool) -> session_pb2.ListSessionsRequest:
+    return session_pb2.ListSessionsRequest(
         repo=repo,
         states=[session_pb2.SessionState.Value(f"SESSION_STATE_{state.upper()}") for state in states],
         include_archived=archived,
     )
-    return connection.pages(lambda daemon: daemon.sessions.ListSessions, request)
 
 
 def get_session(app: "App", session: str, *, disk_use: bool = False, variables: bool = False) -> "GetSessionResponse":

@@ -1,5 +1,6 @@
 """The verbs for families, rules, answers and costs against a real daemon with scripted agents."""
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ from mcp.types import TextContent
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, WAITING, Client, Sandbox
-from tests.support.eventually import eventually
+from tests.support.departures import archive
+from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.family import EDITS, bash, token_of, tool
 from tests.support.repositories import plain
 from tests.support.running import client, sandbox
@@ -162,6 +164,41 @@ async def test_several_are_made_at_once_and_one_waits_for_another(
     )
     assert later.code == 0, later
     assert (await client.get("try-1")).turns == 1
+
+
+@pytest.mark.parametrize(("ls", "inside"), [(("ls", "--all"), False), (("ls",), True)])
+async def test_a_watched_list_has_what_a_list_has(
+    client: Client, sandbox: Sandbox, repository: Path, ls: tuple[str, ...], inside: bool
+) -> None:
+    known = {each["name"] for each in sandbox.ctl("ls", "--all", "--json").json}
+    if "lost" not in known:
+        await client.create(repository, name="lost")
+        await client.create(repository, name="filed")
+        await archive(client, "filed")
+    lost = await client.get("lost")
+    tree = Path(lost.worktree)
+    tree.rename(tree.with_name("away"))
+    more = {"RAMET_TOKEN": token_of(sandbox, lost.id)} if inside else {}
+    listed = {each["id"]: each for each in sandbox.ctl(*ls, "--json", cwd=repository, **more).json}
+    assert ("filed" in {each["name"] for each in listed.values()}, listed[lost.id]["worktree_gone"]) == (
+        not inside,
+        True,
+    )
+    watch = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "rametctl", *ls, "--watch", "--json",
+        cwd=repository, env=sandbox.environ | more, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert watch.stdout is not None
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            shown = [json.loads(await watch.stdout.readline()) for _ in listed]
+            assert {each["id"]: each for each in shown} == listed
+            tree.with_name("away").rename(tree)  # without an event
+            again = json.loads(await watch.stdout.readline())
+            assert (again["name"], again["worktree_gone"]) == ("lost", False)
+    finally:
+        watch.kill()
+        await watch.wait()
 
 
 async def test_an_mcp_client_leads_sessions(client: Client, sandbox: Sandbox, repository: Path) -> None:

@@ -9,17 +9,19 @@ import click
 from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
-from rametctl.errors import ClientError, RefusedError
+from rametctl.errors import ClientError
 from rametctl.lines import Line, line
 from rametctl.options import STATES, Verb, repo_option, repo_reference
-from rametctl.render.session import by_urgency, in_tree_order, left_out, outcome, session_table, state_name
-from rametctl.sessions import session_pages
+from rametctl.render.session import by_urgency, in_tree_order, left_out, outcome, session_table
+from rametctl.sessions import list_request, session_pages
 
 if TYPE_CHECKING:
     from rametctl.view.model import View
 
 REDRAW = 0.2
 """Least seconds between two refreshes of `--watch`."""
+TICK = 1.0
+"""Most seconds between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,6 @@ class Query:
     tree: bool
     around: bool
     quiet: bool
-
-    def takes(self, session: "Session") -> bool:
-        """Return whether a session's state is in the list."""
-        state = state_name(session)
-        return state in self.states if self.states else self.archived or state != "archived"
 
 
 @click.command("ls", cls=Verb, short_help="List sessions.")
@@ -89,12 +86,16 @@ def _sessions(app: App, query: Query) -> "tuple[list[Session], int]":
     try:
         pages = list(session_pages(app.connection, repo=query.repo, states=query.states, archived=query.archived))
     except ClientError as error:
-        # The daemon knows a repository from its first session on.
-        if not query.around or error.reason != "REPO_NOT_FOUND":
+        if not _is_new_repo(query, error):
             raise
         others = session_pages(app.connection, repo="")
         return [], sum(len(page.sessions) for page in others)
     return [session for page in pages for session in page.sessions], pages[-1].elsewhere
+
+
+def _is_new_repo(query: Query, error: ClientError) -> bool:
+    """Return whether the daemon does not know the current directory's repository yet: it has had no session."""
+    return query.around and error.reason == "REPO_NOT_FOUND"
 
 
 def _table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:
@@ -118,46 +119,39 @@ def _table_of(
 
 
 def _watch(app: App, query: Query) -> None:
-    """Show the sessions of a view: as a table on a terminal, else a line for each session, then for each that changes."""
+    """Show the sessions: as a table on a terminal, else a line for each session, then for each that changes.
+
+    List them at every change of a view and at every tick: some changes, as a removed worktree, make no event.
+    """
     from rametctl.view.live import draw
 
-    repo_id = ""
     seen: dict[str, bytes] = {}
-
-    async def listed(view: "View") -> "list[Session]":
-        nonlocal repo_id
-        if query.repo and not repo_id:
-            repo_id = await _repo_id(view, query)
-            if not repo_id:
-                return []
-        return [each for each in view.sessions.values() if query.takes(each) and repo_id in {"", each.repo_id}]
-
     if not app.output.terminal:
 
         async def print_changes(view: "View") -> None:
-            _print_changes(app, await listed(view), seen)
+            _print_changes(app, await _listed(view, query), seen)
 
-        draw(app, print_changes, every=REDRAW)
+        draw(app, print_changes, every=REDRAW, tick=TICK)
         return
     with app.output.live() as live:
 
         async def update(view: "View") -> None:
-            live.update(_fitting_table(app, query, await listed(view)))
+            live.update(_fitting_table(app, query, await _listed(view, query)))
 
-        draw(app, update, every=REDRAW, tick=1.0)
+        draw(app, update, every=REDRAW, tick=TICK)
 
 
-async def _repo_id(view: "View", query: Query) -> str:
-    """Return the id of the repository; "" if the daemon does not know that of the current directory yet."""
-    from ramet.v1 import repo_pb2
+async def _listed(view: "View", query: Query) -> "list[Session]":
+    from rametctl.view.link import pages
 
+    request = list_request(query.repo, query.states, archived=query.archived)
+    found = pages(view.link, lambda daemon: daemon.sessions.ListSessions, request)
     try:
-        found = await view.link.call(lambda daemon: daemon.repos.GetRepo, repo_pb2.GetRepoRequest(repo=query.repo))
-    except RefusedError as error:
-        if not query.around or error.reason != "REPO_NOT_FOUND":
+        return [session async for page in found for session in page.sessions]
+    except ClientError as error:
+        if not _is_new_repo(query, error):
             raise
-        return ""
-    return found.repo.id
+        return []
 
 
 def _fitting_table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from ramet.v1.common_pb2 import Cursor
 
 from rametctl.app import App
-from rametctl.errors import ConnectionLostError
+from rametctl.errors import ClientError, ConnectionLostError, is_transient
 from rametctl.follow import GIVE_UP
 from rametctl.view.link import Link
 from rametctl.view.model import View
@@ -24,7 +24,8 @@ def draw(
 ) -> None:
     """Call ``paint`` for each change of a view, and ``tick`` seconds after the last one; at most once in ``every`` seconds.
 
-    ``after``: see `View`. Raise UnreachableError if there is no daemon, also after ``GIVE_UP`` seconds without one.
+    A paint whose call finds no daemon is repeated. ``after``: see `View`. Raise UnreachableError if there is no daemon, also
+    after ``GIVE_UP`` seconds without one.
     """
     asyncio.run(_draw(app, paint, every, tick, after))
 
@@ -61,7 +62,14 @@ async def _paint(view: View, paint: Callable[[View], Awaitable[None]], every: fl
             if time.monotonic() - outage.since > GIVE_UP:
                 raise outage.error
         if view.ready.is_set():
-            await paint(view)
+            try:
+                await paint(view)
+            except ClientError as error:
+                if not is_transient(error):
+                    raise
+                # The view meets the outage too, counts its seconds, and paints again when it is over.
         await asyncio.sleep(every)
+        # `asyncio.wait_for` of Python 3.11 ignores a cancellation that comes together with the change.
         with suppress(TimeoutError):
-            await asyncio.wait_for(view.changed.wait(), tick)
+            async with asyncio.timeout(tick):
+                await view.changed.wait()
