@@ -61,7 +61,8 @@ def test_it_ends_with_a_terminal_that_closes_without_a_signal(world: World) -> N
     with world.terminal() as terminal:
         terminal.shows("· fix")
         terminal.close()
-        assert terminal.process.wait(PATIENCE_S) == 128 + signal.SIGHUP
+        # 120: Python could not write its last bytes to the closed terminal.
+        assert terminal.process.wait(PATIENCE_S) in {128 + signal.SIGHUP, 120}
 
 
 async def test_what_was_typed_while_another_program_had_the_terminal_is_no_key(world: World, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ async def test_tokens_of_a_family_count_but_those_read_from_a_cache(store: Store
     each = Tokens(1, 2, 3, 4)
     assert (tokens.limit, tokens.spent) == (50, len(FAMILY) * (each.input + each.output + each.cache_write))
     assert tokens.reason == (
-        "28 of the 50 tokens for lead and all it spawned are used: `rametctl set lead --budget 100tok` continues it"
+        "28 of 50 tokens used for lead and all it spawned: `rametctl set lead --budget 100tok` continues it"
     )
     assert not tokens.exceeded
     await store.write(lambda unit: unit.sessions.update("lead", budget_tokens=28))

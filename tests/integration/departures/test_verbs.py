@@ -82,7 +82,7 @@ def test_a_refusal_names_what_was_meant(daemon: DaemonProcess, repository: Path)
 
     tree = Path(json.loads(ctl("new", "--name", "one", "--json", code=0))["worktree"])
     assert "one has no checkpoint 99, and it is no ref" in ctl("diff", "one", "--against", "99", code=3)
-    assert "there is no such path" in ctl("diff", "one", "nonexistent", code=0)
+    assert "no path that you named has changed" in ctl("diff", "one", "nonexistent", code=0)
     assert "the comment has no text" in ctl("comment", "one", "dir0/file0.txt:1", "", code=2)
     assert "counted from 1" in ctl("comment", "one", "dir0/file0.txt:0", "no", code=2)
     assert "`--base main` creates a branch from it" in ctl("new", "--existing", "main", code=1)
