@@ -142,7 +142,8 @@ def _problem(name: str) -> str | None:
 
 
 def _component(part: str) -> str:
-    words = re.sub(r"\.{2,}", ".", re.sub(r"[^a-z0-9._]+", "-", part)).strip("-._")
+    words = re.sub(r"\.{2,}", ".", re.sub(r"[^a-z0-9._]+", "-", part))
+    words = re.sub(r"(\.?-)+", "-", words).strip("-._")  # a sentence's full stop goes with the space after it
     return _trim(re.sub(r"[-._]*\.lock$", "-lock", words))
 
 
