@@ -102,9 +102,10 @@ def test_on_a_phone_a_question_is_answered_with_a_thumb(web: Served) -> None:
         card.get_by_text("German").tap()
         card.get_by_role("button", name="Answer").tap()
         expect(card).to_have_count(0)
-        for path in ("/", "/inbox", f"/sessions/{id_}"):
+        for path in ("/", "/inbox", "/trash", f"/sessions/{id_}"):
             page.goto(web.url + path)
             assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+            expect(page.locator("nav [aria-current]")).to_be_in_viewport(ratio=1)
             small = "[...document.querySelectorAll('button, .button, nav a, input, select')].filter(e => e.checkVisibility() && !e.closest('.vh, .choice') && !e.matches('.vh') && e.getBoundingClientRect().height < 40).map(e => e.outerHTML)"
             assert page.evaluate(small) == []
         shows(page, "thank you")

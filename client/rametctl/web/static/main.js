@@ -48,6 +48,8 @@ document.addEventListener("visibilitychange", () => {
 });
 window.addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
 window.addEventListener("pagehide", disconnect);
+// On a narrow screen the list of pages scrolls: the open page is in view.
+document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 // A conversation opens at its end, unless a person has scrolled already, or the browser goes back to where they were.
 const type = performance.getEntriesByType("navigation")[0]?.type ?? "navigate";
 if (document.querySelector("[data-follows]") && !location.hash && type === "navigate" && !document.documentElement.scrollTop) {
