@@ -349,11 +349,16 @@ async def test_a_session_starts_in_a_known_repository_or_in_another_one(
 
 
 def test_every_key_of_the_pages_is_in_their_help(owner: Visitor) -> None:
-    templates = (path.read_text() for path in (Path(server.__file__).parent / "templates").glob("*.html"))
-    keys = {key for text in templates for key in re.findall(r'data-key="([^"{]+)"', text)}
+    templates = (Path(server.__file__).parent / "templates").glob("*.html")
+    of = {path.name: set(re.findall(r'data-key="([^"{]+)"', path.read_text())) for path in templates}
+    keys = set().union(*of.values())
     keys |= {page.key for module in MODULES for page in module.PAGES} - {""}
     helped = {each for key in owner.site.keys for each in (*key.key.split(","), *key.label.split(" "), key.action)}
     assert {key for key in keys if key.lower() not in helped and key not in helped} == set()
+    reviews = {"review.html", "file.html", "finish.html"}
+    only = set().union(*(of[name] for name in reviews)) - set().union(*(of[name] for name in of.keys() - reviews))
+    words = {label: key.words for key in owner.site.keys for label in key.label.split(" ")}
+    assert [key for key in only - {"Escape"} if not words[key].startswith("in a review: ")] == []
     of_terminals = ("EDITOR", "tab ", "side up", "side down", "ctrl-")
     assert [each for each in owner.site.keys if any(word in each.words + each.label for word in of_terminals)] == []
 

@@ -72,6 +72,9 @@ OWN_WORDS = {
     "edit_input": ("e", "edit the input, then approve"),
     "mode": ("m", "permission mode, budget, and more"),
     "comment": ("c", "in a review: comment on a line"),
+    "send_comments": ("C", "in a review: send all comments"),
+    "land": ("L", "in a review: land on the target branch"),
+    "pull_request": ("P", "in a review: create or update the pull request"),
 }
 """Labels and words for keys that the pages take in another way than the dashboard."""
 EVERYWHERE: tuple[tuple[AnyPart, str], ...] = ((REQUESTS, ""), (SETTINGS, ""))
