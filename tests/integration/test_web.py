@@ -209,6 +209,15 @@ def test_a_port_that_is_taken_is_said(world: World) -> None:
     assert (ran.code, "choose another: --port" in ran.err) == (2, True)
 
 
+def test_another_link_leads_to_the_port_that_is_served(world: World) -> None:
+    (world.home / "state").mkdir(mode=0o700)
+    with mock.patch.object(server, "serve", mock.AsyncMock()):
+        ran = world.run("web", "--port", "0")
+    link, again = ran.out.split("/login#")[0], re.search(r"rametctl (web link [^.]*)\.", ran.err)
+    assert again is not None
+    assert world.run(*again[1].split()).out.split("/login#")[0] == link
+
+
 def test_links_are_made_listed_and_revoked(world: World) -> None:
     (world.home / "state").mkdir(mode=0o700)
     link = world.run("web", "share", "fix", "--for", "30m", "--host", "ramet.example").out

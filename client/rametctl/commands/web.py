@@ -54,7 +54,8 @@ def command(ctx: click.Context, listen: str, port: int, hosts: tuple[str, ...]) 
         app.output.text(_link(listen, port, access.link()))
         if listen not in {"127.0.0.1", "::1", "localhost"}:
             app.output.note("rametctl: warning: what the browser sends and gets is not encrypted on its way here")
-        app.output.note("the link works once, for 10 minutes; another: rametctl web link. ctrl-C ends the server")
+        another = "rametctl web link" + (f" --port {port}" if port != PORT else "")
+        app.output.note(f"the link works once, for 10 minutes; another: {another}. ctrl-C ends the server")
 
         async def run() -> None:
             site = Site(Link(app.directories, app.environ, autostart=app.autostart), access, Path.cwd())
