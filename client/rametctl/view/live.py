@@ -40,7 +40,7 @@ async def _draw(
     link = Link(app.directories, app.environ, autostart=app.autostart)
     view = View(link, after=after)
     # The painter first: what it wants before the view runs begins with the events after the cursor.
-    tasks = [asyncio.create_task(_paint(view, paint, every, tick)), asyncio.create_task(view.run())]
+    tasks = [asyncio.create_task(paint_changes(view, paint, every, tick)), asyncio.create_task(view.run())]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:
@@ -52,7 +52,7 @@ async def _draw(
         await link.close()
 
 
-async def _paint(view: View, paint: Callable[[View], Awaitable[None]], every: float, tick: float | None) -> None:
+async def paint_changes(view: View, paint: Callable[[View], Awaitable[None]], every: float, tick: float | None) -> None:
     while True:
         view.changed.clear()
         if (outage := view.outage) is not None:

@@ -394,7 +394,8 @@ class Site:
             tab.changed.set()
             while True:
                 try:
-                    await asyncio.wait_for(tab.changed.wait(), BEAT_S)
+                    async with asyncio.timeout(BEAT_S):
+                        await tab.changed.wait()
                 except TimeoutError:
                     yield "event: beat\ndata: 1\n\n"
                 tab.changed.clear()
