@@ -2,27 +2,20 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import click
-from ramet.v1 import attention_pb2
 from ramet.v1.attention_pb2 import AttentionRequest
 from ramet.words import plural
 
 from rametctl.app import App
 from rametctl.errors import ClientError, RefusedError
+from rametctl.follow import follow
 from rametctl.lines import Line, line
 from rametctl.options import Verb, complete_asking
 from rametctl.render.inbox import inbox_lines
 from rametctl.render.request import request_lines, short_id, shown_decision, title
 from rametctl.requests import by_urgency, get_request, open_requests, remember
 from rametctl.sessions import get_session
-
-if TYPE_CHECKING:
-    from rametctl.view.model import View
-
-PAUSE_S = 0.1
-"""Least seconds between two looks of `--watch`."""
 
 
 @click.command("inbox", cls=Verb, short_help="List what waits for your answer.")
@@ -101,40 +94,34 @@ def _in_full(blocking: "Sequence[AttentionRequest]", reviews: "Sequence[Attentio
 
 def _watch(app: App) -> None:
     """Print the open requests, then new ones and answers."""
-    from rametctl.view import parts
-    from rametctl.view.live import draw
-
-    known: set[str] = set()
-
-    async def paint(view: "View") -> None:
-        view.want([(parts.REQUESTS, "")])
-        listed = view.part(parts.REQUESTS).value
-        if listed is None:
-            return
-        blocking, reviews = by_urgency(listed)
-        waiting = [*blocking, *reviews]
-        for request in waiting:
-            if request.id not in known:
-                known.add(request.id)
-                _show(app, request, request_lines(request, time.time(), waiting))
-        for closed in sorted(known - {request.id for request in waiting}):
-            known.discard(closed)
-            answered = await _closed(view, closed)
-            if answered is not None:
-                name = answered.session_name or answered.session_id
-                words = f"{short_id(answered)}  {name}  {title(answered)}  {shown_decision(answered)}"
-                _show(app, answered, [line((words, "dim"))])
-
-    draw(app, paint, every=PAUSE_S)
+    # Read the log's end before the list: a request that opens in between is in both, and its id shows that.
+    cursor = app.connection.info().cursor
+    shown: set[str] = set()
+    _show_open(app, shown)
+    for step in follow(app.connection, after=cursor):
+        if step.event is None:
+            if step.item.HasField("snapshot"):  # of a new log
+                _show_open(app, shown)
+        elif step.event.HasField("request_opened"):
+            request = step.event.request_opened.request
+            if request.id not in shown:
+                shown.add(request.id)
+                _show(app, request, request_lines(request, time.time()))
+        elif step.event.HasField("request_closed"):
+            request = step.event.request_closed.request
+            name = request.session_name or request.session_id
+            words = f"{short_id(request)}  {name}  {title(request)}  {shown_decision(request)}"
+            _show(app, request, [line((words, "dim"))])
 
 
-async def _closed(view: "View", request_id: str) -> "AttentionRequest | None":
-    """Return a request that is not open any more; None if its session is gone."""
-    request = attention_pb2.GetRequestRequest(request=request_id)
-    try:
-        return (await view.link.call(lambda daemon: daemon.attention.GetRequest, request)).request
-    except RefusedError:
-        return None
+def _show_open(app: App, shown: set[str]) -> None:
+    """Print the open requests that are not among the ``shown``, and add them."""
+    blocking, reviews = by_urgency(open_requests(app.connection))
+    waiting = [*blocking, *reviews]
+    for request in waiting:
+        if request.id not in shown:
+            shown.add(request.id)
+            _show(app, request, request_lines(request, time.time(), waiting))
 
 
 def _show(app: App, request: "AttentionRequest", lines: "Iterable[Line]") -> None:
