@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ramet.v1 import attention_pb2, event_pb2, session_pb2
 from rametctl import connection
+from rametctl.view import transcript
 
 from tests.support.client import World
 from tests.support.client import world as make_world
@@ -191,6 +192,45 @@ def test_a_watch_of_all_shows_a_session_that_is_created_later_from_its_first_eve
     block = event_pb2.ContentBlock(text="Hello.")
     world.state.event(session, assistant_message=event_pb2.AssistantMessage(blocks=[block]))
     assert [reader.line(), reader.line()] == ["fix", "● Hello."]
+
+
+def test_a_watch_shows_each_event_of_a_burst_and_none_from_before_a_removal(world: World, reader: Reader) -> None:
+    gone = world.state.session("gone")
+    warn(world, "from before", gone)
+    session = world.state.session("fix")
+    del world.state.sessions[gone.id]
+    cursor = f"epoch1:{len(world.state.events)}"
+    for number in range(transcript.MAX_EVENTS + 10):
+        warn(world, str(number), session)
+    reader.start("watch", "--since", cursor)
+    assert reader.line() == "fix"
+    for number in range(transcript.MAX_EVENTS + 10):
+        assert reader.line() == f"warning: {number}"
+    world.state.sessions[gone.id] = gone
+    world.state.event(gone, session_created=event_pb2.SessionCreated(session=gone))
+    warn(world, "from now", gone)
+    shown: list[str] = []
+    while "warning: from now" not in shown:
+        shown.append(reader.line())
+    assert "warning: from before" not in shown
+
+
+def test_a_watched_inbox_shows_a_request_that_is_answered_at_once(world: World, reader: Reader) -> None:
+    session = world.state.session("fix")
+    reader.start("inbox", "--watch", "--json")
+    watching(world)
+    with world.state.changed:
+        request = world.state.request(session, tool="Bash", input_json="{}")
+        world.state.event(session, request_opened=event_pb2.RequestOpened(request=request))
+        request.state = attention_pb2.ATTENTION_STATE_ANSWERED
+        world.state.event(session, request_closed=event_pb2.RequestClosed(request=request))
+        del world.state.requests[request.id]
+    assert [reader.json()["state"], reader.json()["state"]] == ["open", "answered"]
+
+
+def test_a_watched_inbox_ends_with_what_the_daemon_refuses(world: World) -> None:
+    world.state.refusals["ListRequests"] = [Refusal("PERMISSION_DENIED", "not yours", "NOT_ALLOWED")]
+    assert "not yours" in world.run("inbox", "--watch").err
 
 
 def test_a_killed_daemon_costs_a_watched_inbox_no_request_and_doubles_none(world: World, reader: Reader) -> None:

@@ -64,3 +64,11 @@ def test_each_event_is_taken_once_with_the_pieces_of_unfinished_messages() -> No
     assert [event.seq for event in held.take()] == [1, 2]
     held.add(warning(3))
     assert [event.seq for event in held.take()] == [3]
+
+
+def test_an_unbounded_transcript_drops_nothing_whatever_its_size() -> None:
+    held = Transcript(bounded=False)
+    held.load([], more=True)
+    for seq in range(1, transcript.MAX_EVENTS + 11):
+        held.add(warning(seq, "x" * transcript.MAX_BYTES if seq < 3 else ""))
+    assert len(held.take()) == transcript.MAX_EVENTS + 10

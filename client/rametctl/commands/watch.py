@@ -75,11 +75,10 @@ def watch_sessions(
     else:
         shown = [each for page in session_pages(app.connection, repo="", archived=True) for each in page.sessions]
     watch = _Json(app, shown) if app.output.json_mode else _Screen(app, shown, several=len(sessions) != 1, full=full)
-    after = since
     if since is None:
-        after = app.connection.info().cursor
-        after = watch.begin(after, turns=turns) if sessions else watch.glance(after)
-    watch.follow(sessions=[each.id for each in shown] if sessions else [], after=after)
+        cursor = app.connection.info().cursor
+        since = watch.begin(cursor, turns=turns) if sessions else watch.glance(cursor)
+    watch.follow(sessions=[each.id for each in shown] if sessions else [], after=since)
 
 
 class _Watch:
@@ -91,9 +90,11 @@ class _Watch:
         self.names = {session.id: session.name for session in sessions}
         self._shown: dict[str, int] = {}
         """Number of the last event that was read of each session."""
+        self._since = 0
+        """The same for a session of which none was read: a restored session comes with the events from before its removal."""
 
     def is_new(self, event: "Event") -> bool:
-        return event.seq > self._shown.get(event.session_id, 0)
+        return event.seq > self._shown.get(event.session_id, self._since)
 
     def read(self, session: "Session", turns: int | None) -> "list[Event]":
         events, self._shown[session.id] = read_turns(self._app, session, turns)
@@ -119,7 +120,7 @@ class _Json(_Watch):
     def glance(self, cursor: "Cursor") -> "Cursor":
         return cursor
 
-    def follow(self, *, sessions: Sequence[str], after: "Cursor | None") -> None:
+    def follow(self, *, sessions: Sequence[str], after: "Cursor") -> None:
         for step in follow(self._app.connection, sessions=sessions, after=after):
             self._learn(step)
             cursor = f"{step.epoch}:{step.seq}"
@@ -194,16 +195,17 @@ class _Screen(_Watch):
         last = [each for each in conversation.entries[-GLANCE_ENTRIES:] if each not in waiting]
         self._begin(session.id, [*last, *waiting])
 
-    def follow(self, *, sessions: Sequence[str], after: "Cursor | None") -> None:
+    def follow(self, *, sessions: Sequence[str], after: "Cursor") -> None:
         from rametctl.view.live import draw
 
         alerts, known = inbox_alerts(self._app, sessions), self._app.connection.info().cursor.seq
+        self._since = after.seq
         snapshots = 0
 
         async def paint(view: "View") -> None:
             nonlocal snapshots
             if view.snapshots != snapshots:
-                snapshots, self._shown = view.snapshots, {}
+                snapshots, self._shown, self._since = view.snapshots, {}, 0
                 self._app.output.note("rametctl: the daemon has a new event log; continuing from its present state")
             self.names.update((each.id, each.name) for each in view.sessions.values())
             view.want((), sessions or self.names)

@@ -66,7 +66,8 @@ class View:
     there. ``outage`` is None while the daemon is connected.
 
     ``after``: begin with the events after this cursor instead of a snapshot. ``sessions`` then holds those that have changed
-    since, and a transcript that is wanted before `run` holds the later events only.
+    since, and a transcript that is wanted before `run` holds the later events only. Transcripts drop no event: the painter must
+    take them all.
     """
 
     def __init__(self, link: Link, *, after: "Cursor | None" = None) -> None:
@@ -264,7 +265,7 @@ class View:
         self._make_stale(ROW, event_pb2.Event(session_id=session.id, repo_id=session.repo_id))
 
     def _begin_transcript(self, session_id: str, *, stored: bool) -> None:
-        self.transcripts[session_id] = transcript = Transcript()
+        self.transcripts[session_id] = transcript = Transcript(bounded=not self._live)
         if not stored:
             transcript.load((), more=True)
         elif self.ready.is_set():  # else the first snapshot begins it again

@@ -17,10 +17,11 @@ class Transcript:
     """Events in order, each exactly once. A painter takes them, and stores what it shows.
 
     Until `load`, live events wait for the stored ones. Of the events that no painter takes, the oldest beyond `MAX_EVENTS` or
-    `MAX_BYTES` are dropped. ``dropped`` is then true, as it is if the stored log begins before the loaded events.
+    `MAX_BYTES` are dropped if ``bounded``. ``dropped`` is then true, as it is if the stored log begins before the loaded events.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, bounded: bool = True) -> None:
+        self._bounded = bounded
         self.loaded = False
         self.dropped = False
         self.fresh: deque[Event] = deque()
@@ -57,6 +58,6 @@ class Transcript:
         self._last_seq = event.seq
         self.fresh.append(event)
         self._bytes += event.ByteSize()
-        while len(self.fresh) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self.fresh) > 1):
+        while self._bounded and (len(self.fresh) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self.fresh) > 1)):
             self._bytes -= self.fresh.popleft().ByteSize()
             self.dropped = True
