@@ -381,12 +381,43 @@ async def test_removing_says_what_would_be_lost_and_needs_a_second_yes(world: Wo
         await shown.press("enter")
         await eventually(lambda: len(world.state.called("DeleteSession")) == 1, within=20)
         await shown.shows("fix holds 1 file")
+        await shown.press("y", "enter")  # it may be meant for something else
+        assert isinstance(shown.app.screen, Confirm)
+        shown.now += 1
         await shown.press("y")
         await eventually(
             lambda: [call.force for call in world.state.called("DeleteSession")] == [False, True], within=20
         )
         world.state.event(session, session_removed=event_pb2.SessionRemoved(name="fix"))
         await shown.shows("no sessions here")
+
+
+@pytest.mark.parametrize(
+    ("key", "method", "data"),
+    [
+        ("x", "DeleteSession", {}),
+        ("L", "LandSessions", {"files": "a.py"}),
+        ("L", "LandSessions", {"upstream": "origin/main", "branch": "main"}),
+    ],
+)
+async def test_a_late_question_does_not_open_over_a_prompt_that_is_typed(
+    world: World, key: str, method: str, data: dict[str, str]
+) -> None:
+    world.state.session("fix")
+    world.state.refusals[method] = [Refusal("FAILED_PRECONDITION", "there is more", "WORK_AT_RISK", data=data)]
+    ends = threading.Event()
+    world.state.on_call = lambda call: None if call.method != method or ends.wait(30) else pytest.fail("too long")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press(key)
+        await shown.dialog(Confirm)
+        await shown.press("y")
+        await eventually(lambda: world.state.called(method), within=20)
+        await shown.press("r", *"tr")
+        ends.set()
+        await shown.shows(f"; {key} asks again what to do")
+        await shown.press("y")
+        assert (shown.app._prompt.text, len(world.state.called(method))) == ("try", 1)
 
 
 async def test_a_session_is_created_from_the_form(world: World) -> None:
@@ -493,9 +524,13 @@ async def test_land_asks_for_a_commit_message_and_for_consent_to_land_locally(wo
         await shown.press("L")
         await shown.shows("Land fix on", "· fix")  # beside the list
         await shown.press("y")
-        await shown.dialog(Ask)
+        dialog = await shown.dialog(Ask)
+        await shown.press(*"try it", "enter")  # typed for something else
+        shown.now += 1
+        await eventually(lambda: dialog.query_one(Prompt).has_focus, within=20)
         await shown.press(*"done", "enter")
         await shown.shows("Nothing is pushed.")
+        shown.now += 1
         await shown.press("y")
         await eventually(lambda: len(world.state.called("LandSessions")) == 3, within=20)
         last = world.state.called("LandSessions")[-1]

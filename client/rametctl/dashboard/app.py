@@ -28,7 +28,7 @@ from rametctl.alerts import sequence
 from rametctl.contests import archive_requests, members, pick, picked_words, still_working
 from rametctl.dashboard import panes
 from rametctl.dashboard.answering import GRACE_S, PLAN_MODES, SOUGHT_S, Shown, as_json, hints, suggested_rules
-from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Field, Form, Help
+from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Field, Form, Help
 from rametctl.dashboard.keys import GROUPS, Key
 from rametctl.dashboard.rows import ARRANGEMENTS, Filter, Known, Row, arrange, head_line, session_line, top_line
 from rametctl.dashboard.widgets import Lines, Prompt
@@ -588,6 +588,14 @@ class Dashboard(App[None]):
     def ask(self, dialog: Screen[Any], then: Callable[[Any], None]) -> None:
         """Show a dialog; ``then`` gets its answer unless it was left."""
         self.push_screen(dialog, lambda answer: None if answer is None else then(answer))
+
+    def ask_late(self, dialog: Dialog, then: Callable[[Any], None], note: str, key: str) -> str:
+        """Ask from work that ``key`` began, which the person may have left meanwhile. Return the note of this work."""
+        if self._engaged:
+            return f"{note}; {key} asks again what to do"
+        dialog.late = True
+        self.ask(dialog, then)
+        return note
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """No key of ours counts below a dialog, and none that is written in a field."""
@@ -1218,6 +1226,7 @@ class Dashboard(App[None]):
 
     async def _land(self, session: "Session", *, queued: Callable[[], Awaitable[str]] | None = None) -> str:
         """Land a session, and call ``queued`` once the landing is accepted. Ask what the daemon needs to know."""
+        key = "L" if queued is None else "W"
 
         async def work(message: str = "", *, local: bool = False) -> str:
             request = landing_pb2.LandSessionsRequest(
@@ -1227,17 +1236,19 @@ class Dashboard(App[None]):
                 answer = await self.call(lambda daemon: daemon.landing.LandSessions, request)
             except RefusedError as error:
                 if error.data.get("files") and not message:
-                    self.ask(
+                    return self.ask_late(
                         Ask(f"{error.message}. Message of the commit:", text=session.now.partition("\n")[0]),
                         lambda text: self.do("landing", work(text, local=local)),
+                        f"{session.name} has uncommitted work",
+                        key,
                     )
-                    return "it has uncommitted work"
                 if error.data.get("upstream") and not local:
-                    self.ask(
+                    return self.ask_late(
                         Confirm(f"{error.message}. Land on your local {error.data['branch']}? Nothing is pushed."),
                         lambda _: self.do(f"landing {session.name}", work(message, local=True)),
+                        f"{error.data['branch']} has an upstream",
+                        key,
                     )
-                    return f"{error.data['branch']} has an upstream"
                 raise
             target = answer.landings[0].target if answer.landings else "its target"
             if queued is not None:
@@ -1375,15 +1386,16 @@ class Dashboard(App[None]):
             files = [
                 line(each.path, (f"  +{each.additions} −{each.deletions}", "dim"), indent=2) for each in answer.files
             ]
-            self.ask(
+            return self.ask_late(
                 Confirm(
                     f"Rewind {session.name} to checkpoint {checkpoint.number}? Files and conversation go back; what is there now becomes a checkpoint. "
                     + (f"{plural(len(files), 'file')} changed since:" if files else "No file has changed since."),
                     files[:20],
                 ),
                 lambda _: self.do("rewinding", back()),
+                f"{plural(len(files), 'file')} changed since checkpoint {checkpoint.number} of {session.name}",
+                "enter on it",
             )
-            return ""
 
         self.do("comparing", preview())
 
@@ -1421,11 +1433,12 @@ class Dashboard(App[None]):
             except RefusedError as error:
                 if error.reason != "WORK_AT_RISK" or force:
                     raise
-                self.ask(
+                return self.ask_late(
                     Confirm(f"{error.message}. Remove {session.name} all the same? The trash keeps it for 30 days."),
                     lambda _: self.do(f"removing {session.name}", work(force=True)),
+                    f"{session.name} holds work that exists nowhere else",
+                    "x",
                 )
-                return f"{session.name} holds work that exists nowhere else"
             self._undo.append(("trash", session.id))
             return f"removed {session.name}; u brings it back"
 

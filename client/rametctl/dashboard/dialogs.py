@@ -1,5 +1,6 @@
 """Dialogs: a question of yes and no, one of a text, a choice, the form of a new session, the keys."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from rametctl.dashboard.answering import GRACE_S
 from rametctl.dashboard.keys import GROUPS
 from rametctl.dashboard.widgets import Lines, Prompt
 from rametctl.lines import Line, line, to_text, wrapped
@@ -19,10 +21,12 @@ from rametctl.lines import Line, line, to_text, wrapped
 WIDTH = 76
 PASTE_S = 0.2
 """Seconds within which keys are a paste rather than a person's."""
+DEAF_S = 0.1
+"""Seconds between two looks whether a late dialog takes keys."""
 
 
 class Dialog(ModalScreen[object]):
-    """A box in the middle; escape closes it without an answer."""
+    """A box in the middle; escape closes it without an answer. If it opens ``late``, after work, no key counts for GRACE_S: it is meant for something else."""
 
     DEFAULT_CSS = """
     Dialog { align: center middle; }
@@ -34,10 +38,30 @@ class Dialog(ModalScreen[object]):
     Dialog Prompt { height: auto; max-height: 10; min-height: 3; border: none; padding: 0; background: ansi_default; }
     """
     BINDINGS: ClassVar[list[Any]] = [Binding("escape", "dismiss_none", show=False)]
+    late = False
     _typed = ""
+    _since = math.inf
+
+    def on_mount(self) -> None:
+        self._since = self.app.clock()  # type: ignore[attr-defined]  # of the dashboard
+
+    @property
+    def _age(self) -> float:
+        """Seconds for which the dialog has been shown."""
+        return float(self.app.clock() - self._since)  # type: ignore[attr-defined]  # as above
+
+    @property
+    def _deaf(self) -> bool:
+        return self.late and self._age < GRACE_S
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return not self._deaf
 
     def write_in(self, field: Prompt | Input) -> None:
         """Write in ``field`` what was typed since the dialog was asked for, and focus it."""
+        if self._deaf:
+            self.set_timer(DEAF_S, lambda: self.write_in(field))
+            return
         if self.message_queue_size:  # perhaps keys
             self.call_later(self.write_in, field)
             return
@@ -48,7 +72,7 @@ class Dialog(ModalScreen[object]):
 
     def on_key(self, event: events.Key) -> None:
         """Keep what is typed before a field has the focus."""
-        if event.character is not None and event.is_printable:
+        if event.character is not None and event.is_printable and not self._deaf:
             self._typed += event.character
 
     def action_dismiss_none(self) -> None:
@@ -74,7 +98,6 @@ class Confirm(Dialog):
 
     def __init__(self, question: str, details: Sequence[Line] = ()) -> None:
         super().__init__()
-        self._since = 0.0
         self._lines = [*text_lines(question), *([line("")] if details else []), *details]
 
     def compose(self) -> ComposeResult:
@@ -84,11 +107,10 @@ class Confirm(Dialog):
 
     def on_mount(self) -> None:
         self.query_one(Lines).show(self._lines)
-        self._since = self.app.clock()  # type: ignore[attr-defined]  # of the dashboard
 
     def action_enter(self) -> None:
         """Yes, unless the dialog has just appeared: a line end in text pasted as keys confirms nothing."""
-        if self.app.clock() - self._since >= PASTE_S:  # type: ignore[attr-defined]  # as above
+        if self._age >= PASTE_S:
             self.dismiss(True)
 
     def action_yes(self) -> None:
