@@ -230,7 +230,13 @@ async def test_a_name_of_two_repositories_means_the_one_around_the_caller(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     other = plain(sandbox.root / "other", sandbox.environ, "--initial-branch=main").path
-    twins = {path: (await client.create(path, name="twin")).id for path in (repository, other)}
+    twins = {
+        path: (await client.create(path, script({"text": "done"}), name="twin")).id for path in (repository, other)
+    }
+    for path in (repository, other):
+        await client.reach(twins[path], IDLE)
+        assert sandbox.ctl("approve", "twin", "--json", cwd=path).json["session_id"] == twins[path]
+    assert sandbox.ctl("approve", "twin", "--json", cwd=sandbox.root).json["error"]["reason"] == "AMBIGUOUS"
     below = other / "below"
     below.mkdir()
     for path, standing in ((repository, repository), (other, below)):
@@ -240,3 +246,7 @@ async def test_a_name_of_two_repositories_means_the_one_around_the_caller(
     assert refused.json["error"]["reason"] == "AMBIGUOUS"
     worktree = Path((await client.get(twins[other])).worktree)
     assert sandbox.ctl("resume", "twin", "--json", cwd=worktree).json["id"] == twins[other]
+    for path in (repository, other):
+        assert sandbox.ctl("rm", "twin", "--force", cwd=path).code == 0
+    restored = sandbox.ctl("restore", "twin", "--json", cwd=other)
+    assert restored.json["id"] == twins[other], restored.stderr

@@ -67,8 +67,10 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
     async def GetRequest(
         self, request: attention_pb2.GetRequestRequest, context: Context
     ) -> attention_pb2.GetRequestResponse:
+        near = here.get()
+
         def work(reader: Reader) -> attention_pb2.GetRequestResponse:
-            found = messages(reader, [attention.find_request(reader, request.request)])
+            found = messages(reader, [attention.find_request(reader, request.request, near)])
             return attention_pb2.GetRequestResponse(request=found[0])
 
         return await self._core.store.read(work)
@@ -77,13 +79,14 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
     async def ResolveRequest(
         self, request: attention_pb2.ResolveRequestRequest, call: Call
     ) -> attention_pb2.ResolveRequestResponse:
+        near = here.get()
         if environment.get():
-            asked = await self._core.store.read(lambda reader: attention.find_request(reader, request.request))
+            asked = await self._core.store.read(lambda reader: attention.find_request(reader, request.request, near))
             await freshen(self._core, asked.session_id)  # an approval may start an agent
 
         def resolve(unit: Unit) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
             answered, response = attention.resolve(
-                unit, request.request, request.resolution, call.principal, self._core.policy, self._resolvers
+                unit, request.request, request.resolution, call.principal, self._core.policy, self._resolvers, near
             )
             call.remember(unit, response)
             return answered, response

@@ -40,7 +40,7 @@ CONTRACT_VERSION = 1
 """Incremented with each change of the contract that matters to a client."""
 DIRECTORY = "ramet-directory-bin"
 """Metadata of a call: the caller's directory, absolute, in the bytes of its file system."""
-NAMING = frozenset({"session", "session_id", "sessions"})
+NAMING = frozenset({"session", "session_id", "sessions", "request", "landing", "landings", "entry"})
 """Request fields that may contain the name of a session."""
 OLDEST_CLIENT = 1
 """The oldest contract that this daemon serves."""

@@ -8,7 +8,7 @@ import grpc
 from ramet.v1 import landing_pb2, landing_pb2_grpc
 
 from rametd.api.calls import Call, Calls, mutation
-from rametd.api.context import freshen
+from rametd.api.context import freshen, here
 from rametd.api.paging import page_of
 from rametd.api.repo import repo_id_around, resolve_repo
 from rametd.domain.errors import InvalidInputError
@@ -95,7 +95,8 @@ class LandingServicer(landing_pb2_grpc.LandingServiceServicer):
         seconds = request.timeout_seconds
         if not 0 <= seconds < float("inf"):
             raise InvalidInputError(f"{seconds} seconds is no valid timeout", hint="0 means no limit")
-        found, timed_out = await self._queue.wait(list(request.landings), seconds or None)
+        named = [(await self._named(name)).id for name in request.landings]
+        found, timed_out = await self._queue.wait(named, seconds or None)
         return await self._core.store.read(
             lambda reader: landing_pb2.WaitLandingsResponse(
                 landings=[message(reader, each) for each in found], timed_out=timed_out
@@ -110,20 +111,25 @@ class LandingServicer(landing_pb2_grpc.LandingServiceServicer):
             response = landing_pb2.RemoveLandingResponse(landing=message(unit, landing))
             return call.remember(unit, response)
 
-        return await self._queue.remove(request.landing, call.principal, answer)
+        return await self._queue.remove((await self._named(request.landing)).id, call.principal, answer)
 
     @mutation
     async def RetryLanding(
         self, request: landing_pb2.RetryLandingRequest, call: Call
     ) -> landing_pb2.RetryLandingResponse:
-        landing = await self._core.store.read(lambda reader: find_landing(reader, request.landing))
+        landing = await self._named(request.landing)
         await freshen(self._core, landing.session_id)
 
         def answer(unit: Unit, landing: Landing) -> landing_pb2.RetryLandingResponse:
             response = landing_pb2.RetryLandingResponse(landing=message(unit, landing))
             return call.remember(unit, response)
 
-        return await self._queue.retry(request.landing, call.principal, answer)
+        return await self._queue.retry(landing.id, call.principal, answer)
+
+    async def _named(self, name: str) -> Landing:
+        """Find the entry that the caller names, by its id or its session."""
+        near = here.get()
+        return await self._core.store.read(lambda reader: find_landing(reader, name, near))
 
     # Pull requests
 

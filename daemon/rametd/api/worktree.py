@@ -412,7 +412,8 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
     async def RestoreTrash(
         self, request: worktree_pb2.RestoreTrashRequest, call: Call
     ) -> worktree_pb2.RestoreTrashResponse:
-        entry = await self._core.store.read(lambda reader: find_entry(reader, request.entry))
+        near = here.get()
+        entry = await self._core.store.read(lambda reader: find_entry(reader, request.entry, near=near))
         response = await self._departures.restorer.from_trash(entry, call.caller)
         response.warnings.extend(await freshen(self._core, entry.session_id))
         return response

@@ -143,15 +143,16 @@ DEFAULT_DENIAL = (
 )
 
 
-def find_request(reader: Reader, name: str) -> Request:
+def find_request(reader: Reader, name: str, repo_id: str | None = None) -> Request:
     """Find a request by id, by a session with exactly one open request, or by a unique prefix of an id, in this order.
 
     The name of a session must never find a request of another one: agents choose names for their children, and can see ids.
+    ``repo_id`` as in `find_session`.
     """
     found = reader.requests.find_by_prefix(name) if name else []
     if exact := [request for request in found if request.id == name]:
         return exact[0]
-    session = named_session(reader, name)
+    session = named_session(reader, name, repo_id)
     if session is None:
         # Prefer open requests to closed ones.
         found = [request for request in found if request.state == RequestState.OPEN] or found
@@ -159,7 +160,7 @@ def find_request(reader: Reader, name: str) -> Request:
             return only(found, name, "requests", RequestNotFoundError(name))
     hint = "`rametctl inbox` lists open requests"
     try:
-        session = session or find_session(reader, name)
+        session = session or find_session(reader, name, repo_id=repo_id)
     except SessionNotFoundError:
         raise RequestNotFoundError(f"there is no request or session {name!r}", hint=hint) from None
     # Prefer requests of the agent to those of the daemon, such as reviews.
@@ -175,13 +176,13 @@ def find_request(reader: Reader, name: str) -> Request:
     return waiting[0]
 
 
-def named_session(reader: Reader, name: str) -> Session | None:
-    """Find a session by full id or name; None if there is none. Raises `AmbiguousError` if several have the name."""
+def named_session(reader: Reader, name: str, repo_id: str | None) -> Session | None:
+    """Find a session by full id or name; None if there is none. Raises `AmbiguousError` if several have the name and none is in ``repo_id``."""
     bears = reader.sessions.find(name) is not None or bool(reader.sessions.by_name(name)) or "/" in name
     if not name or not bears:
         return None
     try:
-        return find_session(reader, name)
+        return find_session(reader, name, repo_id=repo_id)
     except SessionNotFoundError:
         return None
 
@@ -193,13 +194,14 @@ def resolve(
     principal: str,
     policy: Policy,
     resolvers: Mapping[RequestKind, Resolver],
+    repo_id: str | None = None,
 ) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
     """Store an answer; the first one wins. The session continues once it has no other open request.
 
     Approving a plan ends the plan mode of the session, also for later processes. The message that denies a review becomes the session's next
     prompt; so does the reason of a refusal that the agent's protocol cannot carry. Raises `AgentUnableError` for a changed input that it cannot carry.
     """
-    request = find_request(unit, name)
+    request = find_request(unit, name, repo_id)
     answer = stored_answer(request, resolution)
     mode = MODES_BACK.get(answer.get("mode", 0))
     if mode in UNATTENDED and not policy.config.permissions.allow_bypass:

@@ -28,16 +28,20 @@ CALLS_KEPT_S = 7 * 86400.0
 log = structlog.get_logger()
 
 
-def find_entry(reader: Reader, name: str, repo_id: str | None = None) -> TrashEntry:
-    """Find an entry by id, unique name, or unique prefix of an id. Raises `TrashEntryNotFoundError`, `AmbiguousError`."""
+def find_entry(reader: Reader, name: str, repo_id: str | None = None, *, near: str | None = None) -> TrashEntry:
+    """Find an entry by id, unique name, or unique prefix of an id. Raises `TrashEntryNotFoundError`, `AmbiguousError`.
+
+    If a name fits several entries, the only one of the repository ``near`` counts.
+    """
     exact = reader.trash.get(name)
     if exact is not None:
         return exact
     short = name.rpartition("/")[2]
     named = [entry for entry in reader.trash.list(repo_id) if entry.name in {name, short}]
     found = named or (reader.trash.find_by_prefix(name) if len(name) >= SHORTEST_PREFIX else [])
-    if len(found) == 1:
-        return found[0]
+    here = [entry for entry in named if entry.repo_id == near and entry.name == name]
+    if len(here) == 1 or len(found) == 1:
+        return (here or found)[0]
     if not found:
         raise _not_there(reader, name, short, repo_id)
     matches = ", ".join(f"{entry.name} ({entry.id})" for entry in found)

@@ -47,13 +47,16 @@ def message(reader: Reader, landing: Landing) -> landing_pb2.Landing:
     )
 
 
-def find_landing(reader: Reader, name: str) -> Landing:
-    """Find an entry by id, session (the open entry, else the newest), or unique prefix of an id. Raises LandingNotFoundError, AmbiguousError."""
+def find_landing(reader: Reader, name: str, repo_id: str | None = None) -> Landing:
+    """Find an entry by id, session (the open entry, else the newest), or unique prefix of an id; ``repo_id`` as in `find_session`.
+
+    Raises LandingNotFoundError, AmbiguousError.
+    """
     found = reader.landings.find_by_prefix(name) if name else []
     if exact := [landing for landing in found if landing.id == name]:
         return exact[0]
     try:
-        landing = reader.landings.of_session(find_session(reader, name).id)
+        landing = reader.landings.of_session(find_session(reader, name, repo_id=repo_id).id)
     except SessionNotFoundError:
         landing = None
     if landing is not None:
