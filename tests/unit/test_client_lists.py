@@ -100,6 +100,14 @@ def test_send_says_what_becomes_of_the_prompt(state: "State.ValueType", words: s
     assert words in fate(session_pb2.SendPromptResponse(session=a_session(state)))
 
 
+@pytest.mark.parametrize("place", ["attached at pts/3", "attached (pid 12)"])
+def test_a_prompt_for_an_attached_session_waits_for_that_program_not_for_a_resume(place: str) -> None:
+    session = a_session(State.SESSION_STATE_PAUSED, state_reason=place)
+    told = fate(session_pb2.SendPromptResponse(session=session))
+    assert told.endswith(f"ends: the session is {place}")
+    assert "resume" not in told
+
+
 def test_a_prompt_that_waits_for_the_end_of_a_turn_is_said_to_wait() -> None:
     waits = session_pb2.Prompt(state=session_pb2.PROMPT_STATE_QUEUED)
     working = a_session(State.SESSION_STATE_WORKING)

@@ -84,6 +84,8 @@ def fate(sent: "SendPromptResponse", answer: str = "") -> str:
             return "sent; it reaches the running turn"
         case "waiting":
             return f"kept until its request is answered: {answer or f'rametctl inbox {reference(session)}'}"
+        case "paused" if session.state_reason.startswith("attached "):
+            return f"kept until the program that has the conversation ends: the session is {session.state_reason}"
         case "paused":
             return f"kept until the session resumes: rametctl resume {reference(session)}"
         case _:
