@@ -1,11 +1,13 @@
 """When a key answers a request, and with what."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 from ramet.v1 import attention_pb2
 from rametctl.dashboard.answering import GRACE_S, Shown, hints, suggested_rules
+from rametctl.render.request import body_lines
 
 
 def request(kind: str, data: Any = None, **fields: Any) -> attention_pb2.AttentionRequest:
@@ -33,6 +35,9 @@ def test_several_questions_are_answered_one_after_the_other_by_number_or_in_word
     assert not shown.choose(2)
     assert shown.question == {"question": "b"}
     assert "2 of 2" in hints(shown)
+    body = "\n".join(each.text for each in body_lines(shown.request, answers=shown.answers))
+    assert "a  ✓ fish" in body
+    assert "1)" not in body  # the choices of what is answered are gone
     assert shown.reply("my own words")
     assert shown.answers == ["fish", "my own words"]
 
@@ -42,7 +47,8 @@ def test_where_several_may_be_chosen_numbers_tick_and_a_confirmation_sends() -> 
     assert not shown.confirm()
     for number in (3, 1, 2, 2):
         assert not shown.choose(number)
-    assert "(1, 3)" in hints(shown)
+    body = "\n".join(each.text for each in body_lines(shown.request, answers=shown.answers, chosen=shown.chosen))
+    assert re.findall(r"\d\) \[(.)\] (\w+)", body) == [("x", "bash"), (" ", "fish"), ("x", "zsh")]
     assert shown.confirm()
     assert shown.answers == ["bash, zsh"]
 

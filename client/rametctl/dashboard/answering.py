@@ -87,14 +87,13 @@ def suggested_rules(request: "AttentionRequest") -> list[str]:
 
 def hints(shown: Shown) -> str:
     """The keys that answer this request, in one line."""
+    number = f" ({len(shown.answers) + 1} of {shown.count})" if shown.count > 1 else ""
     match kind_name(shown.request):
         case "permission":
             return "y yes · s session · a always · e edit · d no, because …"
         case "question" if shown.question is not None and shown.question.get("multiSelect"):
-            ticked = ", ".join(map(str, sorted(shown.chosen)))
-            return f"1–9 tick{f' ({ticked})' if ticked else ''} · enter send · t your own words"
+            return f"1–9 tick{number} · enter send · t your own words"
         case "question":
-            number = f" ({len(shown.answers) + 1} of {shown.count})" if shown.count > 1 else ""
             return f"1–9 choose{number} · t your own words"
         case "plan":
             modes = ", ".join(f"{number} {mode}" for number, mode in enumerate(PLAN_MODES, 1))

@@ -540,8 +540,9 @@ class Dashboard(App[None]):
         self._shown.request = request
         width = max(panel.size.width or self._content.size.width, 20) - 2
         lines = wrapped(line((title(request), "bold yellow"), (f"  {hints(self._shown)}", "dim"), hang=2), width)
+        body = body_lines(request, answers=self._shown.answers, chosen=self._shown.chosen)
         if kind_name(request) != "review" or self._tab != "Conversation":  # else the conversation ends with these words
-            lines += [piece for each in body_lines(request) for piece in wrapped(each, width)]
+            lines += [piece for each in body for piece in wrapped(each, width)]
         panel.show(lines)
         if panel.size.height and panel.at_end:
             self._shown.seen = True

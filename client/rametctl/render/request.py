@@ -102,11 +102,20 @@ def answer_line(request: "AttentionRequest", which: str | None = None, *, indent
     )
 
 
-def body_lines(request: "AttentionRequest", *, omit: Collection[str] = ()) -> Iterator[Line]:
-    """Return the complete input of a tool or question, without the fields in ``omit``."""
+def body_lines(
+    request: "AttentionRequest",
+    *,
+    omit: Collection[str] = (),
+    answers: Sequence[str] | None = None,
+    chosen: Collection[int] = (),
+) -> Iterator[Line]:
+    """Return the complete input of a tool or question, without the fields in ``omit``.
+
+    ``answers`` to the first questions, and the ``chosen`` numbers of the next one, where keys answer it.
+    """
     data = parsed(request.input_json)
     if kind_name(request) == "question" and (asked := questions(data)):
-        yield from _question_lines(asked)
+        yield from _question_lines(asked, answers, chosen)
     elif kind_name(request) == "plan" and isinstance(data, Mapping):
         yield from _plan_lines(request, data)
     elif kind_name(request) == "elicitation" and isinstance(data, Mapping):
@@ -211,19 +220,27 @@ def _elicitation_lines(request: "AttentionRequest", data: Mapping[str, Any]) -> 
         )  # fmt: skip
 
 
-def _question_lines(asked: list[Mapping[str, Any]]) -> Iterator[Line]:
+def _question_lines(
+    asked: list[Mapping[str, Any]], answers: Sequence[str] | None, chosen: Collection[int]
+) -> Iterator[Line]:
     for number, question in enumerate(asked, 1):
         prefix = f"{number}. " if len(asked) > 1 else ""
-        yield line((f"{prefix}{question.get('question', '')!s}", "bold"), indent=2)
+        given = f"  ✓ {answers[number - 1]}" if answers is not None and number <= len(answers) else ""
+        yield line((f"{prefix}{question.get('question', '')!s}", "bold"), (given, "green"), indent=2)
+        if given:
+            continue
+        several = bool(question.get("multiSelect"))
+        ticking = several and answers is not None and number == len(answers) + 1
         options = question.get("options")
         for choice, option in enumerate(options if isinstance(options, list) else [], 1):
             label = option.get("label", "") if isinstance(option, Mapping) else option
             about = option.get("description", "") if isinstance(option, Mapping) else ""
+            tick = f"[{'x' if choice in chosen else ' '}] " if ticking else ""
             yield line(
-                (f"{choice}) ", "cyan"), str(label), (f"  {about!s}" if about else "", "dim"),
+                (f"{choice}) ", "cyan"), f"{tick}{label}", (f"  {about!s}" if about else "", "dim"),
                 indent=4,
             )  # fmt: skip
-        if question.get("multiSelect"):
+        if several and answers is None:
             yield line(('several may be chosen: "1,2"', "dim"), indent=4)
 
 
