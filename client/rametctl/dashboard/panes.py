@@ -297,7 +297,8 @@ def conflict_rows(answer: "ListConflictsResponse | None", session: "Session", wi
         for file in islice(each.files, 20):
             ours = file.lines if mine else file.other_lines
             where = ", ".join(f"{each.start}–{each.end}" if each.end > each.start else str(each.start) for each in ours)
-            lines += wrapped(line(file.path, (f"  lines {where}" if where else "", "dim"), indent=4), width)
+            noun = "line" if where.isdecimal() else "lines"
+            lines += wrapped(line(file.path, (f"  {noun} {where}" if where else "", "dim"), indent=4), width)
     return lines
 
 

@@ -25,10 +25,11 @@ def inbox_lines(
 ) -> list[Line]:
     """Return a table of all requests that block work, and as many finished turns as fit into ``room``; then how to answer."""
     shown = [*blocking, *reviews[:room]]
+    with_repo = len({request.repo for request in shown}) > 1
     rows: list[list[Span]] = [
         [
             (short_id(request, shown), "cyan"),
-            (request.session_name or request.session_id, "bold"),
+            ((f"{request.repo}/" if with_repo else "") + (request.session_name or request.session_id), "bold"),
             (age(request.create_time, now), "dim"),
             (wish(request), "dim" if kind_name(request) == "review" else "yellow"),
         ]
