@@ -1,6 +1,7 @@
 """What the tables promise: compare-and-set, first answers, orders, refusals."""
 
 import gc
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -205,6 +206,20 @@ class TestSessions:
 
         assert (session.prompts.open("one"), session.rules.list("r")) == before
         assert session.prompts.images("a") == [b"\xff\xd8\xff first", b"second"]
+
+    @pytest.mark.parametrize("missing", ["rules", "comments", "prompts", "images"])
+    def test_the_trash_gives_back_what_an_entry_has(self, session: Unit, missing: str) -> None:
+        session.prompts.add("a", "one", "look", "owner")
+        session.rules.add(a_rule(session_id="one", repo_id="repo"))
+        kept = json.loads(belongings(session, session.sessions.get("one")))
+        for name in {"prompts", "images"} if missing == "prompts" else {missing}:
+            del kept[name]
+        session.sessions.delete("one")
+        session.rules.remove_session("one")
+        session.sessions.insert(a_session())
+        restore_belongings(session, "one", json.dumps(kept))
+        assert len(session.prompts.open("one")) == (missing != "prompts")
+        assert len(session.rules.list("repo")) == (missing != "rules")
 
     def test_deleting_takes_what_hangs_on_it_and_leaves_the_money_and_the_log(self, session: Unit) -> None:
         session.prompts.add("p", "one", "hello", "owner")

@@ -28,7 +28,8 @@ def restore_belongings(unit: Unit, session_id: str, dumped: str) -> None:
         unit.rules.add(load_rule(text))
     for text in kept.get("comments", ()):
         unit.comments.add(load_comment(text))
-    for text, images in zip(kept.get("prompts", ()), kept.get("images", ()), strict=True):
+    prompts = kept.get("prompts", ())
+    for text, images in zip(prompts, kept.get("images", [[]] * len(prompts)), strict=True):
         prompt = load_prompt(text)
         unit.prompts.add(
             *(prompt.id, session_id, prompt.text, prompt.source),
