@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 from google.protobuf.message import Message
@@ -241,11 +242,15 @@ class Terminals:
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._tidy: Callable[[Command], Awaitable[None]] | None = None
+        self._endings: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by session
         self._sweeping = asyncio.Lock()
         self._unsubscribe = core.store.subscribe(self._notice)
 
     def bind(self, tidy: Callable[[Command], Awaitable[None]]) -> None:
-        """Have ``tidy`` called after the end of each command of a session, before that end is recorded; it repeats after a kill."""
+        """Have ``tidy`` called after the end of each check of a session, before that end is recorded; it repeats after a kill.
+
+        It runs for one check of a session at a time, and should not raise: the end would not be recorded.
+        """
         self._tidy = tidy
 
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -345,9 +350,13 @@ class Terminals:
             return
         finally:
             telling.cancel()
-        if self._tidy is not None and command.session_id:
+        if self._tidy is None or command.kind != CommandKind.CHECK or not command.session_id:
+            await self._record(command, record)
+            return
+        # One check after another: of several that end at the same time, each but the last sees one that runs.
+        async with self._endings.setdefault(command.session_id, asyncio.Lock()):
             await self._tidy(command)
-        await self._record(command, record)
+            await self._record(command, record)
 
     async def _record(self, command: Command, record: ExitRecord | None) -> None:
         handle = Handle(command.handle)

@@ -15,9 +15,9 @@ from ramet.v1 import event_pb2, worktree_pb2
 
 from rametd.agents.base import require
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason, ConversationCut
-from rametd.domain.commands import Command, CommandKind
+from rametd.domain.commands import Command, CommandKind, CommandState
 from rametd.domain.errors import GitFailedError, RametError, RefNotFoundError, WrongStateError
-from rametd.domain.models import DAEMON, Repo, Session, WorktreeKind
+from rametd.domain.models import DAEMON, AgentState, Repo, Session, WorktreeKind
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import BUSY_STATES, State
 from rametd.git import Moved
@@ -50,18 +50,31 @@ class Rewinder:
         self._checkpointer = checkpointer
         core.operations.handle(Kind.REWIND, self._undo, self._complete, self._recover)
 
-    async def rewind(self, session: Session, checkpoint: Checkpoint, *, files_only: bool, caller: Caller) -> Rewound:
-        """Raises `WrongStateError` while a turn runs or is about to start, and for a session in the person's checkout."""
+    async def rewind(
+        self, session: Session, checkpoint: Checkpoint, *, files_only: bool, caller: Caller, check: str = ""
+    ) -> Rewound:
+        """Raises `WrongStateError` while a turn runs or is about to start, and for a session in the person's checkout.
+
+        ``check`` is the id of a check whose changes this undoes. HEAD, the index and nested repositories then stay, and it raises
+        `WrongStateError` if HEAD, the index, or the session's checkpoints or turns are not those of the checkpoint.
+        """
         if not files_only:
             require(self._core.kind(session.agent), "rewind", hint="add --files-only to rewind its files alone")
         new = new_operation(
-            Kind.REWIND, session.id, caller, checkpoint=checkpoint.id, files_only="yes" if files_only else ""
+            Kind.REWIND,
+            session.id,
+            caller,
+            checkpoint=checkpoint.id,
+            files_only="yes" if files_only else "",
+            check=check,
         )
 
         def admit(unit: Unit, failed: Operation | None) -> None:
             now = unit.sessions.get(session.id)
             check_state(now, checkpoint)
             refuse_landing(unit, now)
+            if check:
+                refuse_worked(unit, now, checkpoint)
 
         rewound: Rewound = await self._core.operations.run(new, admit)
         return rewound
@@ -69,25 +82,52 @@ class Rewinder:
     async def undo_check(self, command: Command) -> None:
         """Undo what a check changed in its session's files: it would count as the session's work, and land with it.
 
-        The changes stay, with a warning, where the session has worked meanwhile. A checkpoint has what was undone.
+        The last of several checks of the same files undoes the changes of all. Files stay, with a warning, where something else may have
+        changed them: a turn, a sync, a commit, another command. A checkpoint has what was undone.
         """
         core, session_id = self._core, command.session_id
         if command.kind != CommandKind.CHECK or not command.digest:
             return
-        session, before = await core.store.read(
-            lambda reader: (reader.sessions.find(session_id), reader.checkpoints.latest(session_id))
-        )
-        if session is None or session.worktree_kind == WorktreeKind.IN_PLACE:
-            return
+        await core.recovered.wait()
         try:
-            if not await core.git.diffs.changed_files(session.worktree, command.digest):
-                return
-            if before is None or before.tree != command.digest:
-                raise WrongStateError(f"{session.name} has worked meanwhile")
-            await self.rewind(session, before, files_only=True, caller=Caller(DAEMON))
-        except RametError as error:
-            words = f"files that the check `{command.name}` changed stay: {error.message}"
-            await core.store.write_for_sure(lambda unit: events.warn(unit, session, words))
+            await self._undo_check(command)
+        except Exception as error:  # any error: the end of the check is not recorded before this returns
+            if not isinstance(error, RametError):
+                log.exception("a check was not undone", command=command.id)
+            said = error.message if isinstance(error, RametError) else str(error) or type(error).__name__
+            words = f"files that the check `{command.name}` changed stay: {said}"
+
+            def warn(unit: Unit) -> None:
+                session = unit.sessions.find(session_id)
+                if session is not None:
+                    events.warn(unit, session, words)
+
+            await core.store.write_for_sure(warn)
+
+    async def _undo_check(self, command: Command) -> None:
+        core, session_id = self._core, command.session_id
+        begun = await core.store.read(lambda reader: reader.operations.exclusive(session_id))
+        if begun is not None and begun.data.get("check") == command.id:
+            await core.operations.resume(begun)  # a killed daemon's, or its recovery
+        session, fellows, doubt = await core.store.read(
+            lambda reader: (reader.sessions.find(session_id), *company(reader, command))
+        )
+        if session is None or session.worktree_kind == WorktreeKind.IN_PLACE or fellows:
+            return
+        changed = await core.git.diffs.changed_files(session.worktree, command.digest)
+        if not changed:
+            return
+        if doubt:
+            raise WrongStateError(doubt)
+        for path in changed:
+            if (session.worktree / path).is_dir() and not (session.worktree / path).is_symlink():
+                raise WrongStateError(f"the repository inside at {path} has changed")
+        await self._checkpointer.settle(session_id)
+        before = await core.store.read(lambda reader: reader.checkpoints.latest(session_id))
+        head = await core.git.worktrees.head_commit(session.worktree)
+        if before is None or (before.tree, before.head) != (command.digest, head or ""):
+            raise worked(session)
+        await self.rewind(session, before, files_only=True, caller=Caller(DAEMON), check=command.id)
 
     async def _recover(self, operation: Operation) -> Rewound:
         """Repeat a rewind that a killed daemon began; if that fails, warn on the session."""
@@ -111,7 +151,7 @@ class Rewinder:
 
     async def _complete(self, operation: Operation) -> Rewound:
         """Rewind the session. An earlier run may have done any of the steps."""
-        core, session_id = self._core, operation.session_id
+        core, session_id, check = self._core, operation.session_id, operation.data.get("check", "")
         session, [checkpoint] = await core.store.read(
             lambda reader: (
                 reader.sessions.get(session_id),
@@ -131,17 +171,23 @@ class Rewinder:
                 hint=f"`rametctl checkpoints {session.reference}` lists the others; `git fsck` tells more",
             )
 
+        staged = target.index
         stood: list[tuple[str, Checkpoint]] = []  # HEAD, and the checkpoint of what is overwritten
 
         async def keep(tree: str) -> None:
             noted = await core.store.read(lambda reader: noted_before(reader, operation))
             head = await core.git.worktrees.head_commit(session.worktree)
+            if check and (head or "") != checkpoint.head:
+                raise worked(session)
             if noted is not None and tree == checkpoint.tree and head in {noted.head, checkpoint.head}:
                 stood.append((head or "", noted))  # a killed daemon got this far: nothing is overwritten
                 return
             made = await self._checkpointer.make(
                 session_id, CheckpointReason.REWIND, tree=tree, principal=operation.principal
             )
+            taken = await core.git.snapshots.read(info, made.snapshot)
+            if check and (taken is None or taken.index != staged):
+                raise WrongStateError(f"the index of {session.name} has changed meanwhile")
             stood.append((made.head, made))
             await core.store.write_for_sure(lambda unit: remember_before(unit, operation, made))
             core.failpoint.hit("rewind.kept")
@@ -154,22 +200,24 @@ class Rewinder:
             undo = shlex.join(["rametctl", "rewind", session.name, str(stood[0][1].number)])
             raise GitFailedError(error.message, hint=f"to undo what was written: `{undo}`") from error
         core.failpoint.hit("rewind.files-written")
-        leave = await self._may_move(session, repo)
-        tip, kept_as = stood[-1]
-        moved = Moved(True)
-        if checkpoint.head:
-            moved = await core.git.snapshots.move_back(
-                session.worktree, checkpoint.head, own=session.branch, tip=tip, leave=leave, staged=target.index
-            )
-        warnings = [moved.warning] if moved.warning else []
-        overwritten = await core.git.snapshots.read(info, kept_as.snapshot)
-        assert overwritten is not None, "it is created before anything is overwritten"
-        warnings += await core.git.snapshots.bring_back_nested(info, session.worktree, target, overwritten)
-        await core.git.make_durable(info, session.worktree)
-        # A rewind to before a sync also moves the base back.
+        warnings: list[str] = []
         base = None
-        if moved == Moved(True) and checkpoint.head and session.base_commit:
-            base = await core.git.commits.merge_base(info, session.base_commit, checkpoint.head)
+        if not check:
+            leave = await self._may_move(session, repo)
+            tip, kept_as = stood[-1]
+            moved = Moved(True)
+            if checkpoint.head:
+                moved = await core.git.snapshots.move_back(
+                    session.worktree, checkpoint.head, own=session.branch, tip=tip, leave=leave, staged=staged
+                )
+            warnings = [moved.warning] if moved.warning else []
+            overwritten = await core.git.snapshots.read(info, kept_as.snapshot)
+            assert overwritten is not None, "it is created before anything is overwritten"
+            warnings += await core.git.snapshots.bring_back_nested(info, session.worktree, target, overwritten)
+            # A rewind to before a sync also moves the base back.
+            if moved == Moved(True) and checkpoint.head and session.base_commit:
+                base = await core.git.commits.merge_base(info, session.base_commit, checkpoint.head)
+        await core.git.make_durable(info, session.worktree)
         core.failpoint.hit("rewind.branch-moved")
         before = await core.store.read(lambda reader: noted_before(reader, operation))
         assert before is not None, (
@@ -243,6 +291,39 @@ def noted_before(reader: Reader, operation: Operation) -> Checkpoint | None:
         return None
     [before] = reader.checkpoints.find_by_prefix(now.session_id, now.data["before"])
     return before
+
+
+def company(reader: Reader, command: Command) -> tuple[bool, str]:
+    """Whether another check of the same files still runs; and what else may have changed files meanwhile, "" for nothing."""
+    others = [
+        each
+        for each in reader.commands.list(command.session_id)
+        if each.id != command.id and (each.end_time is None or each.end_time >= command.start_time)
+    ]
+    fellows = [
+        each
+        for each in others
+        if (each.kind, each.digest) == (command.kind, command.digest) and each.state != CommandState.STARTING
+    ]
+    agent = reader.agents.latest(command.session_id)
+    doubt = ""
+    if agent is not None and agent.state == AgentState.LIVE and (agent.background or agent.background_commands):
+        doubt = "the agent has commands in its background"
+    elif len(fellows) < len(others):
+        doubt = "another command ran meanwhile"
+    return any(each.living for each in fellows), doubt
+
+
+def refuse_worked(unit: Unit, session: Session, checkpoint: Checkpoint) -> None:
+    """Raise `WrongStateError` unless ``checkpoint`` is the latest, the session stands at it, and no turn has ended since."""
+    latest = unit.checkpoints.latest(session.id)
+    at = (latest.id if latest is not None else "", session.checkpoint, session.turns)
+    if session.checkpoint_due or at != (checkpoint.id, checkpoint.number, checkpoint.turn):
+        raise worked(session)
+
+
+def worked(session: Session) -> WrongStateError:
+    return WrongStateError(f"{session.name} has worked meanwhile")
 
 
 def check_state(session: Session, checkpoint: Checkpoint) -> None:
