@@ -6,6 +6,7 @@ repository, a submodule's git directory in a linked worktree, the target of a re
 configuration, and without any transport. Some commands make git enter submodules by itself: these drivers apply there too.
 """
 
+import os
 import re
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,6 +36,8 @@ _ENTERING: Final = frozenset({"add", "commit", "diff", "diff-files", "status"})
 """Commands that run git in the submodules of a worktree, to see whether they have changes."""
 _LINK: Final = (0o160000).to_bytes(4, "big")
 """The mode of an entry of the index that points at a commit (gitformat-index(5))."""
+_PATIENCE_S: Final = 60.0
+"""A configuration may include a pipe, at which git would wait for ever."""
 _ELSEWHERE: Final = b"link"
 """The extension of an index that has entries in a shared one."""
 
@@ -43,9 +46,11 @@ def has_no_links(index: Path) -> bool:
     """Return whether an index points at no repository. Scans its bytes, a hundred times as fast as a list of its entries; by chance, or if
     some of them are in another file, the answer is no."""
     try:
-        content = index.read_bytes()
-    except FileNotFoundError:  # nothing was ever added
-        return True
+        if not index.exists():  # nothing was ever added
+            return True
+        content = index.read_bytes() if index.is_file() else _LINK
+    except OSError:
+        return False
     return _LINK not in content and _ELSEWHERE not in content
 
 
@@ -54,7 +59,8 @@ def restrictions(
 ) -> Mapping[str, str]:
     """Return the variables with which git may run a command in a directory of which an agent may have made the configuration. Blocks.
 
-    None if the command works on ``trusted`` repositories alone, or if none is trusted.
+    Empty if no repository is registered, or if the command touches only registered ones. Raise OSError or `subprocess.SubprocessError` if
+    a configuration cannot be read.
     """
     git_dir = _option(arguments, "--git-dir") or _found_from(where)
     if git_dir is None or not trusted:
@@ -62,7 +68,8 @@ def restrictions(
     foreign = common_of(git_dir) not in trusted
     index = Path(environment.get("GIT_INDEX_FILE") or git_dir / "index")
     top = _option(arguments, "--work-tree") or where
-    entered = list(_entered(git_dir, top, index, environment)) if verb in _ENTERING else []
+    entered = list(_entered(git_dir, _real(top), index, environment, set())) if verb in _ENTERING else []
+    entered += _kept(git_dir, _real(top), environment) if verb == "submodule" else []
     settings = [setting for each in ([git_dir] if foreign else []) + entered for setting in _running(each, environment)]
     transport = (
         _NO_TRANSPORT if foreign or any(key.endswith((".promisor", ".partialclone")) for key in settings) else {}
@@ -84,25 +91,51 @@ def _option(arguments: Sequence[str], name: str) -> Path | None:
 
 def _found_from(where: Path) -> Path | None:
     """Return the git directory that git finds from a directory."""
+    where = _real(where)
     for each in (where, *where.parents):
-        if (found := existing_git_dir(each)) is not None:
+        if (found := _git_dir_in(each)) is not None:
             return found
         if (each / "HEAD").is_file() and ((each / "objects").is_dir() or (each / "commondir").is_file()):
             return each
     return None
 
 
-def _entered(git_dir: Path, top: Path, index: Path, environment: Mapping[str, str]) -> Iterator[Path]:
-    """Return the git directories of submodules, at any depth."""
-    if has_no_links(index):
+def _git_dir_in(directory: Path) -> Path | None:
+    """As `existing_git_dir`, but a symbolic link ``.git`` stays: git compares its conditional includes with that name too."""
+    dot_git = directory / ".git"
+    return dot_git if dot_git.is_dir() else existing_git_dir(directory)
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # `Path.resolve` raises for a loop of links
+
+
+def _kept(git_dir: Path, top: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """Return the git directories of declared submodules that `git submodule update` uses instead of a new clone."""
+    if not (top / ".gitmodules").is_file():
+        return
+    names = ("config", "--null", "--name-only", f"--file={top / '.gitmodules'}", "--list")
+    for key in dict.fromkeys(_output(names, environment)):
+        name = key.removeprefix("submodule.").rpartition(".")[0]
+        if name and (kept := git_dir / "modules" / name).is_dir():
+            yield kept
+
+
+def _entered(git_dir: Path, top: Path, index: Path, environment: Mapping[str, str], seen: set[Path]) -> Iterator[Path]:
+    """Return the git directories of submodules, at any depth. As git, follow no symbolic link to one."""
+    if not index.is_file() or has_no_links(index):
         return
     words = ("-c", "core.fsmonitor=false", f"--git-dir={git_dir}", "ls-files", "--stage", "-z")
     for record in _output(words, {**environment, "GIT_INDEX_FILE": str(index)}):
         fields, _, place = record.partition("\t")
-        inner = existing_git_dir(top / place) if fields.startswith("160000 ") else None
+        directory = Path(os.path.normpath(top / place))
+        if not fields.startswith("160000 ") or directory in seen or _real(directory) != directory:
+            continue
+        seen.add(directory)
+        inner = _git_dir_in(directory)
         if inner is not None:
             yield inner
-            yield from _entered(inner, top / place, inner / "index", environment)
+            yield from _entered(inner, directory, inner / "index", environment, seen)
 
 
 def _running(git_dir: Path, environment: Mapping[str, str]) -> list[str]:
@@ -126,6 +159,9 @@ def _files(git_dir: Path) -> tuple[Path, ...]:
 
 
 def _content(file: Path) -> bytes:
+    """Return what is in a file, nothing if there is none. Raise OSError for a pipe: whoever holds it tells each reader something else."""
+    if file.exists() and not file.is_file() and not file.is_dir():
+        raise OSError(f"{file} is not a regular file")
     try:
         return file.read_bytes()
     except OSError:
@@ -141,5 +177,7 @@ def _configured(git_dir: Path, environment: Mapping[str, str]) -> Iterator[tuple
 
 
 def _output(words: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
-    done = subprocess.run(["git", *words], check=False, capture_output=True, cwd="/", env=dict(environment))
+    done = subprocess.run(
+        ["git", *words], check=False, capture_output=True, cwd="/", env=dict(environment), timeout=_PATIENCE_S
+    )
     return done.stdout.decode(errors="surrogateescape").split("\0")[:-1]

@@ -6,6 +6,7 @@ import copy
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,9 +203,11 @@ class GitProcess:
         piped: bool = False,
     ) -> asyncio.subprocess.Process:
         complete = self._environment | dict(environment or {})
-        restricted = await asyncio.to_thread(
-            restrictions, where, verb_of(arguments), arguments, complete, self._trusted
-        )
+        verb = verb_of(arguments)
+        try:
+            restricted = await asyncio.to_thread(restrictions, where, verb, arguments, complete, self._trusted)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise GitFailedError(f"git {verb}: {error}", command=verb) from error
         try:
             # `-C` and not cwd: a missing directory is then git's error, and only a missing git is FileNotFoundError.
             return await asyncio.create_subprocess_exec(

@@ -40,8 +40,10 @@ class Registration:
 def common_of(git_dir: Path) -> Path:
     """Return the repository of a git directory; that of a linked worktree, shelved or not, counts only if it is inside it."""
     try:
-        pointer = (git_dir / "commondir").read_text().rstrip("\n")
-    except (OSError, ValueError):
+        pointer = line_of(git_dir / "commondir")
+    except OSError:
+        pointer = None
+    if pointer is None:
         return git_dir.resolve()
     common = (git_dir / pointer).resolve()
     return common if git_dir.resolve().parent in {common / "worktrees", common / DIRECTORY} else git_dir.resolve()
@@ -312,8 +314,10 @@ def fault_of(path: Path, branch: str) -> str:
 
 
 def line_of(file: Path) -> str | None:
-    """Return a file's text without its line end; None if it is missing, or its directory is."""
+    """Return a file's text without its line end; None if no regular file is there: reading a pipe could block for ever."""
     try:
+        if not file.is_file():
+            return None
         return file.read_text(errors="surrogateescape").rstrip("\n")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
