@@ -1,5 +1,7 @@
 """`rametctl diff`: show a session's changes."""
 
+import shlex
+
 import click
 from ramet.v1 import worktree_pb2
 from ramet.v1.worktree_pb2 import GetDiffResponse, WatchChangesResponse
@@ -89,7 +91,7 @@ def command(
             "rametctl: no path that you named has changed; to compare with a branch or session: --against NAME"
         )
     if answer.truncated and applied and not app.output.json_mode:
-        hint = f"see all of it with git in: rametctl path {session}"
+        hint = f"see all of it with git in: rametctl path {shlex.quote(session)}"
         raise ClientError("the patch is incomplete: do not apply it", hint=hint)
 
 

@@ -1,6 +1,7 @@
 """`rametctl setup`: prepare a session's worktree."""
 
 import json
+import shlex
 
 import click
 from ramet.v1 import terminal_pb2
@@ -32,12 +33,12 @@ def command(app: App, session: str, detach: bool) -> int:
         app.output.json(answer)
         if answer.HasField("command"):
             app.output.text(
-                f"it runs; to see what it writes: rametctl run {session} --logs {answer.command.id} --follow"
+                f"it runs; to see what it writes: rametctl run {shlex.quote(session)} --logs {answer.command.id} --follow"
             )
         else:
             _suggest(app, answer)
         return 0
-    ended = follow_to_end(app, answer.command, f"rametctl run {session} --stop {answer.command.id}")
+    ended = follow_to_end(app, answer.command, f"rametctl run {shlex.quote(session)} --stop {answer.command.id}")
     app.output.json(ended, stream=True)
     app.output.note(f"setup {how_it_ended(ended)}")
     return 0 if ended.exit_status == "code 0" else 1
