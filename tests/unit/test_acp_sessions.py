@@ -116,13 +116,11 @@ async def test_an_interrupt_does_not_wait_for_the_first_update(core: Core, monke
     assert await Sessions(core, cast("Supervisor", Launched())).interrupt("one") == (True, [])
 
 
-async def test_the_end_of_a_turn_ends_the_watch_of_calls_that_report_no_end(
-    core: Core, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_is_watched_to_the_end_of_the_next_turn(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a turn's last call may come with that of the turn; a refused or cancelled call reports none."""
     await core.store.write(lambda unit: (unit.repos.upsert(a_repo()), unit.sessions.insert(a_session())))
     session, watch = a_session(), Watch(core)
-    use = ToolUse("Bash", {"command": "true"}, "/", "call")
-    await watch.begin(session, use)
+    last, refused = (ToolUse("Bash", {"command": "true"}, "/", each) for each in ("last", "refused"))
     checked: list[str] = []
 
     async def checkout(core: Core, session: Session, use: ToolUse) -> str:
@@ -130,9 +128,15 @@ async def test_the_end_of_a_turn_ends_the_watch_of_calls_that_report_no_end(
         return ""
 
     monkeypatch.setattr(audit, "checkout_of", checkout)
+    await watch.begin(session, last)
+    await watch.begin(session, refused)
     watch.forget()
-    assert await watch.end(session, use) == ""
-    assert checked == []
+    checked.clear()
+    assert await watch.end(session, last) == ""
+    assert checked == ["last"]
+    watch.forget()
+    assert await watch.end(session, refused) == ""
+    assert checked == ["last"]
 
 
 async def test_a_call_that_cannot_be_judged_is_denied(core: Core) -> None:

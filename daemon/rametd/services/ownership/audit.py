@@ -48,6 +48,7 @@ class Watch:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._before: dict[str, Before] = {}  # by tool use
+        self._of_ended_turn: set[str] = set()
 
     async def begin(self, session: Session, use: ToolUse) -> None:
         if not may_write(use.tool):
@@ -89,8 +90,13 @@ class Watch:
         return "\n\n".join(said)
 
     def forget(self) -> None:
-        """Stop watching all calls: those that a person refused or cancelled report no end."""
-        self._before.clear()
+        """At a turn's end, stop watching the calls of the turn before: those that a person refused or cancelled report no end.
+
+        The calls of this turn stay for another one: the end of its last call may have come with the end of the turn, and `end` not have run.
+        """
+        for call in self._of_ended_turn:
+            self._before.pop(call, None)
+        self._of_ended_turn = set(self._before)
 
 
 def warning(found: list[Foreign]) -> str:
