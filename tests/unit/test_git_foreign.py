@@ -1,9 +1,12 @@
 """Git directories that an agent may have made: what their configuration names does not run."""
 
+import asyncio
+import contextlib
+import os
 from pathlib import Path
 
 import pytest
-from rametd.domain.errors import WorktreeChangedError
+from rametd.domain.errors import GitFailedError, WorktreeChangedError
 from rametd.git.process import GitProcess
 from rametd.git.registrations import verify_worktree
 
@@ -196,3 +199,78 @@ async def test_a_worktree_is_one_of_a_registered_repository(tmp_path: Path, proc
         (tree / ".git").write_text(f"gitdir: {leads_to}\n")
         with pytest.raises(WorktreeChangedError, match="belongs to another repository"):
             verify_worktree(tree, None, trusted)
+
+
+IDENTITY = ("-c", "user.name=x", "-c", "user.email=x")
+
+
+async def commit(process: GitProcess, directory: Path) -> None:
+    await process.write(directory, *IDENTITY, "add", "-A")
+    await process.write(directory, *IDENTITY, "commit", "-qm", "x")
+
+
+async def test_a_linked_git_directory_hides_no_filter(tmp_path: Path, process: GitProcess, mark: Path) -> None:
+    sub = tmp_path / "repo/sub"
+    for each in (sub, tmp_path / "repo"):
+        await make(process, each)
+        await commit(process, each)
+    real = (sub / ".git").rename(tmp_path / "repo/.real")
+    (sub / ".git").symlink_to("../.real")
+    plant(real, mark, f'included if "gitdir:{sub}/.git"')
+    for where, words in ((tmp_path / "repo", ("status",)), (tmp_path / "repo", ("add", "-A")), (sub, ("add", "-A"))):
+        (sub / "file.txt").write_text(f"{words[0]:4}\n")
+        await process.run(where, *words)
+        assert not mark.exists(), (where, words)
+
+
+async def test_a_module_that_git_uses_again_runs_nothing(tmp_path: Path, process: GitProcess, mark: Path) -> None:
+    inner, repo, tree = tmp_path / "inner", tmp_path / "repo", tmp_path / "tree"
+    await make(process, inner)
+    await commit(process, inner)
+    await make(process, repo)
+    files = {"GIT_ALLOW_PROTOCOL": "file"}
+    await process.write(repo, "submodule", "--quiet", "add", str(inner), "sub", environment=files)
+    await commit(process, repo)
+    await process.write(repo, "worktree", "add", "-q", str(tree))
+    update = ("submodule", "--quiet", "update", "--init", "--checkout", "--", "sub")
+    await process.write(tree, *update, environment=files)
+    module = repo / ".git/worktrees/tree/modules/sub"
+    plant(module, mark, "config")
+    (inner / "file.txt").write_text("next\n")
+    await commit(process, inner)
+    new = (await process.read(inner, "rev-parse", "HEAD")).decode().strip()
+    await process.write(tree, "update-index", "--cacheinfo", f"160000,{new},sub")
+    for name in (".git", "file.txt", ".gitattributes"):
+        (tree / "sub" / name).unlink()
+    await process.write(tree, *update, environment=files)
+    assert (tree / "sub/file.txt").read_text() == "next\n"
+    assert not mark.exists()
+    add(module / "config", f'[remote "origin"]\n\tuploadpack = touch {mark}; git-upload-pack\n')
+    with pytest.raises(GitFailedError, match="uploadpack"):
+        await process.write(tree, *update, environment=files)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("trap", ["links", "index", "config", "commondir", "directory", "loop"])
+async def test_no_submodule_blocks_git_or_fails_but_as_git(tmp_path: Path, process: GitProcess, trap: str) -> None:
+    repo, sub = tmp_path / "repo", tmp_path / "repo/sub"
+    for each in (sub, repo):
+        await make(process, each)
+        await commit(process, each)
+    inner = sub / ".git"
+    if trap == "links":
+        head = (await process.read(sub, "rev-parse", "HEAD")).decode().strip()
+        for name in "ab":
+            (sub / name).symlink_to(".")
+            await process.write(sub, "update-index", "--add", "--cacheinfo", f"160000,{head},{name}")
+    elif trap == "loop":
+        inner.rename(repo / ".real")
+        inner.symlink_to(".git")
+    else:
+        name = "index" if trap == "directory" else trap
+        (inner / name).unlink(missing_ok=True)
+        (inner / name).mkdir() if trap == "directory" else os.mkfifo(inner / name)
+    words = (f"--git-dir={repo}/.git", f"--work-tree={repo}", "status", "--porcelain")
+    async with asyncio.timeout(30):
+        with contextlib.suppress(GitFailedError):
+            await process.read(repo, *words)

@@ -71,6 +71,8 @@ def restrictions(
     entered = list(_entered(git_dir, _real(top), index, environment, set())) if verb in _ENTERING else []
     entered += _kept(git_dir, _real(top), environment) if verb == "submodule" else []
     settings = [setting for each in ([git_dir] if foreign else []) + entered for setting in _running(each, environment)]
+    if verb == "submodule" and (packs := [key for key in settings if key.endswith(".uploadpack")]):
+        raise OSError(f"a submodule's repository sets {packs[0]}")  # git uses the first value: no variable replaces it
     transport = (
         _NO_TRANSPORT if foreign or any(key.endswith((".promisor", ".partialclone")) for key in settings) else {}
     )
@@ -123,6 +125,7 @@ def _kept(git_dir: Path, top: Path, environment: Mapping[str, str]) -> Iterator[
 
 def _entered(git_dir: Path, top: Path, index: Path, environment: Mapping[str, str], seen: set[Path]) -> Iterator[Path]:
     """Return the git directories of submodules, at any depth. As git, follow no symbolic link to one."""
+    _refuse_pipe(index)
     if not index.is_file() or has_no_links(index):
         return
     words = ("-c", "core.fsmonitor=false", f"--git-dir={git_dir}", "ls-files", "--stage", "-z")
@@ -158,10 +161,14 @@ def _files(git_dir: Path) -> tuple[Path, ...]:
     return git_dir / "config", git_dir / "config.worktree", git_dir / pointer / "config"
 
 
-def _content(file: Path) -> bytes:
-    """Return what is in a file, nothing if there is none. Raise OSError for a pipe: whoever holds it tells each reader something else."""
+def _refuse_pipe(file: Path) -> None:
     if file.exists() and not file.is_file() and not file.is_dir():
         raise OSError(f"{file} is not a regular file")
+
+
+def _content(file: Path) -> bytes:
+    """Return what is in a file, nothing if there is none. Raise OSError for a pipe: whoever holds it tells each reader something else."""
+    _refuse_pipe(file)
     try:
         return file.read_bytes()
     except OSError:

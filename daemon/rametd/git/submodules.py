@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.registrations import existing_git_dir
 from rametd.git.repository import RepositoryInfo
@@ -238,12 +239,15 @@ async def _populate(git: GitContext, source: Path, worktree: Path, name: str, pl
         if why:
             return (f"submodule {place} is not at the recorded commit: {why}",)
         return await populate_submodules(git, source / place, worktree / place)
-    done = await git.process.run(
-        worktree,
-        *("-c", f"submodule.{name}.url={local}", "-c", f"submodule.{name}.active=true"),
-        *("submodule", "--quiet", "update", "--init", "--checkout", "--no-recommend-shallow", "--", place),
-        environment=_LOCAL_ONLY,
-    )
+    try:
+        done = await git.process.run(
+            worktree,
+            *("-c", f"submodule.{name}.url={local}", "-c", f"submodule.{name}.active=true"),
+            *("submodule", "--quiet", "update", "--init", "--checkout", "--no-recommend-shallow", "--", place),
+            environment=_LOCAL_ONLY,
+        )
+    except GitFailedError as error:  # a configuration that would run a program, or cannot be read
+        return (f"submodule {place} is not populated: {error.message}",)
     if done.returncode != 0 or await git.compute(existing_git_dir, worktree / place) is None:
         return (f"submodule {place} is not populated: {done.words}",)
     await _restore_origin(git, local, worktree / place)
