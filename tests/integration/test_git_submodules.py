@@ -1,10 +1,11 @@
 """Submodules of a worktree: files follow the recorded commit, and a commit that nobody can fetch is not published."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from rametd.domain.errors import WrongStateError
+from rametd.domain.errors import RametError, WrongStateError
 from rametd.git import Git, RepositoryInfo
 
 from tests.support import repositories
@@ -166,29 +167,36 @@ async def test_a_commit_of_a_submodule_that_only_the_session_has_is_unpublished(
     assert await unpublished(git, super_, tip) == []
 
 
-async def test_a_submodule_is_pushed_on_demand_to_the_persons_own_remote(
-    git: Git, super_: Super, tmp_path: Path
+@pytest.mark.parametrize("pushed", ["refs/heads/mine", "refs/tags/v9"])
+async def test_a_submodules_branch_is_pushed_on_demand_to_the_persons_own_remote(
+    git: Git, super_: Super, tmp_path: Path, pushed: str
 ) -> None:
     commits_of_its_own(super_)
     lib, origin = super_.tree.path / "lib", super_.sample.git("remote", "get-url", "origin", at=super_.lib)
     super_.tree.git("checkout", "-q", "-b", "mine", at=lib)
     tip, inner = super_.tree.commit("point"), super_.checked_out()
+    super_.tree.git("update-ref", pushed, inner, at=lib)
+    super_.tree.git("symbolic-ref", "HEAD", pushed, at=lib)  # an agent may write any name there
     super_.sample.git("config", "push.recurseSubmodules", "on-demand")
     for name in ("evil.git", "outer.git"):
         super_.sample.git("init", "-q", "--bare", str(tmp_path / name))
     super_.tree.git("config", f"url.{tmp_path}/evil.git.pushInsteadOf", origin, at=lib)
     super_.sample.git("remote", "add", "origin", str(tmp_path / "outer.git"))
 
-    await git.remotes.push(
-        *(super_.repo, "origin", "work", tip),
-        ours=frozenset(),
-        environment=super_.sample.environment,
-        base=super_.sample.head,
-        worktree=super_.tree.path,
-        trusted=False,
-    )
+    is_branch = pushed.startswith("refs/heads/")
+    with contextlib.nullcontext() if is_branch else pytest.raises(RametError):
+        await git.remotes.push(
+            *(super_.repo, "origin", "work", tip),
+            ours=frozenset(),
+            environment=super_.sample.environment,
+            base=super_.sample.head,
+            worktree=super_.tree.path,
+            trusted=False,
+        )
 
-    assert super_.sample.git("rev-parse", "mine", at=Path(origin)) == inner
+    assert super_.sample.git("for-each-ref", "--format=%(objectname)", pushed, at=Path(origin)) == (
+        inner if is_branch else ""
+    )
     assert super_.sample.git("branch", "--list", at=tmp_path / "evil.git") == ""
 
 

@@ -173,7 +173,9 @@ async def push_submodule(
     head = await git.process.run(theirs, f"--git-dir={theirs}", "symbolic-ref", "--quiet", "HEAD")
     branch = os.fsdecode(head.stdout).strip()
     module = Path(own[0].removeprefix("--git-dir="))
-    if branch and await _obtain(git, theirs, module, own, lone.commit):
+    if branch.startswith("refs/heads/") and await _obtain(
+        git, theirs, module, own, lone.commit
+    ):  # its agent writes HEAD
         push = ("push", "--quiet", "--no-recurse-submodules", "--", "origin", f"{lone.commit}:{branch}")
         await git.process.run(module, *own, *push, environment={**environment, **_TRANSPORTS})
     return await _on_remote(git, module, lone.commit)
