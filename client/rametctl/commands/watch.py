@@ -91,7 +91,7 @@ class _Watch:
         self._shown: dict[str, int] = {}
         """Number of the last event that was read of each session."""
         self._since = 0
-        """The same for a session of which none was read: a restored session comes with the events from before its removal."""
+        """Number of the last event before the watch. A restored session has earlier ones, which are not shown."""
 
     def is_new(self, event: "Event") -> bool:
         return event.seq > self._shown.get(event.session_id, self._since)

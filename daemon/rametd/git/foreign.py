@@ -57,7 +57,7 @@ def has_no_links(index: Path) -> bool:
 def restrictions(
     where: Path, verb: str, arguments: Sequence[str], environment: Mapping[str, str], trusted: Collection[Path]
 ) -> Mapping[str, str]:
-    """Return the variables with which git may run a command in a directory of which an agent may have made the configuration. Blocks.
+    """Return variables for a git command: they disable what an agent may have configured in the directory. Blocks.
 
     Empty if no repository is registered, or if the command touches only registered ones. Raise OSError or `subprocess.SubprocessError` if
     a configuration cannot be read.
@@ -167,7 +167,7 @@ def _refuse_pipe(file: Path) -> None:
 
 
 def _content(file: Path) -> bytes:
-    """Return what is in a file, nothing if there is none. Raise OSError for a pipe: whoever holds it tells each reader something else."""
+    """Return the bytes of a file, none if it is missing. Raise OSError for a pipe, as its writer may give each reader other bytes."""
     _refuse_pipe(file)
     try:
         return file.read_bytes()

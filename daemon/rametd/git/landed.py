@@ -79,8 +79,8 @@ def targets(repo: RepositoryInfo, base_ref: str, branch: str) -> tuple[Target, .
     """Return the targets of work from ``base_ref``: that branch, and the remote's copy of it.
 
     If ``base_ref`` is no branch, or the session's own, the default branch counts: the remote's, or the one that the main worktree has
-    checked out, or main, master or trunk. It comes first if only the remote's copy of ``base_ref`` is left, which may be that of a
-    merged and deleted branch that nobody has pruned. Blocks.
+    checked out, or main, master or trunk. It comes first if only the remote's copy of ``base_ref`` is left: that branch may be
+    merged and deleted on the remote, and the copy not pruned. Blocks.
     """
     repository = open_repository(repo.common_dir)
     stale: tuple[Target, ...] = ()

@@ -34,7 +34,7 @@ class StaleEntry:
 
 
 async def look(git: GitContext, repo: RepositoryInfo, entry: Registration) -> StaleEntry:
-    """Read the entry's directory; what is at the worktree's path does not count."""
+    """Read the entry's directory in `.git/worktrees`, not the worktree itself."""
     head = await last_known_head(git, repo, entry.admin_dir, await git.compute(_head_of, repo, entry))
     stood = head.commit or await git.compute(_stood_at, repo, entry.admin_dir)
     begun = await git.compute(under_way, repo, entry.admin_dir)
