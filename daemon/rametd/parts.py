@@ -16,6 +16,11 @@ from rametd.keeper.executor import Executor
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.agents.warm import Warmer
+from rametd.services.archiving.archive import Archiver
+from rametd.services.archiving.archiving import Archiving
+from rametd.services.archiving.remove import Remover
+from rametd.services.archiving.restore import Restorer
+from rametd.services.archiving.trash import Trash
 from rametd.services.attachments import Attachments
 from rametd.services.commands.setup import Setup
 from rametd.services.commands.terminals import Terminals
@@ -23,11 +28,6 @@ from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.forking import Forker
 from rametd.services.creation.pool import Pool
-from rametd.services.departures.archive import Archiver
-from rametd.services.departures.departures import Departures
-from rametd.services.departures.removal import Remover
-from rametd.services.departures.restoring import Restorer
-from rametd.services.departures.trash import Trash
 from rametd.services.hooks import AgentTools, Resolver, SessionHooks
 from rametd.services.landing import entries
 from rametd.services.landing.landed import LandedTracker
@@ -77,7 +77,7 @@ class Parts:
     pool: Pool
     creator: Creator
     forker: Forker
-    departures: Departures
+    archiving: Archiving
     checkpointer: Checkpointer
     beginnings: Beginnings
     power: Power
@@ -145,9 +145,9 @@ class Parts:
         for name, run in (
             *warm_ups,
             ("power", self.power.run),
-            ("housekeeping", self.departures.trash.housekeep),
+            ("housekeeping", self.archiving.trash.housekeep),
             ("trackers", self.trackers.run),
-            ("landed", self.departures.landed.run),
+            ("landed", self.archiving.landed.run),
             ("radar", self.radar.run),
             ("withheld", self.withheld.run),
             ("pull-requests", PullRequestTracker(self.core, self.pulls).run),
@@ -230,14 +230,14 @@ def assemble(core: Core, commands: Executor) -> Parts:
             ownership.after_turn,
             withheld.after_turn,
         ),
-        before_tree_goes=(warmer.before_tree_goes, setup.tear_down, trackers.before_tree_goes),
+        before_tree_removal=(warmer.before_tree_removal, setup.tear_down, trackers.before_tree_removal),
     )
     supervisor = Supervisor(core, hooks, warmer, transcripts)
     sessions = Sessions(core, supervisor)
     attachments.bind(hooks, supervisor, sessions)
     pool = Pool(core, warmer, setup.run_in)
     creator = Creator(core, hooks, pool)
-    departures = Departures(
+    archiving = Archiving(
         Remover(core, hooks, supervisor),
         Archiver(core, hooks, supervisor, sessions),
         Restorer(core, hooks),
@@ -251,7 +251,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
     terminals.bind(rewinder.undo_check)
 
     async def archive(session: Session, principal: str) -> tuple[str, ...]:
-        return tuple((await departures.archiver.archive(session.id, force=False, caller=Caller(principal))).warnings)
+        return tuple((await archiving.archiver.archive(session.id, force=False, caller=Caller(principal))).warnings)
 
     return Parts(
         core=core,
@@ -271,7 +271,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
         pool=pool,
         creator=creator,
         forker=Forker(core, creator, checkpointer),
-        departures=departures,
+        archiving=archiving,
         checkpointer=checkpointer,
         beginnings=beginnings,
         power=Power(core, checkpointer),
@@ -287,7 +287,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
         pulls=pulls,
         pull_cleaner=PullRequestCleaner(core, pulls, archive),
         plans=Plans(core, creator),
-        plan_cleaner=PlanCleaner(core, departures.remover),
+        plan_cleaner=PlanCleaner(core, archiving.remover),
         converger=Converger(core, pulls),
         notifier=Notifier(core),
         attachments=attachments,

@@ -58,7 +58,7 @@ def server_factory(
         parts.creator,
         parts.forker,
         parts.sessions,
-        parts.departures,
+        parts.archiving,
         parts.orchestration,
         parts.attachments,
     )
@@ -67,7 +67,7 @@ def server_factory(
         calls,
         parts.checkpointer,
         parts.rewinder,
-        parts.departures,
+        parts.archiving,
         parts.pool,
         parts.radar,
         parts.syncer,

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.crash.scene import rows
-from tests.crash.test_departure_failpoints import no_operations, state_of, worked_on
+from tests.crash.test_archive_failpoints import no_operations, state_of, worked_on
 from tests.crash.test_failpoints import die_in
+from tests.support.archiving import archive, bring_back, remove
 from tests.support.daemon import DaemonProcess, Sandbox, connected, git
-from tests.support.departures import archive, bring_back, remove
 
 pytestmark = pytest.mark.crash
 

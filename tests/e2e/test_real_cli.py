@@ -17,6 +17,7 @@ from rametd.domain.models import Hold, Mode, Session, Tokens
 from rametd.domain.states import State
 
 from tests.support.agents import script
+from tests.support.archiving import remove
 from tests.support.daemon import (
     IDLE,
     PAUSED,
@@ -30,7 +31,6 @@ from tests.support.daemon import (
     git,
     make_sandbox,
 )
-from tests.support.departures import remove
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.real_cli

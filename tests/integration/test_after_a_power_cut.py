@@ -11,8 +11,8 @@ from rametd.git import Git
 from rametd.platform.processes import boot_id
 
 from tests.support import repositories
+from tests.support.archiving import archive, bring_back, remove, restore
 from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, reason_of
-from tests.support.departures import archive, bring_back, remove, restore
 from tests.support.eventually import eventually
 from tests.support.landing import commit
 

@@ -10,8 +10,8 @@ from ramet.v1 import event_pb2, session_pb2, worktree_pb2
 from rametd.git import Git
 
 from tests.support import repositories
+from tests.support.archiving import archive, bring_back, refusal, remove, restore
 from tests.support.daemon import Client, git
-from tests.support.departures import archive, bring_back, refusal, remove, restore
 
 pytestmark = pytest.mark.full
 

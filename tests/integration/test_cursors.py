@@ -11,8 +11,8 @@ from ramet.v1 import common_pb2, event_pb2
 from rametd.api import event as event_api
 
 from tests.support.agents import script
+from tests.support.archiving import archive
 from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, daemon_here
-from tests.support.departures import archive
 from tests.support.eventually import eventually
 from tests.support.rpc import RPCS
 from tests.support.running import repo_of

@@ -16,8 +16,8 @@ from rametd.git.snapshots.shelf import shelf_of
 from rametd.platform import durability
 
 from tests.support.agents import script
+from tests.support.archiving import archive, bring_back, remove, restore
 from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_here, git, reason_of
-from tests.support.departures import archive, bring_back, remove, restore
 from tests.support.doctor import once_ours
 from tests.support.eventually import eventually
 from tests.support.landing import Landings, commit

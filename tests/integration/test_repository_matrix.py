@@ -12,7 +12,7 @@ An empty first commit, a detached HEAD                  here: ``empty first comm
 Bare with linked worktrees, a `.git` file elsewhere     here: ``bare``, ``separate git dir``
 Submodules, sparse checkout, LFS filters                here: ``submodules``, ``sparse…``, ``…filter``
 A failing post-checkout hook                            here: ``failing hooks``
-The directory was deleted by hand, or is locked         worktrees.test_what_is_not_ours.test_a_deleted_directory_frees_the_branch,
+The directory was deleted by hand, or is locked         worktrees.test_foreign_worktrees.test_a_deleted_directory_frees_the_branch,
                                                         worktrees.test_half_states.test_a_removal_completes_whatever_the_state
 The branch is checked out elsewhere, or exists          worktrees.test_making.test_a_branch_checked_out_elsewhere_says_where,
                                                         test_starts.test_a_branch_that_is_taken_costs_no_spare

@@ -11,8 +11,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.types import TextContent
 
 from tests.support.agents import script
+from tests.support.archiving import archive
 from tests.support.daemon import IDLE, WAITING, Client, Sandbox
-from tests.support.departures import archive
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.family import EDITS, bash, token_of, tool
 from tests.support.repositories import plain

@@ -38,7 +38,7 @@ from rametd.domain.models import (
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
 from rametd.domain.trust import Trusted, digest_of
-from rametd.services.departures.belongings import belongings, restore_belongings
+from rametd.services.archiving.belongings import belongings, restore_belongings
 from rametd.store import Grouping, Unit, dump_repo, dump_session, load_repo, load_session
 from rametd.store.agents import AgentColumns
 from rametd.store.connection import savepoint

@@ -20,10 +20,10 @@ from rametd.domain.spares import Spare
 from rametd.domain.text import utf8
 from rametd.git import EVERYTHING, MAX_PATCH, Diff, DiffOptions, Tracker, Whitespace
 from rametd.services.agents.supervisor import Supervisor
+from rametd.services.archiving.archiving import Archiving
+from rametd.services.archiving.trash import find_entry, message
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool, PoolStatus
-from rametd.services.departures.departures import Departures
-from rametd.services.departures.trash import find_entry, message
 from rametd.services.lookup import find_session
 from rametd.services.messages import to_message
 from rametd.services.missing import require_tree
@@ -69,7 +69,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
         calls: Calls,
         checkpointer: Checkpointer,
         rewinder: Rewinder,
-        departures: Departures,
+        archiving: Archiving,
         pool: Pool,
         radar: Radar,
         syncer: Syncer,
@@ -85,8 +85,8 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
         self._trackers = trackers
         self._reviewer = Reviewer(core)
         self._syncer = syncer
-        self._departures = departures
-        self._collector = Collector(core, departures.remover)
+        self._archiving = archiving
+        self._collector = Collector(core, archiving.remover)
         self._doctor = Doctor(core, supervisor)
 
     # Changes
@@ -414,7 +414,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
     ) -> worktree_pb2.RestoreTrashResponse:
         near = here.get()
         entry = await self._core.store.read(lambda reader: find_entry(reader, request.entry, near=near))
-        response = await self._departures.restorer.from_trash(entry, call.caller)
+        response = await self._archiving.restorer.from_trash(entry, call.caller)
         response.warnings.extend(await freshen(self._core, entry.session_id))
         return response
 
@@ -431,7 +431,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             return worktree_pb2.EmptyTrashResponse(entries=found.values())
 
         response = await self._core.store.read(find)
-        await self._departures.trash.empty(response, call.caller)
+        await self._archiving.trash.empty(response, call.caller)
         return response
 
     # Upkeep

@@ -10,7 +10,7 @@ from rametd.domain.models import Request, Session
 from rametd.store import Unit
 
 Hook = Callable[[Session], Awaitable[None]]
-Farewell = Callable[[Session], Awaitable[Sequence[str] | None]]
+BeforeRemoval = Callable[[Session], Awaitable[Sequence[str] | None]]
 """Runs before a worktree is removed; returns warnings for the caller of the removal."""
 Resolver = Callable[[Unit, Request, attention_pb2.Resolution, str], None]
 """Applies a person's answer to a request that no agent waits for, in the unit of work that stores the answer."""
@@ -29,7 +29,7 @@ class SessionHooks:
     settle_checkpoint: Callable[[str], Awaitable[None]]  # returns once the checkpoint of its last turn exists
     use_tools: ToolUser
     after_turn: tuple[Hook, ...]  # after the end of a turn is committed
-    before_tree_goes: tuple[Farewell, ...]  # before its worktree is removed
+    before_tree_removal: tuple[BeforeRemoval, ...]  # before its worktree is removed
 
     def created(self, session: Session) -> None:
         for hook in self.after_creation:
@@ -47,9 +47,9 @@ class SessionHooks:
         for hook in self.after_turn:
             await hook(session)
 
-    async def tree_goes(self, session: Session) -> list[str]:
+    async def tree_removal(self, session: Session) -> list[str]:
         """Return the warnings of all hooks."""
-        return [warning for hook in self.before_tree_goes for warning in await hook(session) or ()]
+        return [warning for hook in self.before_tree_removal for warning in await hook(session) or ()]
 
 
 class AgentTools:

@@ -66,7 +66,7 @@ class Trackers:
         """A session hook."""
         self.follow(session)
 
-    async def before_tree_goes(self, session: Session) -> None:
+    async def before_tree_removal(self, session: Session) -> None:
         """A session hook."""
         self._deferred.pop(session.id, None)
         await self._stop(session)

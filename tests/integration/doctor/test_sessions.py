@@ -33,7 +33,7 @@ async def test_what_was_begun_with_a_session_and_not_finished_is_told_with_the_w
 ) -> None:
     made = {name: await client.create(repository, name=name) for name in ("half gone", "cut", "back", "whole")}
     await client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session="back"))
-    begin(sandbox, "remove", made["half gone"].id, step="tree-goes", tree="1", failed="no space left on device")
+    begin(sandbox, "remove", made["half gone"].id, step="tree-removal", tree="1", failed="no space left on device")
     begin(sandbox, "archive", made["cut"].id)
     begin(sandbox, "restore", made["back"].id, origin="archive")
     shutil.rmtree(made["half gone"].worktree)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from ramet.v1 import worktree_pb2
 
+from tests.support.archiving import archive, bring_back, remove, restore
 from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, make_sandbox
-from tests.support.departures import archive, bring_back, remove, restore
 from tests.support.doctor import codes, diagnose, garbage
 from tests.support.eventually import eventually
 

@@ -182,7 +182,7 @@ class Warmer:
         except (RametError, TimeoutError) as error:
             log.warning("warm agent was not configured", session=session.id, error=str(error))
 
-    async def before_tree_goes(self, session: Session) -> None:
+    async def before_tree_removal(self, session: Session) -> None:
         await self.end(session.id)
 
     async def take(

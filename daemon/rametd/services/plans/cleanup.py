@@ -10,8 +10,8 @@ from rametd.domain.operations import Caller
 from rametd.domain.plans import Plan
 from rametd.domain.states import BUSY_STATES
 from rametd.services import events
+from rametd.services.archiving.remove import Remover
 from rametd.services.core import Core
-from rametd.services.departures.removal import Remover
 from rametd.services.plans.status import ThreadStatus, plan_status
 from rametd.store import Unit
 

@@ -20,9 +20,9 @@ from rametd.git import TRASH
 from rametd.keeper.place import Place
 from rametd.platform.disk import tree_bytes
 from rametd.services import events
+from rametd.services.archiving.at_risk import describe, work_at_risk
+from rametd.services.archiving.remove import Remover
 from rametd.services.core import Core
-from rametd.services.departures.at_risk import describe, work_at_risk
-from rametd.services.departures.removal import Remover
 from rametd.services.landing import trees as landing_trees
 from rametd.services.landing.landed import landed
 from rametd.services.operations.runner import unfinished

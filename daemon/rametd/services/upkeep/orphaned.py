@@ -12,8 +12,8 @@ from rametd.git import Inventory, RepositoryInfo, Risk
 from rametd.keeper.executor import Liveness
 from rametd.keeper.place import Place
 from rametd.platform.disk import tree_bytes
+from rametd.services.archiving.at_risk import describe
 from rametd.services.core import Core
-from rametd.services.departures.at_risk import describe
 from rametd.services.landing import trees
 from rametd.services.upkeep.scene import IDENTITY, Scene, is_orphan, kind_and_id, known_ids, placed, places_of
 from rametd.services.worktrees.places import folders_of

@@ -18,10 +18,10 @@ from rametd.keeper.place import Place
 from rametd.services.agents import endings
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
+from rametd.services.archiving.integrity import archived_as
+from rametd.services.archiving.restore import TRASH
+from rametd.services.archiving.steps import archive_ref, last_known
 from rametd.services.core import Core
-from rametd.services.departures.clearing import archive_ref, last_known
-from rametd.services.departures.integrity import archived_as
-from rametd.services.departures.restoring import TRASH
 from rametd.services.operations.runner import session_of
 from rametd.services.operations.runner import unfinished as why_unfinished
 from rametd.services.upkeep.checks.refs import lost

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rametd.domain.errors import WorktreeChangedError
 from rametd.git import Registration
-from rametd.services.departures.at_risk import describe
+from rametd.services.archiving.at_risk import describe
 from rametd.services.landing import trees as landing_trees
 from rametd.services.upkeep.scene import (
     Finding,

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from rametd.services.departures.archive import Archiver
-from rametd.services.departures.removal import Remover
-from rametd.services.departures.restoring import Restorer
-from rametd.services.departures.trash import Trash
+from rametd.services.archiving.archive import Archiver
+from rametd.services.archiving.remove import Remover
+from rametd.services.archiving.restore import Restorer
+from rametd.services.archiving.trash import Trash
 from rametd.services.landing.landed import LandedTracker
 
 
 @dataclass(frozen=True, slots=True)
-class Departures:
+class Archiving:
     remover: Remover
     archiver: Archiver
     restorer: Restorer

@@ -113,20 +113,20 @@ def refuse_around(reader: Reader, session: Session) -> None:
             )
 
 
-TREE_GOES = "tree-goes"
+TREE_REMOVAL = "tree-removal"
 """Step of the operation after which the worktree may be gone."""
 TREE = "tree"
 """Key in the operation's data: "1" if the worktree existed at that step."""
 
 
-async def tree_goes(core: Core, operation: Operation, session: Session) -> None:
+async def note_removal(core: Core, operation: Operation, session: Session) -> None:
     """Record that the worktree may be gone from now on."""
     there = "1" if await asyncio.to_thread(session.worktree.exists) else "0"
 
     def note(unit: Unit) -> None:
         now = unit.operations.get(operation.id)
-        if now is not None and now.step != TREE_GOES:
-            unit.operations.advance(now.id, TREE_GOES, {TREE: there})
+        if now is not None and now.step != TREE_REMOVAL:
+            unit.operations.advance(now.id, TREE_REMOVAL, {TREE: there})
 
     await core.store.write(note)
 
@@ -138,7 +138,7 @@ async def is_touched(core: Core, operation: Operation, session: Session) -> bool
     return noted == "0" or (noted == "1" and not await asyncio.to_thread(session.worktree.exists))
 
 
-async def bring_to_rest(
+async def wind_down(
     core: Core, hooks: SessionHooks, supervisor: Supervisor, operation: Operation, session: Session
 ) -> list[str]:
     """End the session's agent, settle its checkpoint, and warn of what is lost; safe to repeat."""
@@ -147,7 +147,7 @@ async def bring_to_rest(
     await end_agent(core, supervisor, session, operation.kind)
     core.failpoint.hit(f"{operation.kind}.agent-ended")
     await hooks.settle_checkpoint(session.id)
-    return [*warnings, *await hooks.tree_goes(session), *await _what_is_ignored(core, session, repo.root)]
+    return [*warnings, *await hooks.tree_removal(session), *await _what_is_ignored(core, session, repo.root)]
 
 
 def log_warnings(operation: Operation, warnings: Sequence[str]) -> list[str]:
@@ -178,7 +178,7 @@ async def recorded_under(
         raise
 
 
-async def give_up(core: Core, operation: Operation, error: BaseException | None) -> None:
+async def undo_or_fail(core: Core, operation: Operation, error: BaseException | None) -> None:
     """Undo a failed removal or archiving. If the worktree is gone already, record on the session how to retry."""
     session = await core.store.read(lambda reader: reader.sessions.find(operation.session_id))
     touched = session is not None and await is_touched(core, operation, session)

@@ -10,9 +10,9 @@ from rametd.git import Git
 from rametd.git.tracking.walking import Found, walk
 
 from tests.support import repositories
+from tests.support.archiving import archive, bring_back, refusal, remove, restore
 from tests.support.closed import closed_directory, unprivileged_git
 from tests.support.daemon import IDLE, Client, git
-from tests.support.departures import archive, bring_back, refusal, remove, restore
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.full

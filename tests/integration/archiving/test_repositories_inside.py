@@ -7,8 +7,8 @@ import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 from rametd.platform.disk import tree_bytes
 
+from tests.support.archiving import archive, bring_back, refusal, remove, restore
 from tests.support.daemon import Client, git
-from tests.support.departures import archive, bring_back, refusal, remove, restore
 
 pytestmark = pytest.mark.full
 

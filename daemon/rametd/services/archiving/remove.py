@@ -16,19 +16,19 @@ from rametd.services import events
 from rametd.services.agents.stopping import destroy_processes
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
-from rametd.services.core import Core
-from rametd.services.departures.at_risk import at_risk, with_unstored, work_at_risk
-from rametd.services.departures.belongings import belongings
-from rametd.services.departures.clearing import (
+from rametd.services.archiving.at_risk import at_risk, with_unstored, work_at_risk
+from rametd.services.archiving.belongings import belongings
+from rametd.services.archiving.integrity import last_intact, lost_archive
+from rametd.services.archiving.steps import (
     archive_ref,
-    bring_to_rest,
-    give_up,
     log_warnings,
+    note_removal,
     recorded_under,
     refuse_around,
-    tree_goes,
+    undo_or_fail,
+    wind_down,
 )
-from rametd.services.departures.integrity import last_intact, lost_archive
+from rametd.services.core import Core
 from rametd.services.hooks import SessionHooks
 from rametd.services.landing import entries as landing_entries
 from rametd.services.messages import stamp
@@ -51,7 +51,7 @@ class Remover:
         self._core = core
         self._hooks = hooks
         self._supervisor = supervisor
-        core.operations.handle(Kind.REMOVE, partial(give_up, core), self._complete)
+        core.operations.handle(Kind.REMOVE, partial(undo_or_fail, core), self._complete)
 
     async def remove(self, session: Session, *, force: bool, caller: Caller) -> Removed:
         """Unless ``force``, raises `WorkAtRiskError` with a list, and `WrongStateError` for a session at work."""
@@ -80,7 +80,7 @@ class Remover:
         """Remove the session. An earlier run may have done any of the steps."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
-        warnings = await bring_to_rest(core, self._hooks, self._supervisor, operation, session)
+        warnings = await wind_down(core, self._hooks, self._supervisor, operation, session)
         entry: TrashEntry | None = None
         if session.worktree_kind != WorktreeKind.OWN:
             # Ramet did not create this checkout: worktree and branch stay, and need no snapshot.
@@ -113,11 +113,11 @@ class Remover:
         """Move the worktree to the shelf and delete the branch. Return the entry of the trash, and warnings."""
         core, git = self._core, self._core.git
         if session.state == State.ARCHIVED:  # its snapshot moves to the trash first
-            await tree_goes(core, operation, session)
+            await note_removal(core, operation, session)
         async with recorded_under(core, info, operation, session, f"{TRASH}{session.id}"):
             shelved, warnings = await self._record(session, info)
             core.failpoint.hit("remove.trashed")
-            await tree_goes(core, operation, session)
+            await note_removal(core, operation, session)
             snapshot = shelved.snapshot if shelved is not None else None
             warnings += await git.snapshots.shelve(info, snapshot, session.worktree)
             # Keep a branch that was created after the snapshot was found to be empty: nothing records it.

@@ -6,8 +6,8 @@ import pytest
 from ramet.v1 import session_pb2
 
 from tests.support.agents import script
+from tests.support.archiving import bring_back, remove, turns
 from tests.support.daemon import IDLE, Client
-from tests.support.departures import bring_back, remove, turns
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.full

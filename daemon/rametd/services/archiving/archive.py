@@ -15,17 +15,17 @@ from rametd.git import Shelved
 from rametd.platform.disk import tree_bytes
 from rametd.services import events
 from rametd.services.agents.supervisor import Supervisor
-from rametd.services.core import Core
-from rametd.services.departures.clearing import (
+from rametd.services.archiving.integrity import last_intact
+from rametd.services.archiving.steps import (
     archive_ref,
-    bring_to_rest,
-    give_up,
     log_warnings,
+    note_removal,
     recorded_under,
     refuse_around,
-    tree_goes,
+    undo_or_fail,
+    wind_down,
 )
-from rametd.services.departures.integrity import last_intact
+from rametd.services.core import Core
 from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
 from rametd.services.operations.runner import new_operation
@@ -59,7 +59,7 @@ class Archiver:
         self._hooks = hooks
         self._supervisor = supervisor
         self._sessions = sessions
-        core.operations.handle(Kind.ARCHIVE, partial(give_up, core), self._complete)
+        core.operations.handle(Kind.ARCHIVE, partial(undo_or_fail, core), self._complete)
 
     async def archive(self, session_id: str, *, force: bool, caller: Caller) -> Archived:
         """Raises `WrongStateError` while it is at work unless ``force``, and for one that is archived already."""
@@ -84,7 +84,7 @@ class Archiver:
         """Archive the session. An earlier run may have done any of the steps."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
-        warnings = await bring_to_rest(core, self._hooks, self._supervisor, operation, session)
+        warnings = await wind_down(core, self._hooks, self._supervisor, operation, session)
         shelved: Shelved | None = None
         freed = 0
         if session.worktree_kind == WorktreeKind.OWN:
@@ -117,7 +117,7 @@ class Archiver:
             except RefNotFoundError as error:
                 log.warning("nothing is left to archive", session=session.id, error=error.message)
             core.failpoint.hit("archive.kept")
-            await tree_goes(core, operation, session)
+            await note_removal(core, operation, session)
             snapshot = shelved.snapshot if shelved is not None else None
             warnings += await core.git.snapshots.shelve(info, snapshot, session.worktree)
         shelf = core.git.snapshots.shelf_of(session.worktree)

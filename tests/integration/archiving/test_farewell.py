@@ -9,8 +9,8 @@ import pytest
 from ramet.v1 import session_pb2, terminal_pb2, worktree_pb2
 
 from tests.support.agents import script
+from tests.support.archiving import archive, bring_back, refusal, remove, restore
 from tests.support.daemon import WORKING, Client, Sandbox, git
-from tests.support.departures import archive, bring_back, refusal, remove, restore
 from tests.support.doctor import diagnose, follow
 
 pytestmark = pytest.mark.full

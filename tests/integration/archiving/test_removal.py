@@ -8,8 +8,8 @@ import pytest
 from ramet.v1 import attention_pb2, repo_pb2, worktree_pb2
 
 from tests.support.agents import script
+from tests.support.archiving import archive, bring_back, refusal, remove, state_of, turns, work_on
 from tests.support.daemon import IDLE, Client, Sandbox, git, hint_of
-from tests.support.departures import archive, bring_back, refusal, remove, state_of, turns, work_on
 from tests.support.doctor import commands_in, run
 from tests.support.eventually import eventually
 

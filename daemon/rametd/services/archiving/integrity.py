@@ -8,8 +8,8 @@ from rametd.domain.checkpoints import Checkpoint
 from rametd.domain.errors import RefNotFoundError, WorkAtRiskError
 from rametd.domain.models import Session
 from rametd.git import RepositoryInfo, Snapshot
+from rametd.services.archiving.steps import archive_ref
 from rametd.services.core import Core
-from rametd.services.departures.clearing import archive_ref
 from rametd.store import Reader
 
 LOOKED_AT = 20

@@ -10,8 +10,8 @@ from ramet.v1 import session_pb2, worktree_pb2
 from rametd.domain.operations import Operation
 from rametd.services.operations.runner import Admit, Operations
 
+from tests.support.archiving import archive
 from tests.support.daemon import Client, git
-from tests.support.departures import archive
 from tests.support.family import refusal
 
 pytestmark = pytest.mark.full

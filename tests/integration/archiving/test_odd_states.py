@@ -7,8 +7,8 @@ import grpc
 import pytest
 from ramet.v1 import worktree_pb2
 
+from tests.support.archiving import archive, bring_back, refusal, remove
 from tests.support.daemon import Client, Sandbox, git, reason_of
-from tests.support.departures import archive, bring_back, refusal, remove
 from tests.support.doctor import diagnose, follow
 
 pytestmark = pytest.mark.full

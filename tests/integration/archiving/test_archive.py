@@ -8,8 +8,8 @@ from ramet.v1 import orchestration_pb2, session_pb2, worktree_pb2
 from rametd.git import Git
 
 from tests.support.agents import script
+from tests.support.archiving import ARCHIVED, archive, bring_back, refusal, remove, restore, state_of, turns, work_on
 from tests.support.daemon import IDLE, PAUSED, Client, DaemonProcess, connected, git
-from tests.support.departures import ARCHIVED, archive, bring_back, refusal, remove, restore, state_of, turns, work_on
 from tests.support.eventually import eventually
 
 
@@ -283,7 +283,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("way", ["archive", "remove"])
-async def test_a_departure_that_git_holds_up_is_refused_and_the_session_works_on_as_before(
+async def test_an_archive_that_git_refuses_leaves_the_session_working_as_before(
     client: Client, repository: Path, way: str
 ) -> None:
     made = await client.create(repository, name="held")

@@ -11,8 +11,8 @@ from rametd.domain.operations import Caller, Kind, Operation
 from rametd.git import CHECKPOINTS, COMMITS
 from rametd.git import TRASH as TRASH_REFS
 from rametd.services.agents.transcripts import Transcripts
+from rametd.services.archiving.restore import TRASH
 from rametd.services.core import Core
-from rametd.services.departures.restoring import TRASH
 from rametd.services.lookup import SHORTEST_PREFIX
 from rametd.services.messages import to_message
 from rametd.services.operations.runner import new_operation, refuse_other

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from ramet.v1 import worktree_pb2
 
+from tests.support.archiving import archive, bring_back, refusal, remove, restore
 from tests.support.daemon import Client, Sandbox, git
-from tests.support.departures import archive, bring_back, refusal, remove, restore
 from tests.support.doctor import diagnose, follow, garbage
 from tests.support.eventually import eventually
 

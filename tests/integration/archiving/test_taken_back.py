@@ -9,13 +9,13 @@ import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 from rametd.domain.models import Session
 from rametd.domain.operations import Operation
+from rametd.services.archiving import archive as archiving
+from rametd.services.archiving import remove as removing
+from rametd.services.archiving import steps
 from rametd.services.core import Core
-from rametd.services.departures import archive as archiving
-from rametd.services.departures import clearing
-from rametd.services.departures import removal as removing
 
+from tests.support.archiving import archive, remove, restore
 from tests.support.daemon import Client, git, reason_of
-from tests.support.departures import archive, remove, restore
 from tests.support.eventually import eventually
 from tests.support.landing import CHECKING, LANDED, Landings, with_work
 
@@ -187,13 +187,13 @@ async def test_a_commit_that_is_made_while_its_branch_is_removed_keeps_the_branc
     client: Client, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await client.create(repository, name="late")
-    tree, goes = Path(made.worktree), clearing.tree_goes
+    tree, goes = Path(made.worktree), steps.note_removal
 
     async def commit(core: Core, operation: Operation, session: Session) -> None:
         git(tree, "commit", "-q", "--allow-empty", "-m", "late")
         await goes(core, operation, session)
 
-    monkeypatch.setattr(removing, "tree_goes", commit)
+    monkeypatch.setattr(removing, "note_removal", commit)
 
     (told,) = (await remove(client, "late")).warnings
 

@@ -29,10 +29,10 @@ from rametd.domain.states import State
 from rametd.git import RepositoryInfo, Snapshot, branch_name
 from rametd.services import events, ports
 from rametd.services.agents.transcripts import Transcripts
+from rametd.services.archiving.belongings import restore_belongings
+from rametd.services.archiving.integrity import archived_as, ref_gone
+from rametd.services.archiving.steps import archive_ref
 from rametd.services.core import Core
-from rametd.services.departures.belongings import restore_belongings
-from rametd.services.departures.clearing import archive_ref
-from rametd.services.departures.integrity import archived_as, ref_gone
 from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
 from rametd.services.operations.runner import new_operation, refuse_landing
