@@ -1,7 +1,10 @@
 """Running git: environment, errors, lock files, cancellation."""
 
 import asyncio
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -128,3 +131,48 @@ async def test_cancelling_ends_git_and_its_children(tmp_path: Path) -> None:
         await task
 
     await eventually(lambda: not runs(int(str(pid))))
+
+
+def alive(group: int) -> bool:
+    """Whether a process of the group exists that init need not only reap."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return any(runs(each.pid) for each in psutil.process_iter() if group_of(each.pid) == group)
+
+
+def group_of(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+async def test_cancelling_while_git_starts_ends_git_and_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request to cancel arrives after the fork and before asyncio has connected the pipes."""
+    environment = repositories.git_environment(tmp_path / "home")
+    sample = repositories.plain(tmp_path / "repo", environment)
+    loop = asyncio.get_running_loop()
+    execute = loop.subprocess_exec
+    pids: list[int] = []
+
+    async def cancelled(protocol: Callable[[], Any], *argv: Any, **options: Any) -> Any:
+        def started() -> Any:  # asyncio forks right after this call, in the same iteration of the loop
+            loop.call_soon(task.cancel)
+            return protocol()
+
+        transport, made = await execute(started, *argv, **options)
+        pids.append(transport.get_pid())
+        return transport, made
+
+    monkeypatch.setattr(loop, "subprocess_exec", cancelled)
+    task = asyncio.create_task(GitProcess(environment).run(sample.path, "-c", "alias.hang=!sleep 600", "hang"))
+    async with asyncio.timeout(30):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    [group] = pids
+    await eventually(lambda: not alive(group))

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from rametd.agents.presets import Preset
 from rametd.agents.values import reason_of
+from rametd.platform import groups
 
 VERSION_S = 20.0
 START_S = 60.0
@@ -129,7 +130,7 @@ async def _process(
     *argv: str, env: Mapping[str, str], cwd: str | None, stderr: IO[bytes] | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a process for the block, and end it with its descendants. ``stderr`` is a pipe unless a file is given."""
-    process = await asyncio.create_subprocess_exec(
+    process = await groups.start(
         *argv,
         env=env,
         cwd=cwd,
@@ -137,7 +138,6 @@ async def _process(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE if stderr is None else stderr,
         limit=LINE_LIMIT,
-        start_new_session=True,
     )
     try:
         yield process

@@ -1,11 +1,9 @@
 """Run the git binary: without hooks, prompts and inherited `GIT_*` variables, and wait for lock files."""
 
 import asyncio
-import contextlib
 import copy
 import os
 import re
-import signal
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from typing import Final
 
 from rametd.domain.errors import GitBusyError, GitFailedError
 from rametd.git.foreign import restrictions
+from rametd.platform import groups
 from rametd.platform.priority import LOWEST
 
 ALWAYS: Final = (
@@ -131,7 +130,7 @@ class GitProcess:
             # Concurrently: otherwise git would block on a full stderr while we wait for its output.
             output, words = await asyncio.gather(_head(process, limit), _rest(process.stderr))
         finally:
-            await _end(process)
+            await groups.end(process)
         if len(output) > limit:
             return output[:limit], True
         if process.returncode:
@@ -189,7 +188,7 @@ class GitProcess:
         try:
             stdout, stderr = await process.communicate(stdin)
         finally:
-            await _end(process)  # cancelled, unless it has ended
+            await groups.end(process)  # cancelled, unless it has ended
         assert process.returncode is not None  # communicate() has waited
         return Completed(process.returncode, stdout, stderr)
 
@@ -210,7 +209,7 @@ class GitProcess:
             raise GitFailedError(f"git {verb}: {error}", command=verb) from error
         try:
             # `-C` and not cwd: a missing directory is then git's error, and only a missing git is FileNotFoundError.
-            return await asyncio.create_subprocess_exec(
+            return await groups.start(
                 *self._prefix,
                 "git",
                 *self._always,
@@ -223,7 +222,6 @@ class GitProcess:
                 # The caller's list of protocols takes precedence: it fetches a submodule from a path that it names.
                 env=self._environment | dict(restricted) | dict(environment or {}),
                 cwd="/",
-                start_new_session=True,
                 pass_fds=() if lock is None else (lock,),
             )
         except FileNotFoundError as error:
@@ -243,20 +241,8 @@ async def _head(process: asyncio.subprocess.Process, limit: int) -> bytes:
         output += piece
     if len(output) <= limit:
         await process.wait()
-    await _end(process)
+    await groups.end(process)
     return bytes(output)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End git with its filters and helpers: SIGTERM, on which it removes its lock files, then SIGKILL."""
-    if process.returncode is not None:
-        return
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), 3.0)
-            return
 
 
 def _busy(where: Path, lock_file: str) -> GitBusyError:

@@ -1,13 +1,11 @@
 """Ways that a notification takes: the desktop, ntfy, a webhook, a command. Each either delivers a message or raises `DeliveryError`."""
 
 import asyncio
-import contextlib
 import html
 import http.client
 import json
 import os
 import shutil
-import signal
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -19,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 from rametd import environment
 from rametd.config.model import Notify, NotifyWay
 from rametd.domain.notifications import Way
+from rametd.platform import groups
 from rametd.services.notifications.messages import Message
 
 TIMEOUT_S = 10.0
@@ -100,14 +99,13 @@ async def _desktop(message: Message, environment: ProcessEnvironment) -> None:
 
 async def _run(argv: Sequence[str], environment: ProcessEnvironment, *, stdin: bytes = b"") -> None:
     try:
-        process = await asyncio.create_subprocess_exec(
+        process = await groups.start(
             *argv,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             cwd=environment.home,
             env=environment.of_children(),
-            start_new_session=True,
         )
     except OSError as error:
         raise DeliveryError(f"{argv[0]} cannot be run: {error.strerror}") from error
@@ -117,10 +115,7 @@ async def _run(argv: Sequence[str], environment: ProcessEnvironment, *, stdin: b
     except TimeoutError:
         raise DeliveryError(f"{argv[0]} did not end within {TIMEOUT_S:.0f} s", certain=False) from None
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+        await groups.end(process)
     if process.returncode:
         words = errors.decode(errors="replace").strip().splitlines()
         said = f": {words[-1][:200]}" if words else ""

@@ -7,9 +7,7 @@ are stable. It also shows status and headers, without which there are no conditi
 
 import asyncio
 import json
-import os
 import re
-import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from typing import Any, Final
 from ramet.words import plural
 
 from rametd.domain.errors import ForgeLoginError, ForgeRefusedError, ForgeUnavailableError
+from rametd.platform import groups
 
 DEADLINE_S: Final = 30.0
 LARGEST_ANSWER: Final = 32 << 20
@@ -106,7 +105,7 @@ class GitHub:
     async def _run(self, *arguments: str, stdin: bytes | None = None) -> tuple[int, bytes, str]:
         pipe = asyncio.subprocess.PIPE
         try:
-            process = await asyncio.create_subprocess_exec(
+            process = await groups.start(
                 "gh",
                 *arguments,
                 stdin=asyncio.subprocess.DEVNULL if stdin is None else pipe,
@@ -114,7 +113,6 @@ class GitHub:
                 stderr=pipe,
                 env=self._environment,
                 cwd="/",
-                start_new_session=True,
             )
         except (FileNotFoundError, PermissionError):
             raise ForgeLoginError(
@@ -127,10 +125,7 @@ class GitHub:
         except TimeoutError:
             raise _unavailable(f"{self.host} did not answer within {self._deadline:.0f} seconds", 0.0) from None
         finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+            await groups.end(process)
         assert process.returncode is not None
         return process.returncode, output[:LARGEST_ANSWER], " ".join(errors.decode(errors="replace").split())[:400]
 

@@ -1,0 +1,34 @@
+"""Child processes in process groups of their own, so that whatever a child has started ends with it."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from typing import Any
+
+
+async def start(*argv: str, **options: Any) -> asyncio.subprocess.Process:
+    """Start a program as the leader of a new group. Cancelled meanwhile, end the group. Raise OSError.
+
+    Cancelled between the fork and its first read, `create_subprocess_exec` would kill the leader alone, and wait until the
+    processes that the leader has started close its pipes.
+    """
+    starting = asyncio.ensure_future(asyncio.create_subprocess_exec(*argv, start_new_session=True, **options))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with contextlib.suppress(OSError):
+            await end(await starting)
+        raise
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """End a group unless its leader has ended: SIGTERM, on which git removes its lock files, then SIGKILL."""
+    if process.returncode is not None:
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), 3.0)
+            return
