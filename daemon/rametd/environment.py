@@ -1,4 +1,4 @@
-"""The environment of agents and commands: what the owner's calls brought, over what the daemon itself has.
+"""The environment of agents and commands: variables from the owner's calls override the daemon's own.
 
 A service manager may have started the daemon last week with a minimal PATH; the person who types ``new`` has today's PATH,
 SSH agent socket and credentials. `ramet.environment` says which variables count, and for how long.
@@ -70,7 +70,7 @@ class Variables:
         )
 
     def kinds(self, pass_env: Iterable[str] = ()) -> dict[str, Kind]:
-        """Return how long each variable that processes of the session get is kept, by name."""
+        """Return how long each variable of the session's processes is stored, by name."""
         kinds = {
             name: Kind.PINNED if family_of(name) is None else Kind.FRESH for name in allowed(self.called, pass_env)
         }
@@ -124,7 +124,7 @@ class EnvironmentFiles:
         self._changing = threading.Lock()
 
     def change(self, session: str, change: Callable[[Variables], Variables]) -> Variables:
-        """Store what ``change`` makes of the variables of ``session``, unless that is what is stored; return it."""
+        """Apply ``change`` to the variables of ``session``, store the result if it differs, and return it."""
         with self._changing:
             before = self.read(session)
             after = change(before)

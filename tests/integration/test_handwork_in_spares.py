@@ -97,9 +97,9 @@ async def test_a_spare_in_which_somebody_worked_is_neither_updated_nor_removed(
     with pytest.raises(WorktreeChangedError):
         await here.spares.update(repo, spare, old_of(sample), sample.head, background=True)
     removal = await here.spares.remove(repo, spare, old_of(sample))
-    assert len(removal.kept) == 1
-    assert str(spare) in removal.kept[0]
-    assert (await here.worktrees.undo_create(repo, spare, "", None)).kept, "it is theirs from now on"
+    assert len(removal.left) == 1
+    assert str(spare) in removal.left[0]
+    assert (await here.worktrees.undo_create(repo, spare, "", None)).left, "it is theirs from now on"
     assert everything(spare) == before
     assert sample.git("rev-parse", "HEAD", at=spare) == head
 
@@ -110,7 +110,7 @@ async def test_what_its_setup_has_made_is_nobody_s_work(
     os.utime(spare / "README.md", (1, 1))  # looked at, not changed
     await here.spares.update(repo, spare, old_of(sample), sample.head, background=True)
     await here.spares.note(repo, spare, sample.head)
-    assert (await here.spares.remove(repo, spare, sample.head)).kept == ()
+    assert (await here.spares.remove(repo, spare, sample.head)).left == ()
     assert not spare.exists()
 
 
@@ -120,7 +120,7 @@ async def test_a_commit_of_a_spare_whose_directory_was_deleted_stays_on_git_s_li
     commit(sample, spare)
     made = sample.git("rev-parse", "HEAD", at=spare)
     spare.rename(spare.with_name("moved"))
-    assert (await here.spares.remove(repo, spare, old_of(sample))).kept
+    assert (await here.spares.remove(repo, spare, old_of(sample))).left
     assert made in sample.git("worktree", "list", "--porcelain")
 
 
@@ -131,8 +131,8 @@ async def test_of_a_spare_that_was_being_made_commits_alone_count(
         await here.spares.make(repo, tmp_path / name, sample.head)
         sample.write("half-installed.lock", "by the setup\n", at=tmp_path / name)
     commit(sample, tmp_path / "worked-in")
-    assert (await here.spares.remove(repo, tmp_path / "half", sample.head, unfinished=True)).kept == ()
-    assert (await here.spares.remove(repo, tmp_path / "worked-in", sample.head, unfinished=True)).kept
+    assert (await here.spares.remove(repo, tmp_path / "half", sample.head, unfinished=True)).left == ()
+    assert (await here.spares.remove(repo, tmp_path / "worked-in", sample.head, unfinished=True)).left
     assert ((tmp_path / "half").exists(), (tmp_path / "worked-in").exists()) == (False, True)
 
 

@@ -56,7 +56,7 @@ async def test_a_spare_holds_no_branch_and_a_claim_writes_no_file(
     assert sample.git("status", "--porcelain", at=spare) == ""
     assert sample.git("reflog", "ramet/x").count("\n") == 0
     removal = await here.worktrees.undo_create(repo, spare, "ramet/x", sample.head)
-    assert removal.kept == ()
+    assert removal.left == ()
     assert fingerprint(sample) == before
     assert not spare.exists()
 
@@ -109,7 +109,7 @@ async def test_what_is_no_whole_spare_is_not_claimed(
     with pytest.raises(WorktreeChangedError, match="moved on"):
         await here.spares.claim(repo, tmp_path / "good", "gone-on", sample.head, new_branch=False)
     assert "two" not in sample.git("branch", "--list")
-    assert (await here.spares.remove(repo, claimed, sample.head)).kept, "somebody may work in a tree with a branch"
+    assert (await here.spares.remove(repo, claimed, sample.head)).left, "somebody may work in a tree with a branch"
     assert claimed.exists()
 
 

@@ -218,7 +218,7 @@ def test_what_is_shown_can_be_read_again() -> None:
         ("[agents.codex]\nenv = {RAMET_TOKEN = ''}", "agents.codex.env: RAMET_TOKEN is never passed on"),
         ("[agents.codex]\nmodes = {careful = ''}", "agents.codex.modes: careful is not a permission mode; those are default,"),
         ("[agents.codex]\nmodes = {plan = 1}", "agents.codex.modes: expected a table of texts"),
-        ("[agents.'My Agent']\ncommand = ['a']", "an agent's name is made of small letters, digits and -, not 'My Agent'"),
+        ("[agents.'My Agent']\ncommand = ['a']", "an agent's name has only lower-case letters, digits and -, not 'My Agent'"),
         ("agents.codex = 1", "there is no such setting"),
         ("agents = 1", "expected a table of agents"),
     ],

@@ -54,10 +54,10 @@ def test_other_forges_are_not_asked_of_gh() -> None:
 
 def test_names_of_branches_are_escaped_in_addresses_and_secrets_left_out() -> None:
     place = Place("github.com", "acme/shop")
-    address = opening_address(place, branch="fix/a b#1&x", base="main", told="", remote="")
+    address = opening_address(place, branch="fix/a b#1&x", base="main", printed="", remote="")
     assert address == "https://github.com/acme/shop/compare/main...fix/a%20b%231%26x?expand=1"
     unknown = opening_address(
-        Place("forge.example", "a/b"), branch="x", base="main", told="", remote="https://me:pass@forge.example/a/b"
+        Place("forge.example", "a/b"), branch="x", base="main", printed="", remote="https://me:pass@forge.example/a/b"
     )
     assert unknown == "https://forge.example/a/b"
 

@@ -96,27 +96,27 @@ def reported(result: Mapping[str, Any]) -> common_pb2.FileEdit | None:
 
 
 def changed(path: str, old: str | None, new: str) -> common_pb2.FileEdit:
-    """Return the change between two texts of a file; None stands for no file."""
+    """Return the change between two texts of a file; None: there is no file."""
     return build(path, _hunks(old or "", new), creates=old is None)
 
 
 def build(path: str, lines: Iterable[str], *, creates: bool = False) -> common_pb2.FileEdit:
     """Collect the lines of hunks up to the limits, and count the rest."""
     edit = common_pb2.FileEdit(path=path, creates=creates)
-    kept: list[str] = []
+    patch: list[str] = []
     size = cut = omitted = 0
     for line in lines:
         edit.additions += line.startswith("+")
         edit.deletions += line.startswith("-")
         shown = line if len(line) <= LINE_CHARACTERS else line[:LINE_CHARACTERS] + "…"
         size += len(shown.encode("utf-8", "replace")) + 1
-        if omitted or len(kept) >= PATCH_LINES or size > PATCH_BYTES:
+        if omitted or len(patch) >= PATCH_LINES or size > PATCH_BYTES:
             omitted += not line.startswith(("@@", "\\"))
         else:
-            kept.append(shown)
+            patch.append(shown)
             cut += shown != line
     edit.omitted_lines = omitted + cut
-    edit.patch = "\n".join(kept).encode("utf-8", "replace").decode()
+    edit.patch = "\n".join(patch).encode("utf-8", "replace").decode()
     return edit
 
 

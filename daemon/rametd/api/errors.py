@@ -42,10 +42,10 @@ def status_of(error: errors.RametError) -> tuple[grpc.StatusCode, str, bytes]:
     info = ErrorInfo(reason=error.reason, domain=DOMAIN)
     room = METADATA_LIMIT
     for key, value in {"hint": error.hint, **error.data}.items():
-        kept = value.encode()[:room].decode(errors="ignore")
-        room -= len(kept.encode())
-        if kept:
-            info.metadata[key] = kept
+        cut = value.encode()[:room].decode(errors="ignore")
+        room -= len(cut.encode())
+        if cut:
+            info.metadata[key] = cut
     message = _short(" ".join(error.message.split()))
     status = Status(code=code.value[0], message=message)
     detail = Any()

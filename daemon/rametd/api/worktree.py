@@ -165,8 +165,8 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
         since: Diff = whole
         if before:
             since = await core.git.diffs.between(info, before, now, patch=limit is not None, max_patch=limit or 0)
-        told = [change_message(change) for change in since.files]
-        names = sorted({name for change in told for name in (change.path, change.old_path) if name})
+        changed = [change_message(change) for change in since.files]
+        names = sorted({name for change in changed for name in (change.path, change.old_path) if name})
         return worktree_pb2.WatchChangesResponse(
             files=[change_message(change) for change in whole.files],
             changed_paths=names,

@@ -214,7 +214,7 @@ def _named_commands(value: object) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What the owner says of an agent of the Agent Client Protocol; None and empty leave a known agent's own."""
+    """The owner's settings of an agent of the Agent Client Protocol; None and empty leave a known agent's own values."""
 
     command: tuple[str, ...] | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -230,7 +230,7 @@ def _named_agents(value: object) -> Mapping[str, AgentSettings]:
 def _agent(name: str, table: object) -> AgentSettings:
     """Raises `RefusedError`, which names the agent and the key."""
     if not AGENT_NAME.fullmatch(name):
-        raise RefusedError(f"an agent's name is made of small letters, digits and -, not {name!r}")
+        raise RefusedError(f"an agent's name has only lower-case letters, digits and -, not {name!r}")
     if not isinstance(table, dict):
         raise RefusedError(f"agents.{name}: there is no such setting, and an agent is a table: [agents.{name}]")
     if more := sorted(table.keys() - {"command", "env", "modes"}):

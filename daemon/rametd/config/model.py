@@ -63,7 +63,7 @@ TELL = Kind(
 )
 GLOBS = strings(r".+", "globs")
 ENVIRONMENT_NAMES = Kind(
-    "a list of names of environment variables, * standing for any part",
+    "a list of names of environment variables, in which * is any part",
     lambda value: _environment_names(strings(r"[A-Za-z_*][A-Za-z0-9_*]*", "").parse(value)),
 )
 BRANCH_PREFIX = string(

@@ -53,7 +53,7 @@ class PairConflict:
     kind: ConflictKind
     files: str  # JSON list, see `dump`
     change_time: float
-    notified: tuple[str, ...] = ()  # ids of the sessions whose agents have been told of it
+    notified: tuple[str, ...] = ()  # ids of the sessions whose agents have a message about it
 
     @property
     def red(self) -> bool:

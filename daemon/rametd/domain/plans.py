@@ -44,4 +44,4 @@ class PlanThread:
     check: tuple[str, ...]  # commands that must succeed before it lands
     title: str  # of its pull request
     ended: str = ""  # why its work counts as landed, once it was cleaned up
-    dropped: bool = False  # no longer in the plan; its session remains
+    dropped: bool = False  # no longer in the plan; its session stays

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 Contents = Mapping[str, str]
 """The items of one place: text by key."""
 UNBOUNDED = ".claude (too many files)"
-"""Key of an item that stands for files too many to compare. No text of it is ever trusted."""
+"""Key of the item for files that are too many to compare. No text of it is ever trusted."""
 
 
 def item_digest(key: str, text: str) -> str:

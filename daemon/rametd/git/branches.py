@@ -39,7 +39,7 @@ def checked_out(repo: RepositoryInfo) -> dict[str, Path]:
 
 
 def branch_names(repo: RepositoryInfo) -> frozenset[str]:
-    """All local branches, by name alone: the cheapest."""
+    """Return the names of all local branches; cheaper than `list_branches`."""
     return frozenset(open_repository(repo.common_dir).branches.local)
 
 
@@ -68,7 +68,7 @@ def lost_tip(repo: RepositoryInfo, branch: str) -> str | None:
 
 
 def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
-    """Raise BranchTakenError unless the branch can be made (``new``) or checked out in another worktree."""
+    """Raise BranchTakenError unless the branch can be created (``new``) or checked out in another worktree."""
     place = checked_out(repo).get(branch)
     if place is not None:
         gone = "" if place.is_dir() else ", which is gone: git worktree prune frees it"
@@ -127,7 +127,7 @@ def _obstacle(repo: RepositoryInfo, branch: str) -> str | None:
 
 
 async def create_branch(git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, lock: int) -> None:
-    """Make the branch for the worktree at ``path``, and write so into its reflog: `made_for` tells it from a user's own."""
+    """Create the branch for the worktree at ``path``, and record this in its reflog, where `made_for` reads it."""
     arguments = ("update-ref", "--create-reflog", "-m", f"{_MARK}{path}", f"refs/heads/{branch}", commit, _NOTHING)
     await git.process.write(repo.common_dir, *arguments, lock=lock)
 
@@ -212,7 +212,7 @@ class Branches:
             return await delete_branch(self._git, repo, branch, tip, lock)
 
     async def initial_commit(self, repo: RepositoryInfo, message: str) -> str:
-        """Make an empty first commit, by the person, on the unborn branch that ``repo`` has checked out; returns it.
+        """Create an empty first commit, by the person, on the unborn branch that ``repo`` has checked out; returns it.
 
         The index and the files there stay as they are.
         """

@@ -12,11 +12,11 @@ from typing import Final
 import pygit2
 
 RENAME_PAIRS: Final = 20_000
-"""More pairs of a deleted and an added file than this are compared by identity alone."""
+"""If there are more pairs of a deleted and an added file, only identical files count as renamed."""
 SIMILAR: Final = 0.5
 """Of the larger file's bytes, as git has it."""
 SIMILAR_BYTES: Final = 1 << 20
-"""Larger files are compared by identity alone."""
+"""Larger files count as renamed only if they are identical."""
 TREE: Final = 0o040000
 
 

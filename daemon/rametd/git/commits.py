@@ -1,4 +1,4 @@
-"""Commits and trees in the object database: what they contain, and which branches have it."""
+"""Commits and trees in the object database: their contents, and the branches that have them."""
 
 import os
 import posixpath
@@ -91,7 +91,7 @@ def holder(repo: RepositoryInfo, name: str, paths: Sequence[str], *, without: st
         files = repository[name].peel(pygit2.Tree)
         wanted = [(path, _entry(files, path)) for path in paths]
     except (KeyError, pygit2.GitError) as error:
-        raise RefNotFoundError(f"{name} is not whole: {error}", hint="git fsck tells more") from error
+        raise RefNotFoundError(f"{name} is incomplete: {error}", hint="git fsck tells more") from error
     for ref in repository.references:
         if not ref.startswith(("refs/heads/", "refs/remotes/", "refs/tags/")) or ref == f"refs/heads/{without}":
             continue

@@ -2,7 +2,7 @@
 
 A worktree is compared by the tree of its files (`snapshot.current_tree`), so that untracked files count and filters apply. The two
 trees are compared by `git diff-tree`, which skips equal subtrees and runs beside us: 8 ms for eleven changes among 40,000 files,
-where libgit2 walks all of them (38 ms) holding the interpreter's lock, so that the event loop stands still even from a thread.
+where libgit2 walks all of them (38 ms) holding the interpreter's lock, so that it blocks the event loop even from a thread.
 """
 
 import os

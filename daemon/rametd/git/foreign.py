@@ -119,8 +119,8 @@ def _kept(git_dir: Path, top: Path, environment: Mapping[str, str]) -> Iterator[
     names = ("config", "--null", "--name-only", f"--file={top / '.gitmodules'}", "--list")
     for key in dict.fromkeys(_output(names, environment)):
         name = key.removeprefix("submodule.").rpartition(".")[0]
-        if name and (kept := git_dir / "modules" / name).is_dir():
-            yield kept
+        if name and (directory := git_dir / "modules" / name).is_dir():
+            yield directory
 
 
 def _entered(git_dir: Path, top: Path, index: Path, environment: Mapping[str, str], seen: set[Path]) -> Iterator[Path]:

@@ -34,7 +34,7 @@ class Hooks:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What has git run them: it comes after, and so overrules, the option that turns hooks off."""
+        """Options with which git runs them. They follow the option that turns hooks off, and so override it."""
         return ("-c", f"core.hooksPath={self.folder}") if self.names else ()
 
 
@@ -63,5 +63,5 @@ def words_of_hooks(done: Completed) -> str:
     """What hooks printed, in one line: the output of a git command without git's own lines."""
     text = (done.stderr + b"\n" + done.stdout).decode(errors="replace")
     lines = [line.strip() for line in text.splitlines() if not _PORCELAIN.match(line)]
-    kept = [line for line in lines if line and not line.startswith(_GITS_OWN)]
-    return "; ".join(kept[-_LINES:])[:1200]
+    own = [line for line in lines if line and not line.startswith(_GITS_OWN)]
+    return "; ".join(own[-_LINES:])[:1200]

@@ -148,10 +148,10 @@ async def landed(
         answer = answers.get(key)
         if answer is None:
             answer = answers.put(key, await _landed(git, repo, tip, target))
-        told = Landed(answer.yes, answer.reason.replace(NAME, target.name))
-        if told:
-            return told
-        refusals.append(told)
+        refusal = Landed(answer.yes, answer.reason.replace(NAME, target.name))
+        if refusal:
+            return refusal
+        refusals.append(refusal)
     return refusals[0]
 
 

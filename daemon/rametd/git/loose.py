@@ -109,9 +109,9 @@ def sweep(repo: RepositoryInfo) -> int:
     for place in empty:
         place.unlink(missing_ok=True)
     for place in cut:
-        aside = common_dir / DIRECTORY / "cut-short"
-        aside.mkdir(parents=True, exist_ok=True)
-        place.rename(aside / f"{place.parent.name}{place.name}")
+        saved = common_dir / DIRECTORY / "cut-short"
+        saved.mkdir(parents=True, exist_ok=True)
+        place.rename(saved / f"{place.parent.name}{place.name}")
     return len(empty) + len(cut)
 
 

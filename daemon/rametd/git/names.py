@@ -16,7 +16,7 @@ LIMIT: Final = 60
 """Characters of a generated name, before a suffix that makes it unique."""
 
 DERIVED_LIMIT: Final = 24
-"""Characters of a session's name that is made from its prompt."""
+"""Most characters of a session's name that comes from its prompt."""
 
 _FILLERS: Final = frozenset(
     [
@@ -74,7 +74,7 @@ _RESERVED: Final = frozenset({"head", "fetch_head", "orig_head", "merge_head"})
 
 
 def slug(text: str, limit: int = LIMIT) -> str:
-    """``text`` as a path of lower-case ASCII words, `` `` if nothing remains.
+    """``text`` as a path of lower-case ASCII words, `` `` if nothing is left.
 
     ``/`` between words stays (``feature/x``), a sentence is cut at a word's end, and accents are dropped.
     """

@@ -291,7 +291,7 @@ class Spares:
         created_branch_at: str | None = None,
         unfinished: bool = False,
     ) -> Removal:
-        """Remove a spare at one of ``commits``. A spare with a person's changes stays as an ordinary worktree; ``kept`` says why.
+        """Remove a spare at one of ``commits``. A spare with a person's changes stays as an ordinary worktree; `Removal.left` says why.
 
         ``branch``, which the spare may have been claimed for, is deleted too if it was created at ``created_branch_at``; for
         ``unfinished`` see `find`.

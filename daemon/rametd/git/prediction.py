@@ -279,8 +279,8 @@ class Matrix:
         return self._changes[base, tree]
 
 
-def _make_room(kept: dict[Key, Value]) -> None:
+def _make_room(cache: dict[Key, Value]) -> None:
     """Drop the older half of the cache, by the dictionary's order."""
-    if len(kept) >= KEPT:
-        for key in list(kept)[: KEPT // 2]:
-            del kept[key]
+    if len(cache) >= KEPT:
+        for key in list(cache)[: KEPT // 2]:
+            del cache[key]

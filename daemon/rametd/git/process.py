@@ -66,10 +66,10 @@ class Completed:
         """
         output = self.stderr if self.stderr.strip() else self.stdout[:4096]
         lines = [line.strip() for line in output.decode(errors="replace").splitlines()]
-        told = [line for line in lines if line and not line.startswith(("hint:", "Preparing worktree"))]
-        fatal = [line for line in told if line.startswith(("fatal:", "error:"))]
+        lines = [line for line in lines if line and not line.startswith(("hint:", "Preparing worktree"))]
+        fatal = [line for line in lines if line.startswith(("fatal:", "error:"))]
         # Git's own lines only say that a filter or transport failed, or that its process ended; the other lines say why.
-        shown = told if any(_FILTER.search(line) for line in fatal) else fatal or told
+        shown = lines if any(_FILTER.search(line) for line in fatal) else fatal or lines
         words = "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in shown)
         return words[:600] or f"git exited with status {self.returncode}"
 
@@ -85,8 +85,8 @@ class Completed:
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the base environment of all git processes."""
-    kept = {name: value for name, value in environment.items() if not name.startswith("GIT_") or name in _KEPT}
-    return kept | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    passed = {name: value for name, value in environment.items() if not name.startswith("GIT_") or name in _KEPT}
+    return passed | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
 
 class GitProcess:

@@ -1,4 +1,4 @@
-"""What git has written down about linked worktrees: `<common>/worktrees/*`, and the `.git` file at the other end.
+"""Git's records of linked worktrees: `<common>/worktrees/*`, and the `.git` file at the other end.
 
 Read from the files (gitrepository-layout(5)) rather than from `git worktree list`, because the half-made and half-removed states
 that recovery must clean up are the ones that git does not list. The functions here block.

@@ -17,11 +17,11 @@ from rametd.git.repository import RepositoryInfo, branch_tip
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Result of a removal. ``kept``: one line for each thing left in place, with the reason."""
+    """Result of a removal. ``left``: one line for each thing left in place, with the reason."""
 
     branch_commit: str | None
     """Commit of the deleted branch; None if it was not deleted."""
-    kept: tuple[str, ...]
+    left: tuple[str, ...]
 
 
 async def remove_worktree(
@@ -34,18 +34,18 @@ async def remove_worktree(
 ) -> Removal:
     """Remove the worktree recorded at ``path``, with its content, and the branch. For a worktree with work, use the shelf.
 
-    Completes in any state: directory gone, locked, unregistered, moved. Leave another directory at ``path``, and name it in ``kept``.
+    Completes in any state: directory gone, locked, unregistered, moved. Leave another directory at ``path``, and name it in ``left``.
     Worktrees inside are removed too. Raise WorktreeChangedError if ``path`` contains the repository itself.
     """
     await git.make_durable(repo.common_dir, path.parent)  # snapshots, in the repository and beside the worktree
     async with git.locks.hold(repo.common_dir) as lock:
-        kept = await detach(git, repo, path, lock)
+        left = await detach(git, repo, path, lock)
         tip = await git.compute(branch_tip, repo, branch) if delete_branch else None
         why = await branches.delete_branch(git, repo, branch, tip, lock) if tip is not None else None
         if delete_branch and (lost := await git.compute(branches.lost_tip, repo, branch)) is not None:
             why = f"branch {branch} stays: git no longer has its commit {lost[:12]}"
     await sweep(git, repo, path)
-    lines = tuple(line for line in (kept, why) if line is not None)
+    lines = tuple(line for line in (left, why) if line is not None)
     return Removal(tip if why is None else None, lines)
 
 
@@ -57,13 +57,13 @@ async def undo_create(
     Remove only what `Worktrees.create` created for ``path``, no worktree or branch that existed before.
     """
     async with git.locks.hold(repo.common_dir) as lock:
-        kept = await detach(git, repo, path, lock, unfinished=True)
+        left = await detach(git, repo, path, lock, unfinished=True)
         why = deleted = None
         if created_branch_at is not None and await git.compute(branches.made_for, repo, branch, path):
             why = await branches.delete_branch(git, repo, branch, created_branch_at, lock)
             deleted = created_branch_at if why is None else None
     await sweep(git, repo, path)
-    return Removal(deleted, tuple(line for line in (kept, why) if line is not None))
+    return Removal(deleted, tuple(line for line in (left, why) if line is not None))
 
 
 async def detach(

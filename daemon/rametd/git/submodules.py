@@ -151,8 +151,8 @@ async def unpublished(
         places = [home / link.place for home in homes if home is not None]
         own = {place: await git.compute(existing_git_dir, place) for place in places}
         if name := declared.get(link.place):
-            kept = repo.common_dir / "modules" / name
-            own.setdefault(kept, kept if await git.compute((kept / "HEAD").is_file) else None)
+            absorbed = repo.common_dir / "modules" / name
+            own.setdefault(absorbed, absorbed if await git.compute((absorbed / "HEAD").is_file) else None)
         lone = await _lone(git, link, own, tree)
         if lone is not None:
             found.append(lone)

@@ -186,7 +186,7 @@ class Executor(Protocol):
         ...
 
     async def recover(self, handle: Handle) -> Recovered:
-        """Return the state of the process, judged by the keeper's lock and by pid, start time and boot; never by a pid alone."""
+        """Return the state of the process, judged by the keeper's lock and by pid, start time and boot: a pid may be reused."""
         ...
 
     async def attach(self, handle: Handle, *, epoch: int, offset: int) -> Attachment:

@@ -121,7 +121,7 @@ async def _run_launcher(
 
 
 async def undo(place: Place) -> None:
-    """Remove the remains of an unfinished start, including an agent that the keeper forked before it was killed."""
+    """Remove the leftovers of an unfinished start, including an agent that the keeper forked before it was killed."""
     await lost.sweep(Tree(None, place.tags, None), SWEEP_GRACE)
     await asyncio.to_thread(shutil.rmtree, place.path, ignore_errors=True)
 

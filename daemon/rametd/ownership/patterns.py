@@ -104,16 +104,16 @@ def normalise(pattern: str) -> str:
         raise ValueError("is absolute")
     if not {"", ".", ".."} & set(text.removeprefix("/").removesuffix("/").split("/")):
         return "!" * negated + text
-    kept: list[str] = []
+    parts: list[str] = []
     for part in text.split("/"):
-        if part == ".." and (not kept or re.fullmatch(r"\*\*+", kept[-1])):
-            raise ValueError("climbs out of the repository" if not kept else "goes up from `**`, which is anywhere")
+        if part == ".." and (not parts or re.fullmatch(r"\*\*+", parts[-1])):
+            raise ValueError("climbs out of the repository" if not parts else "goes up from `**`, which is anywhere")
         if part == "..":
-            kept.pop()
+            parts.pop()
         elif part not in {"", "."}:
-            kept.append(part)
+            parts.append(part)
     ending = "/" if text.endswith(("/", "/.", "/..")) else ""
-    return "!" * negated + ("/" + "/".join(kept) + ending if kept else EVERYTHING)
+    return "!" * negated + ("/" + "/".join(parts) + ending if parts else EVERYTHING)
 
 
 def strip_spaces(pattern: str) -> str:

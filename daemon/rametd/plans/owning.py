@@ -86,7 +86,7 @@ class PathChecker:
                 place = self._reading.at_thread(two.text, "owns", second)
             mine = two.text.owns[second] if second is not None else "its paths"
             theirs = one.text.owns[first] if first is not None else "its paths"
-            # Mention a link only if a pattern matches the path by the name of the link alone.
+            # Mention a link only if a pattern matches the path solely by the name of the link.
             through = "".join(
                 f"; {link} is a link to {leads}"
                 for link, leads in links.items()

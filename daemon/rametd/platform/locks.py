@@ -1,4 +1,4 @@
-"""Exclusive locks on directories. `flock` alone decides, and ends with its holder. The files' contents are for people."""
+"""Exclusive locks on directories. Only `flock` decides; the kernel releases it when its holder ends. The files' contents are for people."""
 
 import errno
 import fcntl

@@ -38,15 +38,15 @@ class Watches:
     def read(self) -> None:
         """Distribute all events that the kernel has queued until now. Called on the loop."""
         with self._lock:
-            told = set[Queue]()
+            touched = set[Queue]()
             for event in self._inotify.read() if self._inotify is not None else ():
                 owners = self._queues if event.mask & IN_Q_OVERFLOW else self._owners.get(event.wd, ())
                 for queue in owners:
                     queue.put(event)
-                told.update(owners)
+                touched.update(owners)
                 if event.mask & IN_IGNORED:  # the kernel has removed the watch
                     self._owners.pop(event.wd, None)
-        for queue in told:
+        for queue in touched:
             queue.news()
 
     def watch(self, queue: "Queue", directory: str) -> int:

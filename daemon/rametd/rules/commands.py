@@ -310,7 +310,7 @@ class Judge:
         if (exact := self.exactly(rules)) is not None:
             return exact
         if not self._inside("."):
-            return Verdict(None, None, "the agent stands outside its worktree")
+            return Verdict(None, None, "the agent's directory is outside its worktree")
         if self._script.doubts:
             return Verdict(None, None, f"it cannot be judged by rules: {self._script.doubts[0]}")
         used: list[Rule] = []

@@ -116,7 +116,7 @@ class Pattern:
                 f"a pattern that begins with {glob[0]} matches nothing", f"write \\{glob} for a file of that name"
             )
         if "//" in glob or "/./" in glob:
-            raise bad("an empty part stands in the path", "write one / between names")
+            raise bad("the path has an empty part", "write one / between names")
         if "[" in _CLASS.sub("", glob):
             raise bad("its brackets hold no plain characters or ranges", "write \\[ for a bracket in a name")
         if not glob.strip("/"):

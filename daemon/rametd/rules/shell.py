@@ -1,7 +1,7 @@
 """A reader of POSIX sh and bash texts that finds all simple commands that a text may run.
 
 It does not build a syntax tree. Permission rules need two things: the words of *every* simple command, and whether the text has
-constructs that cannot be judged by words alone. These are the *doubts*. Without doubts, no other command can run. With doubts,
+constructs that words do not decide. These are the *doubts*. Without doubts, no other command can run. With doubts,
 the commands are a best effort, which may deny but never allow.
 
 Source: POSIX.1-2024, XCU 2 (token recognition, quoting, redirection, reserved words) and the bash 5 manual for what it adds.

@@ -141,7 +141,7 @@ def offers(call: Call, asked: Sequence[str] = (), **where: Any) -> tuple[tuple[s
 
 
 def completed(text: str, tool: str) -> str:
-    """A rule as a person writes it for a call of ``tool``: ``git commit *`` stands for ``Bash(git commit:*)``."""
+    """A rule as a person writes it for a call of ``tool``: ``git commit *`` means ``Bash(git commit:*)``."""
     text = text.strip()
     if re.fullmatch(r"\w+\(.*\)|mcp__\w+|[A-Z]\w*", text, re.DOTALL):
         return text

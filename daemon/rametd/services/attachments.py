@@ -170,7 +170,7 @@ class Attachments:
     async def _native(self, session: Session, mcp_command: Sequence[str]) -> Launch:
         core = self._core
 
-        repo, told, cut, rules = await core.store.read(
+        repo, text, cut, rules = await core.store.read(
             lambda reader: (
                 reader.repos.get(session.repo_id),
                 briefing(reader, session),
@@ -188,7 +188,7 @@ class Attachments:
         start = NativeStart(
             trusted=repo.trusted and not await untrusted_files(core, repo, session.worktree, session.agent),
             environment=environment,
-            briefing=told,
+            briefing=text,
             cut=None if session.conversation_lost else cut,
             rules={
                 effect: tuple(rule.text for rule in rules if rule.effect == effect)

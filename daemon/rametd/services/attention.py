@@ -93,7 +93,7 @@ def remember(
     """
     if scope not in {attention_pb2.APPROVAL_SCOPE_SESSION, attention_pb2.APPROVAL_SCOPE_ALWAYS}:
         if wanted:
-            raise InvalidInputError("a rule was given for an approval of this call alone", hint="add --always")
+            raise InvalidInputError("a rule was given for an approval of only this call", hint="add --always")
         return []
     if request.kind != RequestKind.PERMISSION:
         raise InvalidInputError(f"a {request.kind} is answered once", hint="leave --session and --always out")
@@ -117,7 +117,7 @@ def _first_offer(request: Request) -> list[str]:
     if not request.offers:
         raise InvalidInputError(
             "no rule would cover calls like this one without covering others",
-            hint=f"`rametctl approve {request.id}` approves this call alone",
+            hint=f"`rametctl approve {request.id}` approves only this call",
         )
     texts = request.offers[0].split("\n")
     if any(map(is_whole_line, texts)):

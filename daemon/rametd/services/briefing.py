@@ -1,6 +1,6 @@
 """The briefing of an agent: its goal, its paths, its neighbours and how to reach them.
 
-It is part of the agent's system prompt, or of its first prompt if its program has no such thing. It is in no file, so that nobody commits it by accident. The daemon computes it at each start of an agent's process. A
+It is part of the agent's system prompt, or of its first prompt if its program has no such thing. It is in no file, so that no agent commits it by accident. The daemon computes it at each start of an agent's process. A
 conversation keeps its first briefing until it is compacted; a running agent therefore gets changes as a message (`changed`).
 """
 
@@ -32,7 +32,7 @@ def briefing(reader: Reader, session: Session) -> str:
 
 def changed(text: str) -> str:
     """Return the message that tells a running agent its new briefing."""
-    return f"Your place among the other agents has changed. This replaces what you were told before:\n\n{text}"
+    return f"Your place among the other agents has changed. This replaces the earlier description:\n\n{text}"
 
 
 def _task(reader: Reader, session: Session) -> list[str]:

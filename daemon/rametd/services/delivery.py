@@ -1,4 +1,4 @@
-"""Prompts: what a session gets from the person, its family and the daemon, and when its agent gets it. Everything here runs in one unit of work.
+"""Prompts to a session from the person, its family and the daemon, and when its agent gets each. Everything here runs in one unit of work.
 
 A prompt to a session at work joins its running turn. It starts a turn of an idle session, and waits at one that is held. Messages of sessions
 are marked, so that no agent mistakes them for the person's. A session whose conversation is lost begins a new one, whose first prompt
@@ -56,7 +56,7 @@ def begin_anew(unit: Unit, session: Session) -> Session:
 def recap(reader: Reader, session: Session) -> str:
     """Summary of a lost conversation from the event log, for the first prompt of the new one; "" if the log has nothing.
 
-    A session that was handed over to it goes on meanwhile: only what was said before counts.
+    A session that was handed over to it continues meanwhile: only its earlier messages count.
     """
     cut = reader.conversation_cuts.get(session.id)
     sources = [each for each in (session.forked_from, session.id) if each]

@@ -1,4 +1,4 @@
-"""Find sessions and repositories by what a person types."""
+"""Find sessions and repositories by the text that a person types."""
 
 import shlex
 from collections.abc import Sequence

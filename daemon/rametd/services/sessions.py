@@ -107,7 +107,7 @@ class Sessions:
     ) -> T:
         """Cancel queued prompts (by default the newest of ``principal``); return what ``answer`` makes of them in the same unit of work.
 
-        A session that was queued for them alone becomes idle. Raises `WrongStateError` if the agent has them all.
+        A session that was queued only for them becomes idle. Raises `WrongStateError` if the agent has them all.
         """
 
         def work(unit: Unit) -> T:

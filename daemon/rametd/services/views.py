@@ -101,7 +101,7 @@ def in_background(reader: Reader, session_id: str) -> tuple[BackgroundCommand, .
 
 
 CAPABILITIES = {each.name: each.capabilities.names() for each in described(Config())}
-"""What each kind of agent can do; one that the configuration adds can do what an agent does by default."""
+"""Capabilities of each kind of agent; one that the configuration adds has the default ones."""
 
 
 def now_words(session: Session) -> str:

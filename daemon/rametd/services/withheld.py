@@ -35,7 +35,7 @@ SHOWN = 4000
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """What a trusted repository withholds now; ``digest`` identifies it and is "" for nothing."""
+    """Contents of a trusted repository that are withheld now; ``digest`` identifies them and is "" for none."""
 
     digest: str = ""
     keys: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class WithheldInbox:
 
 
 def resolve_withheld(unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
-    """A no puts the entry aside until the contents change again. A yes is refused: trust follows from having seen the contents."""
+    """A no dismisses the entry until the contents change again. A yes is refused: trust follows from having seen the contents."""
     if resolution.WhichOneof("decision") == "approve":
         raise InvalidInputError(
             "approving this entry does not show what would run",
@@ -115,7 +115,7 @@ def resolve_withheld(unit: Unit, request: Request, resolution: attention_pb2.Res
 
 
 def _keep(unit: Unit, repo: Repo, found: Withheld) -> None:
-    """Have one open entry for ``found``, unless the person put it aside, and close every other one."""
+    """Have one open entry for ``found``, unless the person dismissed it, and close every other one."""
     sessions = {each.id: each for each in unit.sessions.list(repo_id=repo.id)}
     entries = unit.requests.of_kind(repo.id, RequestKind.TRUST)
     current = [

@@ -94,7 +94,7 @@ async def test_a_branch_that_may_be_another_ramets_is_never_advised_to_be_delete
                 "refs/ramet": ("ref-foreign", "info"),
                 made.worktree: ("worktree-unknown", "info"),
             }
-            assert f"{made.branch}: judged by the name alone" in found["refs/ramet"].message
+            assert f"{made.branch}: judged only by the name" in found["refs/ramet"].message
             assert not any(f"-D {made.branch}" in each.advice for each in found.values())
             assert made.branch not in {
                 item.name for item in (await garbage(ours)).values() if item.verdict == "orphaned"

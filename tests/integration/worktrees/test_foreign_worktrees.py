@@ -21,7 +21,7 @@ async def test_a_deleted_directory_frees_the_branch(
     await create(git, repo, trees / "s-1", "one")
     shutil.rmtree(trees / "s-1")
 
-    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
+    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).left == ()
     assert leftovers(sample, trees) == []
 
 
@@ -31,7 +31,7 @@ async def test_a_pruned_entry_does_not_keep_the_directory(
     await create(git, repo, trees / "s-1", "one")
     shutil.rmtree(sample.path / ".git" / "worktrees" / "s-1")
 
-    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
+    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).left == ()
     assert leftovers(sample, trees) == []
 
 
@@ -41,7 +41,7 @@ async def test_a_deleted_git_file_does_not_keep_the_directory(
     await create(git, repo, trees / "s-1", "one")
     (trees / "s-1" / ".git").unlink()
 
-    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
+    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).left == ()
     assert leftovers(sample, trees) == []
 
 
@@ -80,7 +80,7 @@ async def test_a_copy_of_a_worktree_is_not_removed_for_it(
 
     removal = await git.worktrees.remove(repo, trees / "s-2", "two", delete_branch=True)
 
-    assert removal.kept == (f"{trees / 's-2'}: it is a copy of another worktree",)
+    assert removal.left == (f"{trees / 's-2'}: it is a copy of another worktree",)
     with pytest.raises(WorktreeChangedError, match="copy of the worktree"):
         await git.worktrees.verify(trees / "s-2", "one")
     await git.worktrees.verify(trees / "s-1", "one")
@@ -107,7 +107,7 @@ async def test_a_symbolic_link_at_the_path_is_not_followed(
 
     removal = await git.worktrees.remove(repo, trees / "s-2", "two", delete_branch=True)
 
-    assert removal.kept == (f"{trees / 's-2'}: it is a symbolic link",)
+    assert removal.left == (f"{trees / 's-2'}: it is a symbolic link",)
     await git.worktrees.verify(trees / "s-1", "one")
 
 
@@ -137,7 +137,7 @@ async def test_read_only_folders_and_odd_names_are_removed(
     (path / "cache" / "deep").chmod(0o500)
     (path / "cache").chmod(0o500)
 
-    assert (await git.worktrees.remove(repo, path, "one", delete_branch=True)).kept == ()
+    assert (await git.worktrees.remove(repo, path, "one", delete_branch=True)).left == ()
     assert leftovers(sample, trees) == []
 
 
@@ -145,7 +145,7 @@ async def test_a_branch_that_moved_on_is_kept(git: Git, repo: RepositoryInfo, sa
     await create(git, repo, trees / "s-1", "one")
     tip = sample.commit("work", at=trees / "s-1")
 
-    assert (await git.worktrees.undo_create(repo, trees / "s-1", "one", sample.head)).kept == (
+    assert (await git.worktrees.undo_create(repo, trees / "s-1", "one", sample.head)).left == (
         f"branch one: it has moved on to {tip[:12]}",
     )
     assert await git.branches.delete(repo, "one", sample.head) == f"branch one: it has moved on to {tip[:12]}"

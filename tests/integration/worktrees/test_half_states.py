@@ -91,7 +91,7 @@ async def test_undoing_a_creation_cut_short_leaves_nothing(
 ) -> None:
     half_made(kind, sample, trees / "s-1")
 
-    assert (await git.worktrees.undo_create(repo, trees / "s-1", "one", sample.head)).kept == ()
+    assert (await git.worktrees.undo_create(repo, trees / "s-1", "one", sample.head)).left == ()
 
     assert leftovers(sample, trees) == []
 
@@ -116,7 +116,7 @@ async def test_a_removal_completes_whatever_the_state(
 ) -> None:
     half_made(kind, sample, trees / "s-1")
 
-    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
+    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).left == ()
 
     assert leftovers(sample, trees) == []
 

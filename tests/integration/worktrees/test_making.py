@@ -72,7 +72,7 @@ async def test_ten_at_once_all_succeed(tmp_path: Path, environment: dict[str, st
     removed = await asyncio.gather(
         *(git.worktrees.remove(repo, trees / n, f"work/{n}", delete_branch=True) for n in names)
     )
-    assert [removal.kept for removal in removed] == [()] * 10
+    assert [removal.left for removal in removed] == [()] * 10
     assert leftovers(sample, trees) == []
 
 
@@ -181,7 +181,7 @@ async def test_what_lies_at_the_path_is_neither_used_nor_removed(
         await create(git, repo, trees / "s-1", "one")
     undone = await git.worktrees.undo_create(repo, trees / "s-1", "one", sample.head)
 
-    assert undone.kept == (f"{trees / 's-1'}: nothing says that it is a worktree",)
+    assert undone.left == (f"{trees / 's-1'}: nothing says that it is a worktree",)
     assert (trees / "s-1" / "precious").exists()
     assert leftovers(sample, trees) == [str(trees / "s-1")]
 
@@ -195,7 +195,7 @@ async def test_a_users_own_worktree_is_never_cleaned_up(
         await create(git, repo, trees / "mine", "one")
     undone = await git.worktrees.undo_create(repo, trees / "mine", "mine", sample.head)
 
-    assert undone.kept == (f"{trees / 'mine'}: the worktree existed before",)
+    assert undone.left == (f"{trees / 'mine'}: the worktree existed before",)
     await git.worktrees.verify(trees / "mine", "mine")
 
 
@@ -215,7 +215,7 @@ async def test_a_bare_repository_works(tmp_path: Path, environment: dict[str, st
         repo = await git.discover(place)
         await create(git, repo, trees / "s-1", "one")
         assert bare.git("status", "--porcelain", at=trees / "s-1") == ""
-        assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
+        assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).left == ()
 
 
 async def test_a_sparse_checkout_is_inherited(
@@ -244,7 +244,7 @@ async def test_submodules_are_populated_without_the_network(
     assert sample.git("status", "--porcelain", at=trees / "s-1") == ""
     origin = sample.git("config", "remote.origin.url", at=sample.path / "lib")
     assert sample.git("config", "remote.origin.url", at=trees / "s-1" / "lib") == origin
-    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
+    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).left == ()
     assert fingerprint(sample) == before
 
 

@@ -165,11 +165,11 @@ def _written(turn: _Turn, conversation_id: str, index: int) -> Iterator[bytes]:
     yield _line({"type": "system", "subtype": "init", "cwd": turn.cwd, "model": turn.model, "permissionMode": turn.mode,
                  "claude_code_version": turn.version, "session_id": conversation_id})  # fmt: skip
     for message in turn.lines:
-        kept: Message = {key: message[key] for key in ("type", "uuid", "message", "timestamp") if key in message}
+        fields: Message = {key: message[key] for key in ("type", "uuid", "message", "timestamp") if key in message}
         if "toolUseResult" in message:
-            kept["tool_use_result"] = message["toolUseResult"]
+            fields["tool_use_result"] = message["toolUseResult"]
         replay = {"isReplay": True} if text(message, "uuid") == turn.prompt_id else {}
-        yield _line({**kept, **replay, "session_id": conversation_id, "parent_tool_use_id": None})
+        yield _line({**fields, **replay, "session_id": conversation_id, "parent_tool_use_id": None})
     yield _line({
         "type": "result", "subtype": "error_during_execution" if turn.aborted else "success", "is_error": False,
         "terminal_reason": "aborted_streaming" if turn.aborted else "completed", "result": turn.words,

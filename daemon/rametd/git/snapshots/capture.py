@@ -70,25 +70,25 @@ async def capture(
 
     def store() -> Snapshot:
         repository = open_repository(git_dir)
-        stands = head or head_of(repository)
-        same = stands.commit is not None and staged == str(repository[stands.commit].peel(pygit2.Tree).id)
-        kept = [each for each in found if not (apart and _is_worktree(git_dir, worktree / each.place))]
+        position = head or head_of(repository)
+        same = position.commit is not None and staged == str(repository[position.commit].peel(pygit2.Tree).id)
+        nested = [each for each in found if not (apart and _is_worktree(git_dir, worktree / each.place))]
         made = write(
             git_dir,
             files,
-            head=stands.commit or "",
-            branch=stands.branch or "",
-            index="" if same or stands.commit is None else staged,
+            head=position.commit or "",
+            branch=position.branch or "",
+            index="" if same or position.commit is None else staged,
             unmerged=[*unmerged, *staged_inside[1]],
             inner=staged_inside[0],
-            nested=kept,
+            nested=nested,
             skipped=skipped,
             facts=facts,
         )
         if owner:
-            if stands.commit is not None:
-                pin(git_dir, owner, stands.commit)
-            pin_others(git_dir, owner, [each.head for each in kept if each.own])
+            if position.commit is not None:
+                pin(git_dir, owner, position.commit)
+            pin_others(git_dir, owner, [each.head for each in nested if each.own])
         if ref:
             point(git_dir, ref, made.id)
         return made

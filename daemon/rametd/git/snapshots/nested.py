@@ -178,15 +178,15 @@ async def restore(
     ``before`` is a snapshot of the present files; files that it does not have stay. Without one the worktree is new.
     """
     overwritten = {each.place: each for each in before.nested} if before is not None else {}
-    told: list[str] = []
+    warnings: list[str] = []
     for each in wanted.nested:
         if overwritten.get(each.place) == each:
             continue
         try:
-            told += await _restore_one(git, common, worktree, each, overwritten.get(each.place), new=before is None)
+            warnings += await _restore_one(git, common, worktree, each, overwritten.get(each.place), new=before is None)
         except (GitFailedError, GitBusyError, WorktreeChangedError) as error:
-            told.append(f"{each.place} is a repository of its own and stays as it is: {error.message}")
-    return [utf8(line) for line in told]
+            warnings.append(f"{each.place} is a repository of its own and stays as it is: {error.message}")
+    return [utf8(line) for line in warnings]
 
 
 async def _restore_one(
@@ -217,14 +217,16 @@ async def _lay(git: GitContext, common: Path, worktree: Path, wanted: Nested) ->
         foreign = await git.compute(lambda: {each for each in listed if os.path.lexists(target / os.fsdecode(each))})
         paths = b"".join(path + b"\0" for path in sorted(listed - foreign))
         await git.process.write(target, *there, "checkout-index", "-z", "--stdin", stdin=paths, environment=environment)
-    told = []
+    warnings = []
     if foreign:
         names = named([os.fsdecode(path) for path in sorted(foreign)])
-        told.append(f"{names} in {wanted.place} was there already and stays: {wanted.files[:12]} has what was captured")
+        warnings.append(
+            f"{names} in {wanted.place} was there already and stays: {wanted.files[:12]} has what was captured"
+        )
     if wanted.repository:
         words = f"its commits are in {wanted.head[:12]}" if wanted.own else "its history is not"
-        told.append(f"{wanted.place} was a repository of its own: its files are restored, {words}")
-    return told
+        warnings.append(f"{wanted.place} was a repository of its own: its files are restored, {words}")
+    return warnings
 
 
 async def _write_over(

@@ -174,7 +174,7 @@ async def move_back(
             return head.branch, head.commit, f"{head.branch} is checked out there, and stays where it is"
         if head.commit != tip:  # no snapshot has the newer commits
             return head.branch, head.commit, f"{name} stays where it is: it has newer commits"
-        # A detached HEAD belongs to this worktree alone.
+        # A detached HEAD belongs to this worktree only.
         if head.branch is None or repository.descendant_of(head.commit, commit):
             return head.branch, head.commit, ""
         if not leave or _elsewhere(git_dir, head.branch):

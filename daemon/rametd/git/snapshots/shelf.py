@@ -211,8 +211,8 @@ async def _capture(
             known = tip or (last.head if last is not None and last.head else None)
             head, tip = Head(branch or None, known), known
         commits, words = ([], []) if borrowed or shelved else await risk.inside(git, repo, tree, git_dir)
-        stands = [each for each in (tip, head.commit) if each]
-        facts |= {"branch": tip or "", "commits": list(dict.fromkeys([*stands, *commits])), "inside": words}
+        starts = [each for each in (tip, head.commit) if each]
+        facts |= {"branch": tip or "", "commits": list(dict.fromkeys([*starts, *commits])), "inside": words}
         facts["under_way"] = [] if borrowed else list(await git.compute(begun, git_dir))
         facts["thin"] = not borrowed
         warnings += await git.compute(_lock_words, repo, place.worktree)
@@ -704,7 +704,7 @@ async def _set_head(
     if on is not None and on.commit == taken.head and on.worktree is None:
         return []
     await git.compute((git_dir / "HEAD").write_text, f"{taken.head}\n")
-    why = "is gone" if on is None else f"is checked out at {on.worktree}" if on.worktree else "is not as it was"
+    why = "is gone" if on is None else f"is checked out at {on.worktree}" if on.worktree else "has changed"
     return [f"{taken.branch}, which it had checked out, {why}: HEAD is detached at {taken.head[:12]}"]
 
 

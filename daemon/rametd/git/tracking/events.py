@@ -63,14 +63,14 @@ class InotifyEvents:
         self._devices.clear()
         self._watched = identity(
             self._root
-        )  # before the watches: what is put in its place meanwhile is seen to be another
+        )  # before the watches, so that a replacement of it meanwhile has another identity
         found = walk(self._root, "", skip, self._watch)
         for path in also:
             for parent in parents(path):
                 try:
                     found.partial |= not self._watch(parent)
                 except OSError:
-                    break  # not there; when it is made, that is an event of the directory above
+                    break  # missing; its creation is an event of the directory above
         return found
 
     def look_into(self, directory: str, skip: Skip) -> Found:

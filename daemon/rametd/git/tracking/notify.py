@@ -20,7 +20,7 @@ COOKIE_S: Final = 2.0
 """How long a cookie may take before events count as lost."""
 LOOK_MS: Final = 5
 _NO_TEXT: Final = "\ufffd"
-"""What stands in a path for bytes that are no text: which ones is not told."""
+"""Replaces bytes of a path that are no text, so that the bytes are unknown."""
 
 
 class NotifyEvents:

@@ -19,7 +19,7 @@ from rametd.git.tracking.walking import is_below, is_file
 _UNUSUAL: Final = re.compile(rb"(?:^|\0)(?:([a-zSM]) |. (160000) )")
 """In `ls-files -v --stage -z`: assume-unchanged (lower case), skip-worktree and unmerged entries, and submodules."""
 _ODD: Final = re.compile(r"attr\.tree$|filter\.(?:set|unset|unspecified)\.")
-"""Attributes from elsewhere, and filters whose names cannot be told from what `git check-attr` says of others."""
+"""Attributes from elsewhere, and filters whose names look like answers of `git check-attr` about others."""
 _ATTRIBUTES: Final = re.compile(rb"\t((?:[^\0]*/)?\.gitattributes)(?=\0)")
 _RULES: Final = frozenset({".gitignore", ".gitattributes", ".gitmodules", ".git"})
 
@@ -30,14 +30,14 @@ Stamp = tuple[int, int, int] | None
 class Rules:
     """``whole``: why a tree cannot be made from known paths here, "" when it can. ``converts``: line ends are converted by configuration.
 
-    ``ignored`` are directories that ignore rules name (not what lies in them), ``kept`` the files that are tracked though ignored, ``attributes``
+    ``ignored`` are directories that ignore rules name (not their content), ``tracked_ignored`` the files that are tracked though ignored, ``attributes``
     the files of that name that the index has; ``attributed``: files outside the tree give attributes too.
     """
 
     whole: str
     converts: bool
     ignored: frozenset[str]
-    kept: frozenset[str]
+    tracked_ignored: frozenset[str]
     attributes: frozenset[str]
     attributed: bool
     stamps: Mapping[str, Stamp]
@@ -63,7 +63,7 @@ class IndexFacts:
     """The part of `Rules` that comes from the index."""
 
     unusual: str
-    kept: frozenset[str]
+    tracked_ignored: frozenset[str]
     attributes: frozenset[str]
     index: Stamp
 
@@ -96,7 +96,7 @@ async def read_rules(git: GitContext, worktree: Path, git_dir: Path) -> Rules:
         whole=index.unusual or _unusual(values),
         converts=_value(values, "core.autocrlf", "false") not in {"false", ""},
         ignored=ignored,
-        kept=index.kept,
+        tracked_ignored=index.tracked_ignored,
         attributes=index.attributes,
         attributed=any(seen is not None and files[file] for file, seen in stamps.items()),
         stamps=stamps,
@@ -109,7 +109,9 @@ async def index_facts(git: GitContext, worktree: Path, git_dir: Path) -> IndexFa
     there = _there(worktree, git_dir)
     before = await git.compute(stamp, git_dir / "index")
     entries = await git.process.read(worktree, *there, "ls-files", "-v", "--stage", "-z")
-    kept = await git.process.read(worktree, *there, "ls-files", "--cached", "--ignored", "--exclude-standard", "-z")
+    tracked_ignored = await git.process.read(
+        worktree, *there, "ls-files", "--cached", "--ignored", "--exclude-standard", "-z"
+    )
     found = _UNUSUAL.search(entries)
     unusual = "" if found is None else "submodules" if found[2] else "entries of the index that git treats specially"
     attributes = frozenset(os.fsdecode(path) for path in _ATTRIBUTES.findall(entries))
@@ -117,7 +119,7 @@ async def index_facts(git: GitContext, worktree: Path, git_dir: Path) -> IndexFa
     gone = await git.compute(lambda: [path for path in attributes if not is_file(Path(f"{worktree}/{path}"))])
     if gone:
         unusual = unusual or f"{gone[0]} is in the index only"
-    return IndexFacts(unusual, frozenset(_split(kept)), attributes, before)
+    return IndexFacts(unusual, frozenset(_split(tracked_ignored)), attributes, before)
 
 
 async def ignored_directories(

@@ -66,12 +66,14 @@ class Suspects:
             paths |= found.files
             partial |= found.partial
         # Files that are tracked although ignored may be in directories that were skipped.
-        return paths, rules, partial or any(is_below(path, appeared) for path in rules.kept)
+        return paths, rules, partial or any(is_below(path, appeared) for path in rules.tracked_ignored)
 
     def judge(self, paths: AbstractSet[str], tree: pygit2.Tree, rules: Rules) -> Judged:
         """Sort the paths. Blocks."""
-        certain = {path for path in paths if path in tree or path in self.dirty or path in rules.kept}
-        asked = {path for path in paths - rules.kept if path not in self._verdicts and not _is_entry(tree, path)}
+        certain = {path for path in paths if path in tree or path in self.dirty or path in rules.tracked_ignored}
+        asked = {
+            path for path in paths - rules.tracked_ignored if path not in self._verdicts and not _is_entry(tree, path)
+        }
         # A rule may name only a directory or only a file, so a verdict about one is not valid for the other.
         return Judged(paths, certain, {path for path in self._real(asked) if not is_directory(self._worktree / path)})
 

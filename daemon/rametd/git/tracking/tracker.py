@@ -2,7 +2,7 @@
 
 **Why no change is missed.** Linux queues an event inside the system call that makes the change. `Tracker.tree` empties the queue first and reads files
 afterwards. Take a write W and a snapshot S: if W ended before S emptied the queue, its path is dirty and is read; if it ended later, S may or may not
-see it, but its event is in the queue for the next one. A directory that appears is watched first and listed then, so that what is made in it meanwhile
+see it, but its event is in the queue for the next one. A directory that appears is watched first and listed then, so that files created in it meanwhile
 is either listed or an event. Where events come through a thread (macOS), a cookie file written by `drain` has to come back first: events keep their order.
 
 **Changes without an event**: stores through a shared memory mapping after the file was closed, and writes through a name outside the watched
@@ -104,7 +104,7 @@ async def begin(git: GitContext, worktree: Path, git_dir: Path, events: Events) 
     `OutOfWatchesError`, GitFailedError."""
     rules = await read_rules(git, worktree, git_dir)
     for _ in range(TRIES):
-        found = await git.compute(events.begin, rules.ignored.__contains__, rules.kept)
+        found = await git.compute(events.begin, rules.ignored.__contains__, rules.tracked_ignored)
         happened = await events.drain()
         again = await read_rules(git, worktree, git_dir)
         late: set[str] = set()
@@ -117,13 +117,13 @@ async def begin(git: GitContext, worktree: Path, git_dir: Path, events: Events) 
         rules = again
         if settled:
             break
-    files = frozenset(found.files | happened.paths | late | rules.kept)
+    files = frozenset(found.files | happened.paths | late | rules.tracked_ignored)
     inside = next((path for path in files if path.endswith("/.git")), None)
     if inside is not None:
         rules = replace(rules, whole=f"{inside.removesuffix('/.git')} is a repository of its own")
     # Ignored directories are not listed; if they have tracked files, they may have attributes too.
     listed = any(path.rpartition("/")[2] == ".gitattributes" for path in files)
-    attributed = listed or rules.attributed or bool(rules.attributes or rules.kept)
+    attributed = listed or rules.attributed or bool(rules.attributes or rules.tracked_ignored)
     return Begun(rules, files, attributed, settled)
 
 
@@ -270,15 +270,15 @@ class Tracker:
         self._stale |= any(is_rule(path) for path in paths)
         # An attributes file is removed with its directory without an event of its own.
         self._stale |= any(parent in paths for path in rules.attributes for parent in parents(path))
-        told = await self._suspects.add(judged)
+        changed = await self._suspects.add(judged)
         self._scan |= self._stale or len(self._suspects.dirty) > MANY
         if paths:
-            self._log.publish(Changes(told, everything=self._stale))
+            self._log.publish(Changes(changed, everything=self._stale))
 
     async def _read_index(self, rules: Rules) -> None:
         """After a commit or `git add` of the agent: files are unchanged, but other ignored files may be tracked."""
         facts = await index_facts(self._git, self.worktree, self._git_dir)
-        same = (facts.kept, facts.attributes) == (rules.kept, rules.attributes)
+        same = (facts.tracked_ignored, facts.attributes) == (rules.tracked_ignored, rules.attributes)
         if facts.unusual != "" or rules.whole or not same:
             self._stale = self._scan = True
         else:

@@ -189,7 +189,7 @@ def _goes_through_git(known: Known, path: str, data: bytes) -> bool:
 
 async def _by_git(git: GitContext, worktree: Path, git_dir: Path, paths: list[str], blobs: dict[str, Entry]) -> None:
     if any("\n" in path or path.startswith('"') for path in paths):
-        raise ScanNeededError("a path that git cannot be told")
+        raise ScanNeededError("a path that cannot be an argument of git")
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     wanted = b"".join(os.fsencode(path) + b"\n" for path in paths)
     try:

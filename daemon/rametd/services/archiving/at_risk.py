@@ -140,7 +140,7 @@ async def with_unstored(core: Core, session: Session, risk: Risk) -> Risk:
 
 def at_risk(session: Session, risk: Risk) -> WorkAtRiskError:
     """Refuse a removal; the error lists the work."""
-    aside = "; files that git cannot store are restored too" if risk.unread else ""
+    further = "; files that git cannot store are restored too" if risk.unread else ""
     first = "if you moved the worktree, run: git worktree repair NEW-PATH; else " if risk.gone else ""
     lists = {
         "uncommitted": risk.uncommitted,
@@ -151,7 +151,7 @@ def at_risk(session: Session, risk: Risk) -> WorkAtRiskError:
     lists |= {name: lines for name, lines in more.items() if lines}
     return WorkAtRiskError(
         f"{session.name} holds work that exists nowhere else: {describe(risk)}",
-        hint=f"{first}merge or push it, or add --force to move it to the trash, from where it can be restored{aside}",
+        hint=f"{first}merge or push it, or add --force to move it to the trash, from where it can be restored{further}",
         **{name: "\n".join(lines[:LISTED]) for name, lines in lists.items()},
     )
 

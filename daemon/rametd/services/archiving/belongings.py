@@ -1,4 +1,4 @@
-"""What the trash holds of a session beside its row: rules, review comments, and prompts that the agent did not receive."""
+"""A session's rows in other tables that the trash stores: rules, review comments, and prompts that the agent did not receive."""
 
 import json
 from base64 import b64decode
@@ -23,13 +23,13 @@ def belongings(reader: Reader, session: Session) -> str:
 
 def restore_belongings(unit: Unit, session_id: str, dumped: str) -> None:
     """Store what `belongings` dumped. The session's row exists again."""
-    kept = json.loads(dumped)
-    for text in kept.get("rules", ()):
+    stored = json.loads(dumped)
+    for text in stored.get("rules", ()):
         unit.rules.add(load_rule(text))
-    for text in kept.get("comments", ()):
+    for text in stored.get("comments", ()):
         unit.comments.add(load_comment(text))
-    prompts = kept.get("prompts", ())
-    for text, images in zip(prompts, kept.get("images", [[]] * len(prompts)), strict=True):
+    prompts = stored.get("prompts", ())
+    for text, images in zip(prompts, stored.get("images", [[]] * len(prompts)), strict=True):
         prompt = load_prompt(text)
         unit.prompts.add(
             *(prompt.id, session_id, prompt.text, prompt.source),

@@ -58,7 +58,7 @@ def is_back(reader: Reader, session_id: str) -> bool:
     return session is not None and session.state != State.ARCHIVED
 
 
-def not_laid(reader: Reader, session: Session, snapshot: Snapshot) -> tuple[str, ...]:
+def unrestored(reader: Reader, session: Session, snapshot: Snapshot) -> tuple[str, ...]:
     """Warn of a checkpoint whose files the branch may not have by now."""
     return tuple(
         f"its directory was deleted by hand, and its branch has moved since checkpoint {each.number}: `rametctl rewind {session.reference} {each.number}`"
@@ -315,7 +315,7 @@ class Restorer:
             data["commit"],
             new_branch=bool(data["new"]),
         )
-        warnings = (*warnings, *await core.store.read(lambda reader: not_laid(reader, session, snapshot)))
+        warnings = (*warnings, *await core.store.read(lambda reader: unrestored(reader, session, snapshot)))
         lost = await Transcripts(core).warning(session)
         return (*warnings, lost) if lost else warnings
 

@@ -1,4 +1,4 @@
-"""Build what a session has beside its row: the worktree or the claimed spare, and files of the daemon; undo a failed creation.
+"""Create a session's worktree, or claim a spare, and write its files of the daemon; undo a failed creation.
 
 `begin` and `insert` are the two units of work of a creation. The first stores its operation, and turns a spare into part of it; the second
 stores the session's row, and finishes the operation.
@@ -153,8 +153,8 @@ class Builder:
             await git.remotes.follow(info, session.branch, start.upstream)
         if made.request.new.with_changes and info.worktree_root is not None:
             changes = await git.snapshots.take(info.worktree_root, owner=session.id, apart=True)
-            laid = await git.snapshots.lay(info, session.worktree, changes)
-            warnings = (*warnings, *changes.skipped, *laid)
+            more = await git.snapshots.lay(info, session.worktree, changes)
+            warnings = (*warnings, *changes.skipped, *more)
         if (fork := made.request.new.fork) is not None:
             source = await git.snapshots.read(info, fork.snapshot)
             if source is None:
@@ -218,11 +218,11 @@ class Builder:
             removal = await git.spares.remove(
                 info, path, *commits, branch=branch, created_branch_at=created_at, unfinished=True
             )
-            await self._pool.spares.handwork.stays(removal.kept, path, operation.data["repo_id"])
+            await self._pool.spares.handwork.stays(removal.left, path, operation.data["repo_id"])
             return
         removal = await git.worktrees.undo_create(info, path, branch, created_at)
-        for kept in removal.kept:
-            log.warning("an unfinished creation left files", what=kept)
+        for words in removal.left:
+            log.warning("an unfinished creation left files", what=words)
 
     async def notes(self, made: Creation) -> Notes:
         """Notes for the person about the new worktree."""

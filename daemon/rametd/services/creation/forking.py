@@ -34,7 +34,7 @@ class ForkRequest:
     checkpoint: str = ""
     name: str = ""
     branch: str = ""
-    agent: str = ""  # another kind, which goes on with a summary of the conversation
+    agent: str = ""  # another kind, which continues from a summary of the conversation
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # the caller's
 
 
@@ -52,7 +52,9 @@ class Forker:
         refuse_archived(session)
         if session.conversation_begun and not request.agent:
             require(
-                self._core.kind(session.agent), "fork", hint="`--agent KIND` goes on with a summary of the conversation"
+                self._core.kind(session.agent),
+                "fork",
+                hint="`--agent KIND` continues from a summary of the conversation",
             )
         if request.checkpoint:
             found = await self._core.store.read(lambda reader: find_checkpoint(reader, session, request.checkpoint))

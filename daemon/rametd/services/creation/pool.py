@@ -1,7 +1,7 @@
 """The pool: prepared worktrees, so that a session starts in milliseconds.
 
 A claim deletes a spare's row in the unit of work that stores the operation of the creation. From then on the worktree belongs to the creation,
-which completes or undoes it. See `spares` for the work on a single spare, and how it is kept apart from claims.
+which completes or undoes it. See `spares` for the work on a single spare, and how it avoids claims.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ from rametd.store import Unit
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """What a fork copies: a snapshot, and its commit ``head``."""
+    """Source of a fork: a snapshot, and its commit ``head``."""
 
     source: Session
     snapshot: str

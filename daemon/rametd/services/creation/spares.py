@@ -49,9 +49,9 @@ class Handwork:
         self._core = core
         self._looks: set[asyncio.Task[None]] = set()
 
-    async def stays(self, kept: Sequence[str], path: Path, repo_id: str) -> None:
-        """Warn that a spare stays in place; ``kept`` has a line for each reason."""
-        for words in kept:
+    async def stays(self, reasons: Sequence[str], path: Path, repo_id: str) -> None:
+        """Warn that a spare stays in place; ``reasons`` has a line for each reason."""
+        for words in reasons:
             adopt = shlex.join(("rametctl", "adopt", str(path)))
             await self._tell(
                 f"{words}; it stays, and is no longer a spare. To create a session there: {adopt}", repo_id
@@ -270,14 +270,14 @@ class Spares:
         except NotFoundError:
             # Without the repository git cannot tell whether the spare holds work.
             there = await asyncio.to_thread(spare.path.exists)
-            kept: tuple[str, ...] = (f"{spare.path}: its repository is gone",) if there else ()
+            reasons: tuple[str, ...] = (f"{spare.path}: its repository is gone",) if there else ()
         else:
-            kept = (await core.git.spares.remove(info, spare.path, spare.commit, unfinished=unfinished)).kept
+            reasons = (await core.git.spares.remove(info, spare.path, spare.commit, unfinished=unfinished)).left
         self.cold.pop(spare.id, None)
         core.failpoint.hit("spare.removed")
-        await self.handwork.stays(kept, spare.path, repo.id)
+        await self.handwork.stays(reasons, spare.path, repo.id)
         await core.store.write(lambda unit: unit.spares.remove(spare.id))
-        return not kept
+        return not reasons
 
     async def warm(self, spare: Spare, repo: Repo) -> None:
         """Start a warm agent in a spare, unless it is in use; `cold` has the reason of a failure.

@@ -63,7 +63,7 @@ async def judge(
             info, risk.starts[-1], session.base_commit, targets, background=background
         )
     ):
-        return Landed(False, f"its branch is {answer.reason}, but what it has checked out is not")
+        return Landed(False, f"its branch is {answer.reason}, but the commit that it has checked out is not")
     return answer
 
 

@@ -89,11 +89,11 @@ class Composer:
                     continue
                 combined = await self._combine(scene, each, onto)
                 if isinstance(combined, Conflict) and onto != scene.old:
-                    alone = await self._combine(scene, each, scene.old)
-                    if isinstance(alone, Combined):
+                    single = await self._combine(scene, each, scene.old)
+                    if isinstance(single, Combined):
                         await self._outcomes.release([each.landing])
                         continue
-                    combined = alone
+                    combined = single
                 if isinstance(combined, Combined):
                     await self._refuse_unpublished(scene, each, onto, combined.commit)
             except UnavailableError:
@@ -118,8 +118,8 @@ class Composer:
 
     async def _refuse_unpublished(self, scene: Scene, each: Ready, old: str, new: str) -> None:
         """Raise `WrongStateError` if a submodule would land at a commit that is not published."""
-        if alone := await self._core.git.landing.unpublished(scene.info, each.session.worktree, old, new):
-            raise WrongStateError(alone[0].words, hint=alone[0].hint)
+        if single := await self._core.git.landing.unpublished(scene.info, each.session.worktree, old, new):
+            raise WrongStateError(single[0].words, hint=single[0].hint)
 
     async def _combine(self, scene: Scene, each: Ready, onto: str) -> Combined | Conflict:
         landing, session = each.landing, each.session

@@ -1,1 +1,1 @@
-"""Notifications: what a person should know while no screen of Ramet is before them."""
+"""Notifications for a person who looks at no screen of Ramet."""

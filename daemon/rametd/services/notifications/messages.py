@@ -30,7 +30,7 @@ NEUTRAL = {
     RequestKind.LOGIN: "needs a login of its agent",
     RequestKind.TRUST: "is of a repository that changed what you trusted",
 }
-"""What a request says where neither the agent's nor the person's text may be sent."""
+"""Text about a request where neither the agent's nor the person's words may be sent."""
 BRIEF = {Topic.WAITING: "needs you", Topic.REVIEW: "is done", Topic.FAILED: "has failed", Topic.LANDED: "has landed",
          Topic.BUDGET: "has spent its budget", Topic.CONFLICT: "has a conflict", Topic.LIMIT: "waits for a usage limit"}  # fmt: skip
 
@@ -40,7 +40,7 @@ class Entry:
     """One item of a message."""
 
     topic: Topic
-    kind: str  # of the request; "" for what is none
+    kind: str  # of the request; "" if the item is no request
     session: str
     session_id: str
     repo: str

@@ -41,7 +41,7 @@ SPACING_S = 15.0
 PAUSES_S = (5.0, 30.0, 120.0, 600.0, 1800.0)
 """After so many failures in a row; the last one from then on."""
 FAILURES_SAID = 4
-"""Failures in a row after which the person is told, once."""
+"""Failures in a row after which the person gets one warning."""
 PAGE = 500
 FOCUS_S = 60.0
 """How long a report of focus counts at most."""
@@ -50,7 +50,7 @@ TOPICS = {
     RequestKind.REVIEW: Topic.REVIEW,
     RequestKind.CONFLICT: Topic.CONFLICT,
 }
-"""All other requests count as waiting, and a session's trouble as what it is."""
+"""All other requests count as waiting; a session's trouble has its own topic."""
 
 
 class Notifier:
@@ -116,7 +116,7 @@ class Notifier:
         return ProcessEnvironment(self._core.daemon_environment, self._core.home)
 
     async def step(self) -> float:
-        """Queue what is new, deliver what is due; return the seconds until there may be more to do."""
+        """Queue new items, deliver those that are due; return the seconds until there may be more to do."""
         config, ways = self._config, enabled(self._config)
         await self._queue(config, ways)
         if not ways:
@@ -171,7 +171,7 @@ class Notifier:
     # ── delivering ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _serve(self, way: Way, settings: NotifyWay, config: Notify) -> float:
-        """Deliver what is due by one way; return the seconds until it may have more to do."""
+        """Deliver the due items of one way; return the seconds until it may have more to do."""
         core = self._core
         now = core.clock()
         queued, trouble = await core.store.read(
@@ -215,17 +215,17 @@ class Notifier:
             chosen = [each for each in queued if each.due_time <= now + GATHER_S]
         seen = not bound and self._focused(now)
         entries: list[Entry] = []
-        kept: list[Notification] = []
+        rest: list[Notification] = []
         for each in chosen:
             entry = None if seen else entry_of(unit, each)
             if entry is not None:
                 entries.append(entry)
-                kept.append(each)
-        unit.notifications.remove(each for each in chosen if each not in kept)
-        if not kept:
+                rest.append(each)
+        unit.notifications.remove(each for each in chosen if each not in rest)
+        if not rest:
             return None
         message = Message(bound or new_id(), messages.merge(entries))
-        unit.notifications.mark(kept, message.id)
+        unit.notifications.mark(rest, message.id)
         return message
 
     def _focused(self, now: float) -> bool:
@@ -264,7 +264,7 @@ def topic_of(kind: RequestKind, session: Session) -> Topic:
 
 
 def entry_of(reader: Reader, notification: Notification) -> Entry | None:
-    """What there is to say about an item now; None if it needs nobody any more."""
+    """Return the present text about an item; None if it no longer needs the person."""
     if notification.topic == Topic.LANDED:
         landing = reader.landings.find(notification.subject)
         if landing is None:
@@ -289,7 +289,7 @@ def repo_name(reader: Reader, repo_id: str) -> str:
 
 
 def quiet_until(quiet: str, now: float) -> float:
-    """When the quiet hours end in which ``now`` lies; 0 outside of them. They are hours of the local time."""
+    """Return when the present quiet hours end, as seconds since the epoch; 0 outside of them. They are hours of the local time."""
     if not quiet:
         return 0.0
     begin, end = (time.fromisoformat(each) for each in quiet.split("-"))
@@ -309,7 +309,7 @@ def _failed(unit: Unit, way: Way, message: Message, error: DeliveryError, now: f
     before = unit.notifications.troubles().get(way)
     failures = (before.failures if before is not None else 0) + 1
     unit.notifications.set_trouble(WayTrouble(way, failures, str(error), now + pause_after(failures)))
-    if error.certain:  # nobody has it: the next try may take newer items along
+    if error.certain:  # it was not delivered: the next try may include newer items
         unit.notifications.mark([each for each in unit.notifications.list(way) if each.message == message.id], "")
     if failures == FAILURES_SAID:
         words = f"notifications by {way} fail: {error}; `rametctl notify test` tries again"

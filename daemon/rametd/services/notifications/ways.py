@@ -50,7 +50,7 @@ class ProcessEnvironment:
         found = environment.build(self.environment, environment.Variables(), DESKTOP_VARIABLES)
         bus = Path(f"/run/user/{os.getuid()}/bus")
         if "DBUS_SESSION_BUS_ADDRESS" not in found and bus.exists():
-            found["DBUS_SESSION_BUS_ADDRESS"] = f"unix:path={bus}"  # a daemon started over SSH was not told of it
+            found["DBUS_SESSION_BUS_ADDRESS"] = f"unix:path={bus}"  # a daemon started over SSH does not have it
         return found
 
 
@@ -164,7 +164,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _post(url: str, headers: Mapping[str, str], body: bytes) -> None:
-    """POST JSON; blocks. No redirect is followed: the message is for the configured server alone."""
+    """POST JSON; blocks. Follows no redirect: the message is for the configured server only."""
     request = urllib.request.Request(  # noqa: S310 - the setting accepts http and https only
         url,
         data=body,

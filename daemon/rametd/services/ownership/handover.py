@@ -169,18 +169,18 @@ class Ownership:
         def work(unit: Unit) -> tuple[orchestration_pb2.HandOverPathResponse, set[str]]:
             caller = unit.sessions.get(caller_id) if caller_id else None
             if decision.request:
-                outcome, told = self._answer(unit, caller, decision)
+                outcome, receivers = self._answer(unit, caller, decision)
             elif decision.paths:
-                outcome, told = self._give(unit, caller, decision, meant)
+                outcome, receivers = self._give(unit, caller, decision, meant)
             else:
-                outcome, told = "nothing was changed", set()
+                outcome, receivers = "nothing was changed", set()
             response = orchestration_pb2.HandOverPathResponse(outcome=outcome, owners=listed(unit, caller))
             remember(unit, response)
-            return response, told
+            return response, receivers
 
-        response, told = await self._core.store.write(work)
+        response, receivers = await self._core.store.write(work)
         self._core.failpoint.hit("ownership.decided")
-        for session_id in told:
+        for session_id in receivers:
             self._core.live.wake(session_id)
         return response
 
@@ -201,8 +201,8 @@ class Ownership:
         request = unit.requests.answer(request.id, json.dumps(answer, ensure_ascii=False), principal)
         asker = unit.sessions.get(request.session_id)
         log_request(unit, asker, request, principal=principal)
-        told = self._carry_out(unit, request, principal, approved=not decision.refuse, words=decision.reason)
-        return f"{asker.name} {'does not get' if decision.refuse else 'has'} them, and got a message", told
+        receivers = self._carry_out(unit, request, principal, approved=not decision.refuse, words=decision.reason)
+        return f"{asker.name} {'does not get' if decision.refuse else 'has'} them, and got a message", receivers
 
     def _give(self, unit: Unit, caller: Session | None, decision: Decision, meant: "Meant") -> tuple[str, set[str]]:
         if caller is None:
@@ -247,7 +247,7 @@ class Ownership:
         asker = unit.sessions.get(request.session_id)
         had = [found for each in asked["owners"] if (found := unit.sessions.find(each)) is not None]
         paths = ", ".join(asked["paths"])
-        told = {asker.id}
+        receivers = {asker.id}
         if approved:
             transfer(unit, had, asker, Patterns(tuple(asked["paths"])), principal, ignore_case=asked["fold"])
             text = f"You may now write these paths, as you asked (request {request.id}): {paths}. {words}"
@@ -260,8 +260,8 @@ class Ownership:
             if approved and principal != SESSION + each.id and each.state != State.ARCHIVED:
                 said = f"The person gave these paths to {asker.name!r}; you may no longer write there: {paths}."
                 post(unit, self._core.kind(each.agent), unit.sessions.get(each.id), said, DAEMON)
-                told.add(each.id)
-        return told
+                receivers.add(each.id)
+        return receivers
 
 
 def positive(paths: Sequence[str]) -> Patterns:

@@ -40,24 +40,24 @@ def set_paths(
 
 def _tidy(before: Sequence[str], wanted: Sequence[str], what: str) -> tuple[str, ...]:
     """Drop exceptions of ``before`` that no longer exclude anything. Raises `PathsNotOwnedError` for a new exception that excludes nothing."""
-    kept: list[str] = []
+    patterns: list[str] = []
     for text in wanted:
-        taken_in = tuple(each for each in kept if not each.startswith("!"))
+        taken_in = tuple(each for each in patterns if not each.startswith("!"))
         if text.startswith("!") and taken_in and text not in before:
-            if not meets(Patterns.parse(kept), Patterns.parse([text[1:]])):
+            if not meets(Patterns.parse(patterns), Patterns.parse([text[1:]])):
                 raise PathsNotOwnedError(
-                    f"{text[1:]} is not {what}: {', '.join(kept)}",
+                    f"{text[1:]} is not {what}: {', '.join(patterns)}",
                     hint="`rametctl show` lists its paths",
                     path=text[1:],
                 )
         elif (
             text.startswith("!")
             and text in before
-            and (text in kept or not taken_in or not meets(patterns_of(taken_in), Patterns.parse([text[1:]])))
+            and (text in patterns or not taken_in or not meets(patterns_of(taken_in), Patterns.parse([text[1:]])))
         ):
             continue
-        kept.append(text)
-    return tuple(kept)
+        patterns.append(text)
+    return tuple(patterns)
 
 
 def transfer(

@@ -313,12 +313,12 @@ class Commit:
                 return
         post(unit, self._core.kind(session.agent), session, row.prompt, principal)
 
-    def _tell(self, unit: Unit, told: Mapping[str, str], prompted: Collection[str]) -> None:
-        """Send running agents a changed briefing, before their next prompt if there is one. ``told``: the briefings that they have.
+    def _tell(self, unit: Unit, briefings: Mapping[str, str], prompted: Collection[str]) -> None:
+        """Send running agents a changed briefing, before their next prompt if there is one. ``briefings``: the briefings that they have.
 
         An idle agent is not woken for it: that would cost a turn.
         """
-        for session_id, before in told.items():
+        for session_id, before in briefings.items():
             session = unit.sessions.get(session_id)
             now = briefing.briefing(unit, session)
             if now == before or not session.generation:

@@ -1,7 +1,7 @@
 """Title and body of a session's pull request.
 
 Ramet's part is between two marks, above the repository's template. Later updates replace only the text between the marks, so that people can write
-around it. A body without the marks is left alone.
+around it. Ramet does not change a body without the marks.
 """
 
 import re
@@ -53,8 +53,8 @@ async def describe(core: Core, session: Session, note: str = "") -> Text:
         parts.append(note)
     known = core.config.pr.show_cost and session.cost_usd is not None and session.cost_usd >= 0.005
     spent = f", ${session.cost_usd:.2f}" if known else ""
-    kept = session.checkpointed_turns
-    checkpoints = f", {plural(kept, 'checkpoint')}" if kept else ""
+    count = session.checkpointed_turns
+    checkpoints = f", {plural(count, 'checkpoint')}" if count else ""
     parts.append(
         f"<sub>Made by the session {code(session.name)}: {plural(session.turns, 'turn')}{checkpoints}{spent}.</sub>"
     )

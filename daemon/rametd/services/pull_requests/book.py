@@ -121,8 +121,8 @@ class PullRequestBook:
         return [int(each["number"]) for each in listed if each["base"]["ref"] == pull.branch]
 
     async def _look(self, github: GitHub, pull: PullRequest, principal: str = "daemon") -> PullRequest:
-        told = await look(github, pull)
-        return await self._store(seen(pull, told, self._core.clock()), principal)
+        answer = await look(github, pull)
+        return await self._store(seen(pull, answer, self._core.clock()), principal)
 
     async def _store(self, pull: PullRequest, principal: str = "daemon") -> PullRequest:
         """Store the row, and finish the operation: the row has its outcome."""

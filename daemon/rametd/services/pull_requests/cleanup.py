@@ -21,7 +21,7 @@ Archive = Callable[[Session, str], Awaitable[tuple[str, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class CleanedUp:
-    """``reason``: what was or would be done, or why nothing was. ``warnings``: those of archiving."""
+    """``reason``: the action, done or planned, or why there is none. ``warnings``: those of archiving."""
 
     session: Session
     done: bool
@@ -66,36 +66,36 @@ class PullRequestCleaner:
         if there and (based := await self._pulls.based_on(pull)):
             # GitHub closes a pull request for good when its base branch is deleted.
             number, base = based[0], pull.base or "BRANCH"
-            kept_there = f"{pull.branch} on {pull.remote}: #{number} is based on it (`gh pr edit {number} --base {base}` moves it)"
+            reason = f"{pull.branch} on {pull.remote}: #{number} is based on it (`gh pr edit {number} --base {base}` moves it)"
             there = ""
         else:
-            kept_there = ""
+            reason = ""
         steps = [] if session.state == State.ARCHIVED else ["archived"]
         steps += [f"branch {session.branch} deleted"] if tip is not None and session.created_branch else []
         steps += [f"{pull.branch} deleted on {pull.remote}"] if there else []
         if not steps:
-            return CleanedUp(session, False, f"kept: {kept_there}") if kept_there else None
+            return CleanedUp(session, False, f"kept: {reason}") if reason else None
         if dry_run:
-            but = f"; would be kept: {kept_there}" if kept_there else ""
+            but = f"; would be kept: {reason}" if reason else ""
             return CleanedUp(session, True, f"would be: {', '.join(steps)}{but}")
-        kept: list[str | None] = [kept_there or None]
+        reasons: list[str | None] = [reason or None]
         warnings: tuple[str, ...] = ()
         if session.state != State.ARCHIVED:
             warnings = await self._archive(session, principal)
             core.failpoint.hit("pr.archived")
         if tip is not None and session.created_branch:
-            kept.append(await core.git.branches.delete(info, session.branch, tip))
+            reasons.append(await core.git.branches.delete(info, session.branch, tip))
             core.failpoint.hit("pr.branch-deleted")
         if there:
-            kept.append(
+            reasons.append(
                 await core.git.remotes.delete_branch(info, pull.remote, pull.branch, pull.head_commit, environment)
             )
-        if reasons := [reason for reason in kept if reason is not None]:
+        if reasons := [reason for reason in reasons if reason is not None]:
             return CleanedUp(session, False, f"archived, but kept: {'; '.join(reasons)}", warnings)
         return CleanedUp(session, True, ", ".join(steps), warnings)
 
     async def _why_not(self, session: Session, pull: PullRequest, tip: str | None) -> str | None:
-        """Say what cleaning up would lose or disturb. GitHub merged the branch as it was then: later commits are not in it."""
+        """Say what cleaning up would lose or disturb. GitHub merged the branch of that time: later commits are not in it."""
         if session.state in AT_WORK:
             return f"it is {session.state}: `rametctl stop {session.reference}` first"
         if session.state != State.ARCHIVED and (

@@ -43,10 +43,10 @@ class Feedback:
     checks: int
 
 
-async def gather(github: GitHub, pull: PullRequest, told: dict[str, Any]) -> Feedback:
+async def gather(github: GitHub, pull: PullRequest, answer: dict[str, Any]) -> Feedback:
     """Compose a prompt of unsent items. Items that do not fit are left for the next one."""
-    items = [*_threads(told, pull.sent), *_reviews(told, pull.sent)]
-    failed = [check for check in checks_of(told) if check.failed and check.key not in pull.sent]
+    items = [*_threads(answer, pull.sent), *_reviews(answer, pull.sent)]
+    failed = [check for check in checks_of(answer) if check.failed and check.key not in pull.sent]
     for number, check in enumerate(failed):
         log = await _log_tail(github, pull, check) if number < LOGS_READ else ""
         items.append(Item((check.key,), _check_text(check, log), is_check=True))
@@ -68,9 +68,9 @@ async def gather(github: GitHub, pull: PullRequest, told: dict[str, Any]) -> Fee
     return Feedback("\n\n".join(parts), keys, len(taken) - checks, checks)
 
 
-def _threads(told: dict[str, Any], sent: Collection[str]) -> Iterator[Item]:
+def _threads(answer: dict[str, Any], sent: Collection[str]) -> Iterator[Item]:
     """Unresolved threads with an unsent comment, each as a whole: a reply needs its context."""
-    for thread in told["reviewThreads"]["nodes"]:
+    for thread in answer["reviewThreads"]["nodes"]:
         comments = thread["comments"]["nodes"]
         new = tuple(comment["id"] for comment in comments if comment["id"] not in sent)
         if thread["isResolved"] or not new:
@@ -84,8 +84,8 @@ def _threads(told: dict[str, Any], sent: Collection[str]) -> Iterator[Item]:
         yield Item(new, f"### {where}{outdated}{quoted}\n\n{said}", is_check=False)
 
 
-def _reviews(told: dict[str, Any], sent: Collection[str]) -> Iterator[Item]:
-    for review in told["reviews"]["nodes"]:
+def _reviews(answer: dict[str, Any], sent: Collection[str]) -> Iterator[Item]:
+    for review in answer["reviews"]["nodes"]:
         if (
             review["id"] in sent
             or not (review.get("body") or "").strip()

@@ -160,13 +160,13 @@ def _judge(answer: Answer, host: str) -> Answer:
 def _words(answer: Answer) -> str:
     """GitHub's message, with its details on fields."""
     try:
-        told = json.loads(answer.body)
+        data = json.loads(answer.body)
     except ValueError:
-        told = None
-    if not isinstance(told, dict):
+        data = None
+    if not isinstance(data, dict):
         return f"HTTP {answer.status}"
-    details = [each.get("message") or each.get("code", "") for each in told.get("errors", []) if isinstance(each, dict)]
-    return "; ".join(str(part) for part in [told.get("message", f"HTTP {answer.status}"), *details] if part)
+    details = [each.get("message") or each.get("code", "") for each in data.get("errors", []) if isinstance(each, dict)]
+    return "; ".join(str(part) for part in [data.get("message", f"HTTP {answer.status}"), *details] if part)
 
 
 def _patience(headers: Mapping[str, str]) -> float:

@@ -60,38 +60,38 @@ async def look(github: GitHub, pull: PullRequest) -> dict[str, Any]:
     return found
 
 
-def seen(pull: PullRequest, told: dict[str, Any], now: float) -> PullRequest:
+def seen(pull: PullRequest, answer: dict[str, Any], now: float) -> PullRequest:
     """Update the row from the answer."""
-    state = STATES.get(told["state"], PullState.DRAFT if told["isDraft"] else PullState.OPEN)
-    checks = checks_of(told)
+    state = STATES.get(answer["state"], PullState.DRAFT if answer["isDraft"] else PullState.OPEN)
+    checks = checks_of(answer)
     failed = tuple(sorted({check.name for check in checks if check.failed}))
     verdict = Checks.NONE
     if checks:
         running = any(check.running for check in checks)
         verdict = Checks.FAILED if failed else Checks.RUNNING if running else Checks.PASSED
-    review = (told.get("reviewDecision") or "").lower()
-    mergeable = (told.get("mergeable") or "UNKNOWN").lower()
+    review = (answer.get("reviewDecision") or "").lower()
+    mergeable = (answer.get("mergeable") or "UNKNOWN").lower()
     return replace(
         pull,
-        number=told["number"],
-        url=told["url"],
-        title=told["title"],
-        branch=told["headRefName"],
-        base=told["baseRefName"],
-        head_commit=told["headRefOid"],
+        number=answer["number"],
+        url=answer["url"],
+        title=answer["title"],
+        branch=answer["headRefName"],
+        base=answer["baseRefName"],
+        head_commit=answer["headRefOid"],
         state=state,
         checks=verdict,
         review=review,
         mergeable=mergeable,
         failed_checks=failed,
-        blockers=blockers(told, state, verdict, failed) if state in {PullState.OPEN, PullState.DRAFT} else (),
+        blockers=blockers(answer, state, verdict, failed) if state in {PullState.OPEN, PullState.DRAFT} else (),
         check_time=now,
         error="",
     )
 
 
-def checks_of(told: dict[str, Any]) -> list[Check]:
-    nodes = told["commits"]["nodes"]
+def checks_of(answer: dict[str, Any]) -> list[Check]:
+    nodes = answer["commits"]["nodes"]
     rollup = nodes[0]["commit"]["statusCheckRollup"] if nodes else None
     return [_check(node) for node in (rollup or {"contexts": {"nodes": []}})["contexts"]["nodes"]]
 
@@ -124,27 +124,27 @@ def _check(node: dict[str, Any]) -> Check:
     )
 
 
-def blockers(told: dict[str, Any], state: PullState, verdict: Checks, failed: tuple[str, ...]) -> tuple[str, ...]:
+def blockers(answer: dict[str, Any], state: PullState, verdict: Checks, failed: tuple[str, ...]) -> tuple[str, ...]:
     """Say what blocks the merge, the author's own matters first."""
-    base = told["baseRefName"]
+    base = answer["baseRefName"]
     found = []
     if state == PullState.DRAFT:
         found.append("it is a draft")
-    if told.get("mergeable") == "CONFLICTING":
+    if answer.get("mergeable") == "CONFLICTING":
         found.append(f"it conflicts with {base}")
     if failed:
         found.append(f"failed: {', '.join(failed)}")
     elif verdict == Checks.RUNNING:
         found.append("checks are running")
-    if told.get("reviewDecision") == "CHANGES_REQUESTED":
+    if answer.get("reviewDecision") == "CHANGES_REQUESTED":
         found.append("changes are requested")
-    elif told.get("reviewDecision") == "REVIEW_REQUIRED":
+    elif answer.get("reviewDecision") == "REVIEW_REQUIRED":
         found.append("a review is required")
-    open_threads = sum(not thread["isResolved"] for thread in told["reviewThreads"]["nodes"])
+    open_threads = sum(not thread["isResolved"] for thread in answer["reviewThreads"]["nodes"])
     if open_threads:
         found.append(plural(open_threads, "open review thread"))
-    if told.get("mergeStateStatus") == "BEHIND":
+    if answer.get("mergeStateStatus") == "BEHIND":
         found.append(f"it is behind {base}")
-    elif told.get("mergeStateStatus") == "BLOCKED" and not found:
+    elif answer.get("mergeStateStatus") == "BLOCKED" and not found:
         found.append(f"the rules of {base} do not allow it yet")
     return tuple(found)

@@ -1,6 +1,6 @@
 """Pull requests of sessions: push, open, update, link, refresh, and send reviews to the agent.
 
-Pushing and opening change the remote and the database, so an operation with the pushed commit is stored first. After a kill it remains: a remote
+Pushing and opening change the remote and the database, so an operation with the pushed commit is stored first. After a kill it is still there: a remote
 branch at that commit was pushed by Ramet, and may be replaced later. Before opening a pull request, an open one of the branch is searched, so
 that a retry after a kill adopts it.
 """
@@ -142,13 +142,13 @@ class PullRequests(PullRequestBook):
         self, session: Session, target: Target, pull: PullRequest, values: PullRequestValues, principal: str
     ) -> Opened:
         base = await base_branch(self._core, session, target, values.base)
-        told = pull.url if pull.url.startswith("http") else ""
-        url = self._address(target, session.branch, base, told)
-        kept = replace(pull, base=base, url=url, title=values.title or pull.title)
-        return Opened(await self._store(kept, principal), "pushed")
+        printed = pull.url if pull.url.startswith("http") else ""
+        url = self._address(target, session.branch, base, printed)
+        pushed = replace(pull, base=base, url=url, title=values.title or pull.title)
+        return Opened(await self._store(pushed, principal), "pushed")
 
-    def _address(self, target: Target, branch: str, base: str, told: str) -> str:
-        return opening_address(target.place, branch=branch, base=base, told=told, remote=target.address)
+    def _address(self, target: Target, branch: str, base: str, printed: str) -> str:
+        return opening_address(target.place, branch=branch, base=base, printed=printed, remote=target.address)
 
     async def _open(
         self,
@@ -177,15 +177,15 @@ class PullRequests(PullRequestBook):
         async with core.operations.within(operation, lambda unit: unit.operations.begin(operation)):
             core.failpoint.hit("pr.opening")
             try:
-                told = await github.send("POST", path, payload)
+                created = await github.send("POST", path, payload)
             except ForgeRefusedError as error:
                 if not draft or "draft" not in error.message.lower():
                     raise
                 warnings = ("it is not a draft: the repository does not support drafts",)
-                told = await github.send("POST", path, {**payload, "draft": False})
+                created = await github.send("POST", path, {**payload, "draft": False})
             core.failpoint.hit("pr.opened")
-        kept = await self._look(github, replace(pull, number=told["number"]), principal)
-        return Opened(kept, "opened", warnings)
+        opened = await self._look(github, replace(pull, number=created["number"]), principal)
+        return Opened(opened, "opened", warnings)
 
     async def _update(
         self,
@@ -196,7 +196,7 @@ class PullRequests(PullRequestBook):
         values: PullRequestValues,
         principal: str,
     ) -> Opened:
-        """Update values values that differ, and our part of the body."""
+        """Update the values that differ, and Ramet's part of the body."""
         block = marked(values.body) if values.body else (await describe(self._core, session, values.note)).body
         body = found.get("body") or ""
         now = {"title": found["title"], "body": body, "base": found["base"]["ref"]}
@@ -212,9 +212,9 @@ class PullRequests(PullRequestBook):
         if redraft:
             await github.query(TO_DRAFT if values.draft else TO_READY, id=found["node_id"])
         known = pull.number == found["number"]
-        kept = await self._look(github, replace(pull, number=found["number"]), principal)
+        stored = await self._look(github, replace(pull, number=found["number"]), principal)
         action = "adopted" if not known else "updated" if changes or redraft else "unchanged"
-        return Opened(kept, action)
+        return Opened(stored, action)
 
     # ── linking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -229,9 +229,9 @@ class PullRequests(PullRequestBook):
             if pull.number != number:
                 pull = replace(pull, sent=(), etags={})
             pull = replace(pull, host=target.github.host, slug=target.slug, number=number)
-            kept = await self._look(target.github, pull, principal)
+            linked = await self._look(target.github, pull, principal)
             self.changed()
-            return kept
+            return linked
 
     # ── reviews and checks ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -247,9 +247,9 @@ class PullRequests(PullRequestBook):
                     f"{session.name} has no known pull request", hint="link one: `rametctl pr link`"
                 )
             github = await self.github_of(pull)
-            told = await look(github, pull)
-            pull = seen(pull, told, core.clock())
-            feedback = await gather(github, pull, told)
+            answer = await look(github, pull)
+            pull = seen(pull, answer, core.clock())
+            feedback = await gather(github, pull, answer)
             kind = core.kind(session.agent)
 
             def work(unit: Unit) -> Prompt | None:

@@ -54,8 +54,8 @@ def may_be_github(place: Place) -> bool:
     return len(place.path.split("/")) == 2 and not any(word in place.host for word in others)
 
 
-def opening_address(place: Place | None, *, branch: str, base: str, told: str, remote: str) -> str:
-    """Page to open a pull request on: by the name of the host, the server's message ``told``, or the ``remote``'s address."""
+def opening_address(place: Place | None, *, branch: str, base: str, printed: str, remote: str) -> str:
+    """Page to open a pull request on: by the name of the host, the page that the server ``printed`` at the push, or the ``remote``'s address."""
     head, onto = quote(branch, safe="/"), quote(base, safe="/")
     if place is not None:
         root = f"https://{place.host}/{quote(place.path)}"
@@ -71,7 +71,7 @@ def opening_address(place: Place | None, *, branch: str, base: str, told: str, r
             return f"{root}/pull-requests/new?source={quote(branch, safe='')}&t=1"
         if any(word in place.host for word in ("codeberg", "gitea", "forgejo")):
             return f"{root}/compare/{onto}...{head}"
-    return told or _without_secrets(remote)
+    return printed or _without_secrets(remote)
 
 
 def _without_secrets(address: str) -> str:
@@ -162,7 +162,7 @@ def choose(found: Mapping[str, Remote], wanted: str, configured: str, base_remot
 
 
 async def base_branch(core: Core, session: Session, target: Target, wanted: str) -> str:
-    """The branch that a pull request goes to: as ``wanted``, else what the session started from, else the remote's main one.
+    """The branch that a pull request goes to: as ``wanted``, else the one that the session started from, else the remote's main one.
 
     Raises `InvalidInputError`, `BadNameError`, and what `GitHub` raises.
     """

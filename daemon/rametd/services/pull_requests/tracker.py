@@ -56,7 +56,7 @@ class PullRequestTracker:
                 continue
 
     async def tick(self) -> float | None:
-        """Refresh what is due. Return the seconds until the next refresh, None if there is nothing to poll."""
+        """Refresh the pull requests that are due. Return the seconds until the next refresh, None if there is nothing to poll."""
         core = self._core
         operations, pulls = await core.store.read(
             lambda reader: (reader.operations.list(kinds=(Kind.PULL_REQUEST,)), reader.pull_requests.open())

@@ -1,7 +1,7 @@
 """The radar: predicts conflicts between sessions from all files in the worktrees, committed or not.
 
 Sessions whose work may have changed are noted. After a moment, the pairs of noted sessions are compared again. Results are rows, so that a
-restarted daemon warns nobody twice.
+restarted daemon sends no warning twice.
 """
 
 import asyncio
@@ -55,15 +55,15 @@ def landing_order(
 
 def _independent(neighbours: Mapping[str, set[str]]) -> set[str]:
     """A largest set without neighbours; beyond `EXACT` a large one."""
-    alone = {each for each, others in neighbours.items() if not others}
-    rest = [each for each in neighbours if each not in alone]
+    free = {each for each, others in neighbours.items() if not others}
+    rest = [each for each in neighbours if each not in free]
     if len(rest) <= EXACT:
-        return alone | _largest(rest, neighbours)
+        return free | _largest(rest, neighbours)
     chosen: set[str] = set()
     for each in sorted(rest, key=lambda each: len(neighbours[each])):
         if not neighbours[each] & chosen:
             chosen.add(each)
-    return alone | chosen
+    return free | chosen
 
 
 def _largest(rest: Sequence[str], neighbours: Mapping[str, set[str]]) -> set[str]:

@@ -1,1 +1,1 @@
-"""What is to be tidied: differences between the rows and the world, what can go, what expires."""
+"""Upkeep: differences between the database and the disk (`doctor`), and removable leftovers (`gc`)."""

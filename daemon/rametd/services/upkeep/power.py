@@ -87,9 +87,9 @@ class Power:
         if newest is None:
             return
         info = await info_of(core, session)
-        kept = (await core.git.refs.below(info, newest.ref)).get(newest.ref)
+        target = (await core.git.refs.below(info, newest.ref)).get(newest.ref)
         lost = await core.git.snapshots.lost(info, newest.snapshot)
-        if not lost and kept == newest.snapshot:
+        if not lost and target == newest.snapshot:
             return
         words = f"git has lost objects of it ({lost[0][:12]})" if lost else f"{newest.ref} is gone"
         log.warning("a checkpoint is damaged", session=session.id, number=newest.number, lost=lost)

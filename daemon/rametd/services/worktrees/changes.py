@@ -158,11 +158,11 @@ async def files_of(core: Core, session: Session) -> Against:
             )
         return Against(archived.files, archived.files)
     # A worktree that Ramet did not create stays, and a person may have changed it since: use the checkpoint.
-    kept = await core.store.read(lambda reader: reader.checkpoints.current(session))
-    if kept is None:
+    current = await core.store.read(lambda reader: reader.checkpoints.current(session))
+    if current is None:
         hint = f"restore it: `rametctl restore {session.reference}`"
         raise WrongStateError(f"{session.name} is archived and has no checkpoint", hint=hint)
-    return Against(kept.tree, kept.tree)
+    return Against(current.tree, current.tree)
 
 
 async def state_at(core: Core, session: Session, name: str) -> Against:

@@ -52,11 +52,11 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
     A daemon that was killed before it stored the row of the first checkpoint leaves its ref too: it becomes a row.
     """
     info = await info_of(core, session)
-    kept = await core.git.snapshots.below(info, f"{CHECKPOINTS}{session.id}")
-    if not kept:
+    taken = await core.git.snapshots.below(info, f"{CHECKPOINTS}{session.id}")
+    if not taken:
         return None
-    changes = [await changed_since(core, info, session, None, kept[0].snapshot.files)]
-    for before, after in pairwise(kept):
+    changes = [await changed_since(core, info, session, None, taken[0].snapshot.files)]
+    for before, after in pairwise(taken):
         changes.append(await changed_since(core, info, session, before.snapshot.files, after.snapshot.files))
     rows = [
         _row(
@@ -66,7 +66,7 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
             additions=sum(file.additions for file in files),
             deletions=sum(file.deletions for file in files),
         )
-        for each, files in zip(kept, changes, strict=True)
+        for each, files in zip(taken, changes, strict=True)
     ]
 
     def enter(unit: Unit) -> Checkpoint | None:
@@ -172,9 +172,9 @@ def asked_for(reader: Reader, session: Session, reason: CheckpointReason) -> str
     first = last
     if reason == CheckpointReason.TURN:
         first -= max(session.turns - session.checkpointed_turns, 1) - 1
-    kept = [each for each in asked if first <= each.turn <= last]
+    taken = [each for each in asked if first <= each.turn <= last]
     before = [each for each in asked if each.turn < first]
-    found = kept[:1] or before[-1:]
+    found = taken[:1] or before[-1:]
     return first_line(found[0].text) if found else ""
 
 
@@ -271,16 +271,16 @@ class Checkpointer:
         parent = session.checkpoint or (before.number if before is not None else 0)
         known = facts(reason, session.turns, conversation_id, message_id, summary, parent)
         depth = Depth.STAGED if reason in WAITED_FOR else Depth.FILES
-        kept = await core.git.snapshots.take(
+        taken = await core.git.snapshots.take(
             session.worktree, ref=ref, owner=session_id, depth=depth, facts=known, tree=tree
         )
         core.failpoint.hit(f"checkpoint.{reason}-kept")
         if tree is None:
-            await self._tell_skipped(session, kept.skipped)
-        here = (kept.files, kept.head, conversation_id, message_id)
+            await self._tell_skipped(session, taken.skipped)
+        here = (taken.files, taken.head, conversation_id, message_id)
         # A checkpoint of a fork is dropped if the fork is refused: do not reuse it.
         usable = reason in WAITED_FOR and before is not None and before.reason != CheckpointReason.FORK
-        same = before is not None and before.tree == kept.files
+        same = before is not None and before.tree == taken.files
         # Most turns change nothing, and nobody waits for their checkpoint: the repository need not be looked at.
         info = None if same and reason in UNASKED else await info_of(core, session)
         if (
@@ -289,7 +289,7 @@ class Checkpointer:
             and usable
             and (before.tree, before.head, before.conversation_id, before.message_id) == here
             and (earlier := await core.git.snapshots.read(info, before.snapshot)) is not None
-            and earlier.contents == kept.contents
+            and earlier.contents == taken.contents
             and not await core.git.snapshots.lost(info, before.snapshot)
         ):
             await core.git.refs.drop_all(info, ref)
@@ -298,7 +298,7 @@ class Checkpointer:
             await core.git.make_durable(info or await info_of(core, session), session.worktree)
         files: tuple[FileChange, ...] = ()
         if info is not None:
-            files = await changed_since(core, info, session, before.tree if before is not None else None, kept.files)
+            files = await changed_since(core, info, session, before.tree if before is not None else None, taken.files)
 
         def record(unit: Unit) -> Checkpoint:
             now = unit.sessions.get(session_id)
@@ -308,9 +308,9 @@ class Checkpointer:
                 number=number,
                 reason=reason,
                 turn=session.turns,
-                snapshot=kept.id,
-                tree=kept.files,
-                head=kept.head,
+                snapshot=taken.id,
+                tree=taken.files,
+                head=taken.head,
                 ref=ref,
                 create_time=unit.now,
                 summary=summary,

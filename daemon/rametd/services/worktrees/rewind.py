@@ -204,14 +204,14 @@ class Rewinder:
         base = None
         if not check:
             leave = await self._may_move(session, repo)
-            tip, kept_as = stood[-1]
+            tip, saved = stood[-1]
             moved = Moved(True)
             if checkpoint.head:
                 moved = await core.git.snapshots.move_back(
                     session.worktree, checkpoint.head, own=session.branch, tip=tip, leave=leave, staged=staged
                 )
             warnings = [moved.warning] if moved.warning else []
-            overwritten = await core.git.snapshots.read(info, kept_as.snapshot)
+            overwritten = await core.git.snapshots.read(info, saved.snapshot)
             assert overwritten is not None, "it is created before anything is overwritten"
             warnings += await core.git.snapshots.bring_back_nested(info, session.worktree, target, overwritten)
             # A rewind to before a sync also moves the base back.
@@ -224,13 +224,13 @@ class Rewinder:
             "it is stored before anything is overwritten, and only this rewind ends its operation"
         )
         files = (await core.git.diffs.between(info, before.tree, checkpoint.tree, patch=False)).files
-        kept = before
+        previous = before
         # A retry after a failed write or a kill: a person may have changed files in between.
         since = await core.store.read(lambda reader: reader.checkpoints.list(session_id))
         warnings += [
             f"its files were changed during the rewind: checkpoint {each.number} has them"
             for each in since
-            if each.number > kept.number
+            if each.number > previous.number
         ]
 
         wanted = "" if operation.data["files_only"] or not checkpoint.message_id else checkpoint.conversation_id
@@ -247,16 +247,16 @@ class Rewinder:
                 close_reviews(unit, now, operation.principal)
             now = unit.sessions.update(session_id, checkpoint=checkpoint.number)
             rewound = event_pb2.SessionRewound(
-                before=checkpoint_message(kept),
+                before=checkpoint_message(previous),
                 checkpoint=checkpoint_message(checkpoint),
                 conversation=not operation.data["files_only"],
             )
-            told: list[Message] = [rewound, *(event_pb2.Warning(message=words) for words in warnings)]
-            for payload in told:
+            payloads: list[Message] = [rewound, *(event_pb2.Warning(message=words) for words in warnings)]
+            for payload in payloads:
                 events.log(unit, now, payload, operation.principal)
             answer = Rewound(
                 session=one_session_message(unit, unit.sessions.get(session_id)),
-                before=checkpoint_message(kept),
+                before=checkpoint_message(previous),
                 checkpoint=checkpoint_message(checkpoint),
                 files=[change_message(file) for file in files],
                 warnings=warnings,

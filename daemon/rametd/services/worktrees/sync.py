@@ -94,11 +94,11 @@ class Syncer:
         core, data = self._core, operation.data
         session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
         info = await info_of(core, session)
-        kept: list[Checkpoint] = []
+        checkpoints: list[Checkpoint] = []
 
         async def keep(coming: Synced) -> None:
             made = await self._checkpointer.make(session.id, CheckpointReason.SYNC, principal=operation.principal)
-            kept.append(made)
+            checkpoints.append(made)
             changes = {"old": coming.old, "new": coming.new, "commits": str(coming.commits)}
             noted = {**changes, "before": str(made.number), "checkpoint": made.id}
             await core.store.write_for_sure(lambda unit: unit.operations.advance(operation.id, "kept", noted))
@@ -131,7 +131,10 @@ class Syncer:
             for words in warnings:
                 events.warn(unit, now, words)
             done = Done(
-                now, replace(synced, warnings=tuple(warnings)), prompt, kept[0] if kept and synced.commits else None
+                now,
+                replace(synced, warnings=tuple(warnings)),
+                prompt,
+                checkpoints[0] if checkpoints and synced.commits else None,
             )
             return finish(unit, done, operation)
 

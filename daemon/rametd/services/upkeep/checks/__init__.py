@@ -1,1 +1,1 @@
-"""What the doctor looks at, one kind of thing a module; each yields findings."""
+"""The doctor's checks, a module for each kind of thing; each check yields findings."""

@@ -137,7 +137,7 @@ def _in_roots(
         if len(findings) > MANY and is_set_by_hand(core, root):
             names = listed([Path(found.subject).name for found in findings], MANY)
             message = f"it has {len(findings)} entries that are not Ramet's: {names}"
-            advice = "nothing to do; a `worktrees.root` for Ramet alone keeps doctor quieter"
+            advice = "nothing to do; a `worktrees.root` that only Ramet uses keeps doctor quieter"
             yield Finding("info", "directory-unknown", str(root), "", message, advice)
         else:
             yield from findings

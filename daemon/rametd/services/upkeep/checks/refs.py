@@ -135,7 +135,7 @@ def _of_strangers(scene: Scene, maybe: list[str]) -> Finding | None:
     names = listed([*refs, *branches], MANY)
     message = f"{' and '.join(kinds)} of unknown sessions ({names}): another Ramet works here too, or they are older than the rebuilt database"
     if maybe:
-        message = f"{message}; {listed(maybe, MANY)}: judged by the name alone"
+        message = f"{message}; {listed(maybe, MANY)}: judged only by the name"
     root = scene.info.root
     advice = f"leave them to the other Ramet: gc and doctor --fix do not touch them\nif there is none, delete one: {shell('git', '-C', root, 'update-ref', '-d')} REF\nsee when they were created: {shell('git', '-C', root, 'for-each-ref', '--format=%(committerdate) %(refname)', 'refs/ramet')}"
     return Finding("info", "ref-foreign", "refs/ramet", "", message, advice)
