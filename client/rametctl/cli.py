@@ -15,7 +15,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Talk": {
         "send unsend": "send a prompt; take a queued one back",
         "interrupt": "end the running turn",
-        "pause resume stop": "hold; let go on; end the agent",
+        "pause resume stop": "pause; continue; end the agent",
         "fork checkpoints rewind": "copy a session; earlier states, and back to one",
         "set wait": "change model, mode, budget; wait for a turn's end",
     },
@@ -49,7 +49,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "help version demo": "explain; versions; a demo without an account",
     },
 }
-"""Every verb once, in the groups and rows of ``rametctl --help``: verbs that share a row, and what the row says."""
+"""Every verb once, in the groups and rows of ``rametctl --help``: the verbs of each row, and its description."""
 
 VERBS = tuple(verb for rows in GROUPS.values() for row in rows for verb in row.split())
 

@@ -98,7 +98,7 @@ def resumed(
         try:
             for answer in connection.stream(method, request()):
                 if failing_since is not None:
-                    tell("connected again; this is how it is now:")
+                    tell("connected again; the current state:")
                 failing_since, pause = None, 0.1
                 yield answer
             raise _ended()

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def run(app: "App", *, repo_path: str = "", only: str = "") -> None:
-    """Show the dashboard until it is left; restore the terminal on SIGTERM too. Raises UsageError without a terminal."""
+    """Show the dashboard until the person quits it; restore the terminal on SIGTERM too. Raises UsageError without a terminal."""
     from rametctl.errors import UsageError
 
     if not app.on_terminal:

@@ -120,7 +120,7 @@ class Listener:
         for ancestor in real.parents:
             status = ancestor.stat()
             if status.st_uid not in {0, os.getuid()} or (status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX):
-                raise _refused(f"others can exchange entries of {ancestor}, in which {self.path.parent} lies")
+                raise _refused(f"others can exchange entries of {ancestor}, which contains {self.path.parent}")
         return real / self.path.name
 
 

@@ -170,7 +170,7 @@ def env_option(function: Function) -> Function:
         "--env",
         metavar="NAME[=VALUE]",
         multiple=True,
-        help="Set an environment variable; NAME alone takes it from here.",
+        help="Set an environment variable; NAME without a value takes it from here.",
     )(function)
 
 
@@ -202,7 +202,7 @@ def new_request_id() -> str:
 
 
 def repo_path(app: "App", repo: str | None) -> str:
-    """Return an absolute path inside the requested repository: the current directory, or what ``--repo`` names."""
+    """Return an absolute path inside the requested repository: the current directory, or the one that ``--repo`` names."""
     if repo is None:
         return app.cwd
     path = app.absolute(repo)
@@ -236,7 +236,7 @@ QUICK: Quick = {"timeout": 1.0, "retry": False}
 
 
 def session_names(app: object, incomplete: str, *, asking: bool = False) -> list[str]:
-    """Names that begin with ``incomplete``, of those with an open request if ``asking``; none where no daemon answers."""
+    """Names that begin with ``incomplete``, of those with an open request if ``asking``; none without a daemon."""
     from ramet.v1 import session_pb2
 
     request = session_pb2.ListSessionsRequest(page_size=1000)
@@ -245,7 +245,7 @@ def session_names(app: object, incomplete: str, *, asking: bool = False) -> list
 
 
 def agent_names(app: object, incomplete: str) -> list[str]:
-    """Kinds of agents whose names begin with ``incomplete``; none where no daemon answers."""
+    """Kinds of agents whose names begin with ``incomplete``; none without a daemon."""
     from ramet.v1 import daemon_pb2
 
     request = daemon_pb2.ListAgentsRequest()
@@ -254,7 +254,7 @@ def agent_names(app: object, incomplete: str) -> list[str]:
 
 
 def changed_paths(app: object, session: str, incomplete: str) -> list[str]:
-    """Paths that ``session`` has changed and that begin with ``incomplete``; none where no daemon answers."""
+    """Paths that ``session`` has changed and that begin with ``incomplete``; none without a daemon."""
     from ramet.v1 import worktree_pb2
 
     request = worktree_pb2.GetDiffRequest(session=session, stat_only=True)

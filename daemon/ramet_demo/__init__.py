@@ -1,1 +1,1 @@
-"""A demonstration without an account: real agents, a scripted model, a place of its own that is gone afterwards."""
+"""A demonstration without an account: real agents and a scripted model in a temporary directory."""

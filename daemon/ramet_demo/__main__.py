@@ -1,4 +1,4 @@
-"""``python -m ramet_demo``: several agents at work, shown to somebody who has no account. Exit status 0 means that all of it happened."""
+"""``python -m ramet_demo``: show several agents at work, without an account. Exits with 0 if every claim held."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def leave(number: int, _frame: FrameType | None) -> None:
-    """Turn a signal into an exception, so that everything is torn down in order."""
+    """Turn a signal into an exception, so that the teardown runs in order."""
     raise SystemExit(128 + number)
 
 
@@ -29,7 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="rametctl demo", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--keep", action="store_true", help="keep the directory, to look around in it")
+    parser.add_argument("--keep", action="store_true", help="keep the directory")
     parser.add_argument(
         "--svg",
         type=Path,
@@ -39,7 +39,7 @@ def main() -> int:
     arguments = parser.parse_args()
     for number in SIGNALS:
         signal.signal(number, leave)
-    # Started in the background of a script it would inherit a SIGINT that is ignored, and so would the commands that it ends with one.
+    # In the background of a script it inherits an ignored SIGINT, and so would the commands that it ends with one.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     console = Console(highlight=False, emoji=False)
     if not console.is_terminal or console.width > WIDTH:
@@ -51,20 +51,20 @@ def main() -> int:
             if arguments.svg:
                 for picture in (place.root / "dashboard.svg", *place.root.glob("web-*.png")):
                     shutil.copy(picture, arguments.svg)
-            kept = place.save_environment() if arguments.keep else None
+            environment = place.save_environment() if arguments.keep else None
     except (BrokenPromiseError, OSError, subprocess.SubprocessError) as error:
         sys.stderr.write(f"rametctl demo: {error}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("\nrametctl demo: interrupted; nothing of it is left\n")
+        sys.stderr.write("\nrametctl demo: interrupted; everything was removed\n")
         return 130
-    if kept is not None:
-        teller.add(f"No process is left. To look around: . {kept} && cd {place.repository} && rametctl ls")
+    if environment is not None:
+        teller.add(f"All processes have ended. To look around: . {environment} && cd {place.repository} && rametctl ls")
     elif place.root.exists():
         sys.stderr.write(f"rametctl demo: {place.root} could not be removed\n")
         return 1
     else:
-        teller.add(f"Nothing of it is left: no process, and {place.root} is gone.")
+        teller.add(f"All processes have ended, and {place.root} is removed.")
     if arguments.svg:
         for name, shown in screens.items():
             draw(shown, arguments.svg / f"{name}.svg")

@@ -1,4 +1,4 @@
-"""Pictures of a run: screens as one SVG, in the colours that the commands themselves chose, the dashboard, and web pages."""
+"""Pictures of a run: screens of commands as one SVG, the dashboard, and web pages."""
 
 import fcntl
 import io
@@ -22,11 +22,11 @@ BROWSER = "/usr/bin/chromium"
 SIZES = {"wide": (1440, 620), "phone": (390, 844)}
 """Width and height of web pages in pixels."""
 DELAY_S = 4
-"""For the dashboard to have read all that it shows."""
+"""Seconds until the dashboard has read everything that it shows."""
 
 
 def draw(screens: Sequence[Shown], path: Path) -> None:
-    """Write ``screens`` one below the other, each under its command."""
+    """Write ``screens`` as one SVG, one below the other, each under its command."""
     console = Console(
         record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor", highlight=False
     )
@@ -40,7 +40,7 @@ def draw(screens: Sequence[Shown], path: Path) -> None:
 
 
 def photograph(environ: Mapping[str, str], cwd: Path, path: Path) -> None:
-    """Write an SVG of the dashboard as it stands on a terminal: Textual draws it by itself and ends."""
+    """Write an SVG of the dashboard, which Textual draws without a terminal."""
     wanted = {
         "TERM": "xterm-256color",
         "TEXTUAL_SCREENSHOT": str(DELAY_S),
@@ -59,7 +59,7 @@ def photograph(environ: Mapping[str, str], cwd: Path, path: Path) -> None:
 
 
 def photograph_pages(environ: Mapping[str, str], cwd: Path, into: Path, pages: Mapping[str, tuple[str, str]]) -> None:
-    """Write PNGs of web pages into a directory: by the picture's name the page's path and its size, one of `SIZES`."""
+    """Write PNGs of web pages into a directory. ``pages`` has by picture's name the page's path and size, one of `SIZES`."""
     from playwright.sync_api import sync_playwright
 
     command = argv_of("rametctl web --port 0")
@@ -80,7 +80,7 @@ def photograph_pages(environ: Mapping[str, str], cwd: Path, into: Path, pages: M
             width, height = SIZES[size]
             page.set_viewport_size({"width": width, "height": height})
             page.goto(path, wait_until="load")
-            page.wait_for_timeout(1000)  # for what a page fetches once it is there: counts and diffs
+            page.wait_for_timeout(1000)  # until the page has fetched counts and diffs
             page.screenshot(path=into / f"{name}.png")
         browser.close()
         server.terminate()

@@ -1,4 +1,4 @@
-"""The sample repository: a small command line program with one bug, which `python -m greet Ada Alan` shows."""
+"""The sample repository: a small command line program with a bug, which `python -m greet Ada Alan` shows."""
 
 import subprocess
 import textwrap
@@ -54,7 +54,7 @@ FILES = {
 
 
 def make(path: Path, environ: Mapping[str, str]) -> None:
-    """Make the repository at ``path`` with one commit on ``main``. Raises `subprocess.CalledProcessError`."""
+    """Create the repository at ``path`` with one commit on ``main``. Raises `subprocess.CalledProcessError`."""
     for name, text in FILES.items():
         file = path / name
         file.parent.mkdir(parents=True, exist_ok=True)

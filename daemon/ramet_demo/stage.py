@@ -1,6 +1,6 @@
-"""Where the demonstration takes place: private directories, a scripted model, and the certainty that nothing of it is left.
+"""The demonstration's sandbox: private directories, a scripted model, and a teardown that leaves nothing.
 
-Every process of it carries this stage's RAMET_HOME in its environment, keepers excepted, which have none: their directories name them.
+Every process in it has the stage's RAMET_HOME in its environment. Keepers have no environment; their directories name them.
 """
 
 import json
@@ -24,15 +24,15 @@ from ramet_demo import sample
 MODEL_DEADLINE_S = 10.0
 END_DEADLINE_S = 15.0
 SETTINGS = {"permissions": {"allow": ["Bash(python -m unittest:*)"]}}
-KEPT_VARIABLES = ("TERM", "COLORTERM", "NO_COLOR", "TZ", "SSL_CERT_FILE")
+INHERITED_VARIABLES = ("TERM", "COLORTERM", "NO_COLOR", "TZ", "SSL_CERT_FILE")
 
 
 class BrokenPromiseError(Exception):
-    """Something that the demonstration claims did not happen."""
+    """Raised when a claim of the demonstration does not hold."""
 
 
 class Stage:
-    """Directories below ``root``, the environment that leads only to them, and the processes that run in it."""
+    """Directories below ``root``, an environment that points only to them, and the processes with this environment."""
 
     def __init__(self, root: Path, environ: Mapping[str, str]) -> None:
         self.root = root
@@ -47,8 +47,8 @@ class Stage:
 
     @property
     def environ(self) -> dict[str, str]:
-        kept = {name: self._outer[name] for name in KEPT_VARIABLES if name in self._outer}
-        return kept | {
+        inherited = {name: self._outer[name] for name in INHERITED_VARIABLES if name in self._outer}
+        return inherited | {
             "PATH": f"{self.root / 'bin'}:{self._outer.get('PATH') or os.defpath}",
             "HOME": str(self.root / "home"),
             "LANG": "C.UTF-8",
@@ -69,10 +69,10 @@ class Stage:
         }
 
     def build(self) -> None:
-        """Make the directories and the sample repository, and start the model."""
+        """Create the directories and the sample repository, and start the model."""
         for name in ("bin", "home", "config", "claude", "run", "tmp", "state"):
             (self.root / name).mkdir(mode=0o700)
-        # Agents say `python`, whoever looks around says `rametctl`: what runs this is there for sure.
+        # Agents run `python`, and a person who looks around runs `rametctl`: provide both.
         for name, arguments in (("python", ""), ("rametctl", " -P -m rametctl")):
             program = self.root / "bin" / name
             program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{arguments} "$@"\n')
@@ -93,7 +93,7 @@ class Stage:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is ours to handle, in order
+                start_new_session=True,  # only this process handles Ctrl-C, and ends the model in order
             )
         end = time.monotonic() + MODEL_DEADLINE_S
         while not port_file.exists():
@@ -108,7 +108,7 @@ class Stage:
             self._model.wait(END_DEADLINE_S)
 
     def processes(self) -> list[Process]:
-        """What of this stage is alive: client, daemon, model, keepers, agents and all that they have started."""
+        """List the stage's living processes: client, daemon, model, keepers, agents and their descendants."""
         found = set(processes.tagged({"RAMET_HOME": str(self.state)}))
         for record in self.state.glob("agents/*/run.json"):
             run = json.loads(record.read_text())
@@ -119,7 +119,7 @@ class Stage:
         return sorted(found, key=lambda process: process.pid)
 
     def kill_everything(self) -> None:
-        """End what is left, by force. A keeper that starts in this moment is not on record yet, so the silence must last."""
+        """Kill the processes that are left. A keeper that starts now is not recorded yet, so look until none has appeared for a while."""
         end, quiet = time.monotonic() + END_DEADLINE_S, 0
         while quiet < 3:
             left = self.processes()
@@ -133,7 +133,7 @@ class Stage:
             time.sleep(0.05)
 
     def save_environment(self) -> Path:
-        """A file to be read by a shell, for a look at what was kept."""
+        """Write a shell script that sets the environment, for a look at the kept directory; return its path."""
         path = self.root / "environment.sh"
         path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.environ.items()))
         return path
@@ -141,7 +141,7 @@ class Stage:
 
 @contextmanager
 def stage(environ: Mapping[str, str], *, keep: bool) -> Iterator[Stage]:
-    """A stage that is built, and torn down however it ends; ``keep`` leaves the directory. The path is short: sockets are below it."""
+    """Create a stage, and tear it down at the end; ``keep`` leaves the directory. Its path is short, as sockets are below it."""
     root = Path(tempfile.mkdtemp(prefix="ramet-demo-", dir="/tmp")).resolve()
     made = Stage(root, environ)
     try:

@@ -1,4 +1,4 @@
-"""What the demonstration shows, in order; each claim is checked before it is told."""
+"""The steps of the demonstration, in order; each claim is checked before it is printed."""
 
 import json
 import os
@@ -21,16 +21,16 @@ PROMPTS = {
 }
 READY_DEADLINE_S = 30.0
 ALONE_S = 1.0
-"""How long the agents are left without a daemon."""
+"""Seconds for which the agents have no daemon."""
 POLL_S = 0.1
 
 INTRODUCTION = """\
 Ramet: many Claude Code sessions at work in one repository.
 
 The model is scripted: a small program on loopback, part of this package,
-says what a model might say. No account, no network. All else is real: the
+answers as a model might. No account, no network. All else is real: the
 Claude Code CLI, its tools and permissions, git worktrees, the daemon, the
-keepers. Everything is in {root} and goes with it."""
+keepers. Everything is in {root}, which is removed at the end."""
 
 CONCLUSION = """\
 Three agents worked in three worktrees of one repository; one asked before it
@@ -38,13 +38,13 @@ ran a command; the daemon was killed, and nothing was lost or done twice.
 
 With your own Claude login, in a repository of yours:
     rametctl new "what is to be done" --name first
-    rametctl ls --watch        # who is at work, and who needs you
-    rametctl inbox             # what they ask, and how to answer
+    rametctl ls --watch        # sessions at work, and sessions that need you
+    rametctl inbox             # their questions, and how to answer
     rametctl diff first"""
 
 
 def perform(stage: Stage, teller: Teller) -> dict[str, list[Shown]]:
-    """Play it all. Returns the screens of each picture by its name; raises `BrokenPromiseError` where a claim does not hold."""
+    """Run all steps. Return the screens of each picture by its name; raise `BrokenPromiseError` if a claim does not hold."""
     return Performance(stage, teller).play()
 
 
@@ -79,7 +79,7 @@ class Performance:
         self._teller.say("Three sessions, each with its own branch, worktree and Claude Code.")
         for name in NAMES:
             self._run(PROMPTS[name])
-        self._teller.say("They work at the same time; one comes to need a person.")
+        self._teller.say("They work at the same time; one asks a question.")
         if self._teller.records:
             self._await(self._in_the_middle)
             self._highlight(self._run("rametctl ls"))
@@ -98,11 +98,11 @@ class Performance:
         )
 
     def _kill_daemon(self) -> dict[str, int]:
-        """SIGKILL in the middle of three turns; returns the agents' process ids."""
+        """Kill the daemon in the middle of three turns; return the agents' process ids."""
         pids = {name: int(self._ask("show", name)["process"]["pid"]) for name in NAMES}
         daemon = processes.find(int(self._ask("daemon", "status")["pid"]))
         assert daemon is not None
-        self._teller.say("Half-way, in the middle of three turns, the daemon is killed.")
+        self._teller.say("In the middle of three turns, the daemon is killed.")
         self._teller.command(f"kill -9 {daemon.pid}")
         processes.send_signal(daemon.pid, daemon.start, 9)
         self._await(lambda: not processes.is_alive(daemon.pid, daemon.start, processes.boot_id()))
@@ -111,13 +111,13 @@ class Performance:
             process = processes.find(pid)
             self._check(process is not None and not process.zombie, f"the claude of {name} outlives the daemon")
         alive = ", ".join(f"{name} {pid}" for name, pid in pids.items())
-        text = f"rametd {daemon.pid} is dead. The three agents live on: {alive}."
+        text = f"rametd {daemon.pid} is dead. The three agents still run: {alive}."
         self._teller.add(text)
         self._highlights.append(Shown(f"kill -9 {daemon.pid}", f"{text}\n"))
         return pids
 
     def _answer(self, pids: dict[str, int]) -> None:
-        self._teller.say("The next command starts a new daemon, which takes all three up again.")
+        self._teller.say("The next command starts a new daemon, which reattaches all three.")
         shown = self._highlight(self._run("rametctl inbox"))
         if self._teller.records:
             self._pictures["inbox"] = [self._run("rametctl inbox --full")]
@@ -138,13 +138,13 @@ class Performance:
             name = session["name"]
             self._check(session["state"] == "idle" and session["turns"] == 1, f"{name} ended one turn, and only one")
             self._check(session["cost_usd"] > 0, f"{name} has a cost")
-        self._teller.say("What was changed, each in its own worktree.")
+        self._teller.say("Each session's changes, in its own worktree.")
         self._run("rametctl diff feature")
         shown = self._run("rametctl diff tests --stat")
         self._check("tests/test_greet.py" in shown.plain, "the tests were written")
         feature = [change["path"] for change in self._ask("diff", "feature")["files"]]
         self._check(feature == ["README.md", "greet/__main__.py"], f"the feature was added, in two files: {feature}")
-        self._teller.say("How the bug was found: a turn that began under the killed daemon.")
+        self._teller.say("The turn that found the bug: it began under the killed daemon.")
         self._run("rametctl watch bug", until=lambda shown: "· checkpoint" in shown.plain)
         if self._teller.records:
             self._pictures["transcript"] = [self._run("rametctl logs feature")]
@@ -153,7 +153,7 @@ class Performance:
         self._once_only()
 
     def _once_only(self) -> None:
-        """What went on over the kill happened exactly once."""
+        """Check that everything under way at the kill happened exactly once."""
         events = self._ask("log", "bug")
         kinds = [event["payload"] for event in events]
         results = [result for event in events for result in event.get("user_message", {}).get("results", ())]
@@ -174,7 +174,7 @@ class Performance:
             self._run(f"rametctl stop {name}")
         self._run("rametctl daemon stop")
         self._stage.end_model()
-        self._await(lambda: not self._stage.processes())  # the daemon lets go of its lock a moment before it is gone
+        self._await(lambda: not self._stage.processes())  # the daemon releases its lock a moment before it exits
 
     def _photograph(self, pages: dict[str, tuple[str, str]]) -> None:
         photograph_pages(self._stage.environ, self._stage.repository, self._stage.root, pages)
@@ -189,7 +189,7 @@ class Performance:
         return shown
 
     def _ask(self, *arguments: str) -> Any:
-        """What a command says with --json, unseen."""
+        """Return a command's --json output, without showing it."""
         done = subprocess.run(
             [*argv_of("rametctl"), *arguments, "--json"],
             cwd=self._stage.repository,
@@ -206,7 +206,7 @@ class Performance:
         end = time.monotonic() + READY_DEADLINE_S
         while not condition():
             if time.monotonic() > end:
-                raise BrokenPromiseError(f"it did not come so far within {READY_DEADLINE_S:.0f} seconds")
+                raise BrokenPromiseError(f"this took more than {READY_DEADLINE_S:.0f} seconds")
             time.sleep(POLL_S)
 
     def _check(self, holds: bool, claim: str) -> None:

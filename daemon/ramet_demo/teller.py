@@ -1,4 +1,4 @@
-"""What is seen: a sentence, the very command, and the output of that command as it comes."""
+"""Show the demonstration: a sentence, a command, and its output as it arrives."""
 
 import errno
 import fcntl
@@ -31,7 +31,7 @@ ROWS = 50
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A command and all that it printed, escape sequences included."""
+    """A command and its output, escape sequences included."""
 
     command: str
     output: str
@@ -42,7 +42,7 @@ class Shown:
 
 
 class Teller:
-    """Tells and runs. Commands get a terminal when we have one, or when a picture of ``columns`` is wanted; else a pipe."""
+    """Prints text and runs commands. They get a terminal if there is one, or for a picture of ``columns``; else a pipe."""
 
     def __init__(self, console: Console, columns: int | None = None) -> None:
         self._console = console
@@ -63,9 +63,9 @@ class Teller:
     def run(
         self, command: str, environ: Mapping[str, str], cwd: Path, until: Callable[[Shown], bool] | None = None
     ) -> Shown:
-        """Run a command of this product, of git or of Python, and show it.
+        """Run and show a command of Ramet, git or Python.
 
-        ``until`` is asked ten times a second whether a person would now press Ctrl-C. Raises `BrokenPromiseError` when the command fails.
+        Interrupt it once ``until``, called ten times a second, returns True. Raise `BrokenPromiseError` if the command fails.
         """
         self.command(command)
         self._console.file.flush()
@@ -101,7 +101,7 @@ class Teller:
         while True:
             if until is not None and time.monotonic() > end:
                 raise BrokenPromiseError(
-                    f"`{command}` did not show what it should within {WATCH_DEADLINE_S:.0f} seconds"
+                    f"`{command}` did not show the expected text within {WATCH_DEADLINE_S:.0f} seconds"
                 )
             if select.select([reader], [], [], TICK_S)[0]:
                 piece = read(reader)
@@ -122,7 +122,7 @@ class Teller:
 
 
 def read(descriptor: int) -> bytes:
-    """What is there; nothing at the end, which on Linux a terminal without its other side tells as an error."""
+    """Read the available output; b"" at the end, which Linux reports as an error of a terminal."""
     try:
         return os.read(descriptor, 1 << 16)
     except OSError as error:
@@ -132,7 +132,7 @@ def read(descriptor: int) -> bytes:
 
 
 def argv_of(command: str) -> Sequence[str]:
-    """The words of a command as this installation runs them, whatever is on PATH."""
+    """Return the arguments of a command, with this installation's programs rather than those on PATH."""
     program, *arguments = shlex.split(command)
     match program:
         case "rametctl":

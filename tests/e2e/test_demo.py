@@ -19,7 +19,7 @@ MILESTONES = (
     "$ rametctl ls --watch",
     "bug is waiting",
     "$ kill -9 ",
-    "is dead. The three agents live on",
+    "is dead. The three agents still run",
     "$ rametctl inbox",
     "permission: Bash",
     "bug  permission: Bash  approved by owner",
@@ -27,7 +27,7 @@ MILESTONES = (
     "tests is idle, 1 turn, $0.0",
     '+parser.add_argument("--shout"',
     "tests/test_greet.py | 10",
-    "Nothing of it is left",
+    "All processes have ended, and",
     "With your own Claude login",
 )
 

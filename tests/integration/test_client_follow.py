@@ -302,7 +302,7 @@ def test_a_watch_of_how_it_is_goes_on_over_the_daemon_s_death_and_says_so(
     assert code == 130
     assert err.splitlines() == 2 * [
         "rametctl: the daemon went away; connecting again …",
-        "rametctl: connected again; this is how it is now:",
+        "rametctl: connected again; the current state:",
     ]
     assert len(world.state.called(method)) >= 3
 

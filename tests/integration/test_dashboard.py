@@ -210,7 +210,7 @@ async def test_an_answer_on_its_way_is_not_overtaken_by_the_next_key(world: Worl
     async with screen(world) as shown:
         await shown.ready()
         shown.burst("2", "y")
-        await shown.shows("asks: goes on in acceptEdits")
+        await shown.shows("asks: continues in acceptEdits")
         assert resolution(world).approve.mode == mode_number("acceptEdits")
 
 

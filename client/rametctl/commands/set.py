@@ -114,8 +114,8 @@ def _said(path: str, session: "Session") -> str:
             return f"owns {(', '.join(session.owns))}" if session.owns else "owns no paths"
         case "forbids":
             if session.forbids:
-                return f"leaves alone {(', '.join(session.forbids))}"
-            where = f"only what it owns: {(', '.join(session.owns))}" if session.owns else "what nobody else owns"
+                return f"does not write {(', '.join(session.forbids))}"
+            where = f"only what it owns: {(', '.join(session.owns))}" if session.owns else "paths without another owner"
             return f"is forbidden nothing, and may write {where}"
         case _:
             return f"priority {session.priority}"

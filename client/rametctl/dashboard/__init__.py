@@ -1,1 +1,1 @@
-"""The dashboard: all sessions on one screen, and one of them in full. It alone imports Textual."""
+"""The dashboard: all sessions on one screen, and one of them in full. Only this package imports Textual."""

@@ -1,4 +1,4 @@
-"""Answers to requests: what a key means for a request, and when it counts. Nothing here knows Textual."""
+"""Answers to requests: the meaning of a key for a request, and when it counts. Independent of Textual."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
 
 GRACE_S = 0.7
-"""Seconds after a request appeared in which no key answers it: the key was meant for what was there before."""
+"""Seconds after a request appeared in which no key answers it: the key was meant for the previous screen."""
 SOUGHT_S = 0.3
 """The same for a request of a session that the person has just moved to: long enough to see it."""
 PLAN_MODES = ("default", "acceptEdits", "bypassPermissions")
@@ -20,15 +20,15 @@ PLAN_MODES = ("default", "acceptEdits", "bypassPermissions")
 
 @dataclass
 class Shown:
-    """The request that a person looks at: since when, and whether all of it has been on the screen."""
+    """The request on the screen: since when, and whether all of it has been visible."""
 
     request: "AttentionRequest"
     since: float
     seen: bool = False
     answers: list[str] = field(default_factory=list)
-    """Answers to the first questions, where there are several."""
+    """Answers to the first of several questions."""
     chosen: set[int] = field(default_factory=set)
-    """Choices of the present question that are ticked, where several may be."""
+    """Ticked choices of the present question, if several are allowed."""
 
     @property
     def question(self) -> Mapping[str, Any] | None:
@@ -37,11 +37,11 @@ class Shown:
 
     @property
     def count(self) -> int:
-        """Questions of the request."""
+        """Number of the request's questions."""
         return len(questions(parsed(self.request.input_json)))
 
     def refusal(self, now: float) -> str:
-        """Why a key does not count yet; "" when it does."""
+        """Return why a key does not count yet; "" if it does."""
         if now - self.since < GRACE_S:
             return "this has just appeared: press the key again to answer it"
         if not self.seen:
@@ -49,7 +49,7 @@ class Shown:
         return ""
 
     def choose(self, number: int) -> bool:
-        """Take choice ``number`` of the present question; True when all questions are answered."""
+        """Choose ``number`` for the present question; return whether all questions are answered."""
         question = self.question
         if question is None:
             return False
@@ -62,7 +62,7 @@ class Shown:
         return self.reply(choices[number - 1])
 
     def confirm(self) -> bool:
-        """Answer the present question with what is ticked; True when all questions are answered."""
+        """Answer the present question with the ticked choices; return whether all questions are answered."""
         question = self.question
         if question is None or not self.chosen:
             return False
@@ -76,7 +76,7 @@ class Shown:
 
 
 def suggested_rules(request: "AttentionRequest") -> list[str]:
-    """The offers of the daemon to remember an answer, each with one rule a line; at last the exact call."""
+    """Return the daemon's suggestions for rules, each with one rule a line; the last is the exact call."""
     found = ["\n".join(offer.rules) for offer in request.offers]
     data = parsed(request.input_json)
     if isinstance(data, Mapping):
@@ -86,7 +86,7 @@ def suggested_rules(request: "AttentionRequest") -> list[str]:
 
 
 def hints(shown: Shown) -> str:
-    """The keys that answer this request, in one line."""
+    """Return the keys that answer this request, in one line."""
     number = f" ({len(shown.answers) + 1} of {shown.count})" if shown.count > 1 else ""
     match kind_name(shown.request):
         case "permission":

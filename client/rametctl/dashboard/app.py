@@ -57,15 +57,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAINT_S = 1 / 8
-"""Seconds between two paintings: changes in between are painted together. A key is answered at once."""
+"""Seconds between two paintings, which combine the changes in between. A key is answered at once."""
 NARROW = 70
 """Columns below which the list and the session are shown one at a time."""
 NOTE_S = 8.0
-"""Seconds for which a note stands."""
+"""Seconds for which a note is shown."""
 FOCUS_S = 20.0
 """Seconds between two reports that the dashboard has the keyboard; the daemon then sends no notifications."""
 TERMINAL_S = 2.0
-"""Seconds between two looks whether the terminal is still there."""
+"""Seconds between two checks that the terminal still exists."""
 UNASKED = frozenset({"archive", "interrupt", "pause", "send_comments", "unsend"})
 """Actions on the selected session that ask no question first."""
 COUNTED = 30
@@ -73,7 +73,7 @@ COUNTED = 30
 
 
 def _action(key: Key, pressed: str) -> str:
-    """The action of a key. One that a text field may want too goes by `Dashboard.action_unless_written`."""
+    """Return the action of a key; one that a text field may use too goes through `Dashboard.action_unless_written`."""
     action = f"choose({pressed})" if key.action == "choose" else key.action
     return action if "tab" in pressed or pressed.startswith("ctrl") else f"unless_written('{action}')"
 
@@ -117,7 +117,7 @@ class Dashboard(App[None]):
         self.wall: Callable[[], float] = time.time
         self.view: View | None = None
         self._repo_path = repo_path
-        self._repo: tuple[str, str] | None = None  # id and name of the repository around us
+        self._repo: tuple[str, str] | None = None  # id and name of the repository of the current directory
         self._everywhere = not repo_path
         self._arrangement = "state"
         self._filter = ""
@@ -130,7 +130,7 @@ class Dashboard(App[None]):
         self._talk: panes.Talk | None = None
         self._talk_of: object = None
         self._shown: Shown | None = None
-        self._jumped = -math.inf  # when the selection last moved by itself
+        self._jumped = -math.inf  # when the selection last moved without a key
         self._sought = False  # whether the person has just moved to the selected session
         self._places: list[panes.Place | None] = []
         self._version = 0
@@ -146,7 +146,7 @@ class Dashboard(App[None]):
         self._seen_requests: set[str] = set()
         self._images: dict[str, session_pb2.Image] = {}  # of the prompt, by their labels in it
         self._statics: dict[str, Line] = {}
-        self._diff_of: tuple[object, ...] | None = None  # what `_diff` was drawn from
+        self._diff_of: tuple[object, ...] | None = None  # the sources of `_diff`
         self._diff: tuple[list[Line], list[panes.Place | None]] = ([], [])
 
     # The screen
@@ -184,7 +184,7 @@ class Dashboard(App[None]):
             self.exit(return_code=128 + signal.SIGHUP)
 
     async def _live(self) -> None:
-        """Keep the view current; what cannot pass by itself ends the dashboard."""
+        """Keep the view current; a permanent error ends the dashboard."""
         link = Link(self.client.directories, self.client.environ, autostart=self.client.autostart)
         self.view = View(link)
         self.run_worker(self._first_painting(self.view))
@@ -202,9 +202,9 @@ class Dashboard(App[None]):
         self._report_focus()
 
     async def action_quit(self) -> None:
-        """Leave; the daemon learns that nobody looks any more."""
+        """End the dashboard; tell the daemon that the person no longer looks at it."""
         if self.view is not None and self.view.outage is None:
-            with suppress(TimeoutError):  # a daemon that does not answer keeps nobody here
+            with suppress(TimeoutError):  # end even if the daemon does not answer
                 await asyncio.wait_for(self._tell_focus(self.view, focused=False), 1.0)
         self.exit()
 
@@ -231,14 +231,14 @@ class Dashboard(App[None]):
     async def _quietly(
         self, view: View, method: Callable[[Any], Callable[..., Awaitable[T]]], request: Any
     ) -> T | None:
-        """The answer of a call that nobody misses; None where it was refused."""
+        """Return the answer of a call; None if it failed, which is not reported."""
         try:
             return await view.link.call(method, request)
         except ClientError:
             return None
 
     def _alert(self) -> None:
-        """Tell a person who looks elsewhere that a session has begun to need them."""
+        """Notify a person who looks elsewhere that a session now needs them."""
         asked = {each.id: each for requests in self._known.requests.values() for each in requests}
         new = [each for id_, each in asked.items() if id_ not in self._seen_requests and kind_name(each) != "review"]
         first, self._seen_requests = not self._seen_requests and not self._alerting, set(asked)
@@ -248,12 +248,12 @@ class Dashboard(App[None]):
 
     @property
     def failure(self) -> ClientError | None:
-        """Why the dashboard ended by itself."""
+        """The error that ended the dashboard."""
         return self._failure
 
     @property
     def _is_drawn(self) -> bool:
-        """Whether the main screen is composed. While the dashboard ends, work that finishes finds nothing to write on."""
+        """Whether the main screen is composed. It is not while the dashboard ends, when work may still finish."""
         return bool(self.screen_stack and self.screen_stack[0].query("#list"))
 
     @property
@@ -341,7 +341,7 @@ class Dashboard(App[None]):
         self._want()
 
     def _settle(self) -> None:
-        """Keep the cursor on the selected session; if it left the list, select its neighbour, but never while a prompt is written for it."""
+        """Keep the cursor on the selected session; if it left the list, select its neighbour, unless the person writes a prompt for it."""
         ids = [row.session_id for row in self._rows]
         if not self.only and not self._prompt.has_focus and (not self._selected or self._selected not in ids):
             at = min(max(self._list.cursor, 0), len(ids) - 1)
@@ -450,7 +450,7 @@ class Dashboard(App[None]):
         content.show(self._tab_lines(session, width))
         if self._tab == "Conversation" and follow:
             content.to_end()
-        elif self._tab == "Conversation" and filling:  # earlier lines have come: stay at the same ones
+        elif self._tab == "Conversation" and filling:  # earlier lines were added: show the same ones
             content.scroll_to(y=content.count - below, animate=False, force=True)
         self._show_request(self._open_request())
         self._dirty |= self._tab == "Conversation" and self._talk.partial
@@ -521,7 +521,7 @@ class Dashboard(App[None]):
         return [head, *(lines or [line(("no changes", "dim"))])]
 
     def _open_request(self) -> "AttentionRequest | None":
-        """The request of the selected session that is to be answered first."""
+        """Return the request of the selected session to answer first."""
         blocking = self._known.blocking(self._selected)
         waiting = [*blocking, *(each for each in self._known.requests.get(self._selected, ()) if each not in blocking)]
         return waiting[0] if waiting else None
@@ -541,14 +541,14 @@ class Dashboard(App[None]):
         width = max(panel.size.width or self._content.size.width, 20) - 2
         lines = wrapped(line((title(request), "bold yellow"), (f"  {hints(self._shown)}", "dim"), hang=2), width)
         body = body_lines(request, answers=self._shown.answers, chosen=self._shown.chosen)
-        if kind_name(request) != "review" or self._tab != "Conversation":  # else the conversation ends with these words
+        if kind_name(request) != "review" or self._tab != "Conversation":  # else the conversation ends with this text
             lines += [piece for each in body for piece in wrapped(each, width)]
         panel.show(lines)
         if panel.size.height and panel.at_end:
             self._shown.seen = True
 
     def _paint_foot(self) -> None:
-        """The keys that matter here, the most useful first: those that do not fit are left out."""
+        """Show the keys of the current focus, the most useful first, as many as fit."""
         if self.only:
             keys = "space answer · esc interrupt · ctrl-q detach · enter send · r write · tab tabs"
         elif self._prompt.has_focus:
@@ -560,14 +560,14 @@ class Dashboard(App[None]):
     # Notes and work
 
     def note(self, text: str, *, error: bool = False) -> None:
-        """Say something in the line above the keys."""
+        """Show a text in the line above the keys."""
         self._note_until = self.clock() + NOTE_S
         note = wrapped(panes.noted(text, error=error), max(self.size.width, 20))
         if self._is_drawn:
             self.screen_stack[0].query_one("#note", Static).update(to_text(note[:3]))
 
     def do(self, words: str, work: Coroutine[Any, Any, str]) -> None:
-        """Run something that takes a while: it is named while it runs, then what it says or why it failed."""
+        """Run ``work`` in the background: show ``words`` while it runs, then its result or error as a note."""
 
         async def run() -> None:
             try:
@@ -587,11 +587,11 @@ class Dashboard(App[None]):
         return await self.view.link.call(method, request)
 
     def ask(self, dialog: Screen[Any], then: Callable[[Any], None]) -> None:
-        """Show a dialog; ``then`` gets its answer unless it was left."""
+        """Show a dialog; ``then`` gets its answer unless the person closed it."""
         self.push_screen(dialog, lambda answer: None if answer is None else then(answer))
 
     def ask_late(self, dialog: Dialog, then: Callable[[Any], None], note: str, key: str) -> str:
-        """Ask from work that ``key`` began, which the person may have left meanwhile. Return the note of this work."""
+        """Ask from work that ``key`` began; the person may be elsewhere by now. Return the note of this work."""
         if self._engaged:
             return f"{note}; {key} asks again what to do"
         dialog.late = True
@@ -599,7 +599,7 @@ class Dashboard(App[None]):
         return note
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No key of ours counts below a dialog, and none that is written in a field."""
+        """Disable the dashboard's keys below a dialog and in a text field."""
         if action == "unless_written" and self.focused is not None:
             return False
         if len(self.screen_stack) > 1 and action not in {"quit", "suspend_process", "command_palette", "help_quit"}:
@@ -607,7 +607,7 @@ class Dashboard(App[None]):
         return True
 
     async def action_unless_written(self, action: str) -> None:
-        """Run an action before the next key is looked at: that key may be meant for a field that has the focus then."""
+        """Run an action before the next key is processed: that key may be meant for a field that the action focuses."""
         if action in UNASKED and self.clock() - self._jumped < GRACE_S:
             self.note("another session has just been selected; press it again")
             return
@@ -635,7 +635,7 @@ class Dashboard(App[None]):
 
     @property
     def _engaged(self) -> bool:
-        """Whether the person writes a prompt or has a dialog open: work that ends then changes neither."""
+        """Whether the person writes a prompt or has a dialog open; work that ends meanwhile changes neither."""
         return self._prompt.has_focus or len(self.screen_stack) > 1
 
     def _to_row(self, row: int, step: int) -> None:
@@ -665,7 +665,7 @@ class Dashboard(App[None]):
             self._to_row(self._list.cursor + by, by)
 
     def _first_place(self) -> int:
-        """Row of the first line of a file in a diff, at or below the cursor; in other tabs the first row."""
+        """Return the row of a file's first line in a diff, at or below the cursor; in other tabs the first row."""
         if self._tab != "Diff":
             return 0
         rows = [row for row, place in enumerate(self._places) if place is not None and place.line]
@@ -733,7 +733,7 @@ class Dashboard(App[None]):
         self._dirty = True
 
     def action_peek(self) -> None:
-        """Show what the session asks; on a narrow screen alone, else beside the list."""
+        """Show the session's request; on a narrow screen without the list."""
         if self._shown is None:
             self.note("it asks nothing")
             return
@@ -788,7 +788,7 @@ class Dashboard(App[None]):
             self._content.move_to(event.row)
 
     def _find_repo(self) -> None:
-        """The repository around us, once the daemon knows it."""
+        """Find the repository of the current directory, once the daemon knows it."""
         from ramet.v1 import repo_pb2
 
         async def find() -> None:
@@ -808,7 +808,7 @@ class Dashboard(App[None]):
     # Answering
 
     def _answerable(self, *kinds: str) -> Shown | None:
-        """The request on the screen, where a key may answer it; says why where not."""
+        """Return the request on the screen if a key may answer it; else show why not."""
         shown = self._shown
         if shown is None:
             self.note("it asks nothing")
@@ -917,7 +917,7 @@ class Dashboard(App[None]):
         if kind_name(shown.request) == "plan":
             if number <= len(PLAN_MODES):
                 mode = PLAN_MODES[number - 1]
-                self._approve(shown.request, f"goes on in {mode}", mode=mode_number(mode))
+                self._approve(shown.request, f"continues in {mode}", mode=mode_number(mode))
         elif shown.choose(number):
             self._reply(shown)
         else:
@@ -976,7 +976,7 @@ class Dashboard(App[None]):
     # Talking
 
     def _write(self) -> None:
-        """Let the keys write, from the very next one."""
+        """Focus the prompt before the next key."""
         self.screen_stack[0].set_focus(self._prompt)
 
     def action_prompt(self) -> None:
@@ -1026,7 +1026,7 @@ class Dashboard(App[None]):
         self.run_worker(work(), group="paste", exclusive=True)
 
     def _add_image(self, data: bytes) -> None:
-        """Let an image go with the prompt, as long as its label stands in it."""
+        """Attach an image to the prompt, as long as the prompt has its label."""
         if len(data) > IMAGE_BYTES:
             self.note(f"the image is over {IMAGE_BYTES:,} bytes", error=True)
             return
@@ -1035,7 +1035,7 @@ class Dashboard(App[None]):
         self._prompt.insert(f"{label} ")
 
     def action_unsend(self) -> None:
-        """Take back the newest queued prompt and put it before what is being written."""
+        """Take back the newest queued prompt and insert it before the text being written."""
         session = self.session
         if session is None:
             return
@@ -1083,7 +1083,7 @@ class Dashboard(App[None]):
         self._dirty = True
 
     def on_prompt_answering(self, event: Prompt.Answering) -> None:
-        """Let the keys answer the request; after the answer, or by r, they write again."""
+        """Focus the request, so that keys answer it; after the answer, or by r, they write again."""
         if self._shown is None:
             self._write()
             self.note("it asks nothing")
@@ -1093,7 +1093,7 @@ class Dashboard(App[None]):
         self._dirty = True
 
     def _simple(self, verb: str, done: str, method: Callable[[Any], Any], request: type[Any], **more: Any) -> None:
-        """A call that names the selected session."""
+        """Run a call for the selected session."""
         session = self.session
         if session is None:
             return
@@ -1181,7 +1181,7 @@ class Dashboard(App[None]):
             )
 
     def _new_path(self) -> str:
-        """A path inside the repository of a new session: that around us, else that of the selected session."""
+        """Return a path inside the repository for a new session: the current directory's, else the selected session's."""
         session = self.session
         path = self._repo_path or (session.worktree if session is not None else "")
         if not path:
@@ -1213,7 +1213,7 @@ class Dashboard(App[None]):
 
         self.do("creating the session", work())
 
-    # Work and its way home
+    # Landing
 
     def action_land(self) -> None:
         session = self.session
@@ -1226,7 +1226,7 @@ class Dashboard(App[None]):
         )
 
     async def _land(self, session: "Session", *, queued: Callable[[], Awaitable[str]] | None = None) -> str:
-        """Land a session, and call ``queued`` once the landing is accepted. Ask what the daemon needs to know."""
+        """Land a session, and call ``queued`` once the landing is accepted. Ask for what the daemon refuses to guess."""
         key = "L" if queued is None else "W"
 
         async def work(message: str = "", *, local: bool = False) -> str:
@@ -1342,7 +1342,7 @@ class Dashboard(App[None]):
             return
         self.add_class("whole")
         place = self._places[cursor] if 0 <= cursor < len(self._places) else None
-        if place is None:  # on a heading: the next line of a file is meant
+        if place is None:  # on a heading: take the next line of a file
             cursor = self._first_place()
             place = self._places[cursor] if cursor >= 0 else None
             self._content.move_to(cursor)
@@ -1389,7 +1389,7 @@ class Dashboard(App[None]):
             ]
             return self.ask_late(
                 Confirm(
-                    f"Rewind {session.name} to checkpoint {checkpoint.number}? Files and conversation go back; what is there now becomes a checkpoint. "
+                    f"Rewind {session.name} to checkpoint {checkpoint.number}? Files and conversation are restored; the present state becomes a checkpoint. "
                     + (f"{plural(len(files), 'file')} changed since:" if files else "No file has changed since."),
                     files[:20],
                 ),
@@ -1411,10 +1411,10 @@ class Dashboard(App[None]):
             )
             await self.call(lambda daemon: daemon.sessions.ArchiveSession, request)
             self._undo.append(("archive", session.id))
-            return f"{session.name} is archived; u brings it back"
+            return f"{session.name} is archived; u restores it"
 
         if at_work(session):
-            question = f"{session.name} is {state_name(session)}. End its turn and archive it? u brings it back."
+            question = f"{session.name} is {state_name(session)}. End its turn and archive it? u restores it."
             self.ask(Confirm(question), lambda _: self.do(f"archiving {session.name}", work()))
         else:
             self.do(f"archiving {session.name}", work())
@@ -1441,12 +1441,12 @@ class Dashboard(App[None]):
                     "x",
                 )
             self._undo.append(("trash", session.id))
-            return f"removed {session.name}; u brings it back"
+            return f"removed {session.name}; u restores it"
 
         working = at_work(session)
         first = f"{session.name} is {state_name(session)}: its turn ends. " if working else ""
         self.ask(
-            Confirm(f"{first}Remove {session.name} with its worktree and branch? u brings it back."),
+            Confirm(f"{first}Remove {session.name} with its worktree and branch? u restores it."),
             lambda _: self.do(f"removing {session.name}", work(force=False)),
         )
 
@@ -1475,7 +1475,7 @@ class Dashboard(App[None]):
 
     @contextmanager
     def _lent(self) -> Iterator[None]:
-        """Lend the terminal to another program, which alone gets Ctrl-C. Drop the keys that it has not read."""
+        """Lend the terminal to another program. Only that gets Ctrl-C; keys that it has not read are dropped."""
         with self.suspend():
             before = signal.signal(signal.SIGINT, lambda *_: None)  # unlike SIG_IGN, not inherited
             try:
@@ -1485,7 +1485,7 @@ class Dashboard(App[None]):
                 termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
     def _outside(self, *command: str, cwd: str | None = None, pause: bool = False) -> None:
-        """Hand the terminal to a program."""
+        """Run a program on the terminal."""
         with self._lent():
             try:
                 subprocess.run(command, cwd=cwd, check=False)
@@ -1518,14 +1518,14 @@ class Dashboard(App[None]):
     # The rest of the screen
 
     def action_redraw(self) -> None:
-        """Draw everything again, as after another program wrote on the terminal."""
+        """Draw everything again, for example after another program wrote on the terminal."""
         self.refresh(layout=True)
 
     def action_help(self) -> None:
         self.push_screen(Help())
 
     def get_system_commands(self, screen: Screen[Any]) -> "Iterable[SystemCommand]":
-        """Every action with a key, by its words."""
+        """List every action that has a key, by its description."""
         for keys in GROUPS.values():
             for key in keys:
                 if "(" not in key.action and key.action not in {"command_palette", "choose", "enter", "leave"}:

@@ -1,4 +1,4 @@
-"""Dialogs: a question of yes and no, one of a text, a choice, the form of a new session, the keys."""
+"""Dialogs: confirm, ask for a text, choose, the form of a new session, the keys."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ from rametctl.lines import Line, line, to_text, wrapped
 
 WIDTH = 76
 PASTE_S = 0.2
-"""Seconds within which keys are a paste rather than a person's."""
+"""Keys that follow each other within these seconds are a paste."""
 DEAF_S = 0.1
-"""Seconds between two looks whether a late dialog takes keys."""
+"""Seconds between two checks whether a late dialog accepts keys."""
 
 
 class Dialog(ModalScreen[object]):
-    """A box in the middle; escape closes it without an answer. If it opens ``late``, after work, no key counts for GRACE_S: it is meant for something else."""
+    """A box in the middle; escape closes it without an answer. If it opens ``late``, after work, it ignores keys for GRACE_S: they were meant for something else."""
 
     DEFAULT_CSS = """
     Dialog { align: center middle; }
@@ -58,7 +58,7 @@ class Dialog(ModalScreen[object]):
         return not self._deaf
 
     def write_in(self, field: Prompt | Input) -> None:
-        """Write in ``field`` what was typed since the dialog was asked for, and focus it."""
+        """Write in ``field`` the text typed since the dialog was requested, and focus it."""
         if self._deaf:
             self.set_timer(DEAF_S, lambda: self.write_in(field))
             return
@@ -71,7 +71,7 @@ class Dialog(ModalScreen[object]):
         self.set_focus(field)
 
     def on_key(self, event: events.Key) -> None:
-        """Keep what is typed before a field has the focus."""
+        """Store text that is typed before a field has the focus."""
         if event.character is not None and event.is_printable and not self._deaf:
             self._typed += event.character
 
@@ -121,7 +121,7 @@ class Confirm(Dialog):
 
 
 class Ask(Dialog):
-    """A text of one or several lines; None where it was left."""
+    """A text of one or several lines; None if closed without an answer."""
 
     def __init__(self, question: str, *, text: str = "", details: Sequence[Line] = ()) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class Ask(Dialog):
 
 
 class Choose(Dialog):
-    """One of several lines: its number from 0."""
+    """One of several lines, answered by its number from 0."""
 
     BINDINGS: ClassVar[list[Any]] = [
         Binding("j,down", "move(1)", show=False),
@@ -198,7 +198,7 @@ class Field:
 
 
 class Form(Dialog):
-    """Fields of one line each, and above them, where ``prompt`` is not None, a text of several. The answer maps names to texts."""
+    """Fields of one line each, and above them a text of several lines unless ``prompt`` is None. The answer maps names to texts."""
 
     BINDINGS: ClassVar[list[Any]] = [Binding("ctrl+s", "send", show=False)]
 

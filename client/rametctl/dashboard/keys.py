@@ -1,4 +1,4 @@
-"""Every key of the dashboard: the bindings, the help and the documentation are made from this table."""
+"""All keys of the dashboard: the table from which bindings, help and documentation are generated."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("G,end", "edge(1)", "last", "G"),
         Key("enter", "enter", "open the session; on a checkpoint: rewind", "enter"),
         Key("escape", "leave", "back", "esc"),
-        Key("space", "peek", "answer what the session asks, and back", "space"),
+        Key("space", "peek", "answer the session's request, and back", "space"),
         Key("N", "next_waiting", "next session that needs you", "N"),
         Key("tab", "tab(1)", "next tab", "tab"),
         Key("shift+tab", "tab(-1)", "previous tab", "shift-tab"),
@@ -74,13 +74,13 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("colon", "command_palette", "command palette", ":"),
         Key("ctrl+l", "redraw", "draw the screen again", "ctrl-l"),
         Key("ctrl+z", "suspend_process", "suspend", "ctrl-z"),
-        Key("q,ctrl+q", "quit", "quit; everything goes on", "q"),
+        Key("q,ctrl+q", "quit", "quit; sessions keep running", "q"),
     ),
 }
 
 
 def markdown() -> str:
-    """The table of all keys for the documentation."""
+    """Return the table of all keys for the documentation."""
     rows: list[str] = []
     for group, keys in GROUPS.items():
         rows += [f"### {group}", "", "| Key | Does |", "|---|---|"]

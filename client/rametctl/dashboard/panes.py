@@ -1,4 +1,4 @@
-"""What the tabs on the right say about one session, as lines. Nothing here knows Textual."""
+"""Contents of the tabs on the right, about one session, as lines. Independent of Textual."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,11 +29,11 @@ CONTEST = "Contest"
 """The tab that only sessions of a contest have."""
 AGAINST = ("base", "target", "turn")
 OUTPUT_LINES = 10
-"""Of a command's output, in the tab Commands."""
+"""Lines of a command's output in the tab Commands."""
 SHOWN_ENTRIES = 600
 """Entries of a conversation that the dashboard stores and shows: the newest. `rametctl logs` has all of them."""
 DRAWN_AT_ONCE = 40
-"""Entries that one painting draws anew."""
+"""Most entries that one painting redraws."""
 STREAMED = 4000
 """Characters of an unfinished message that are shown: the newest."""
 
@@ -43,7 +43,7 @@ def tabs_of(session: "Session") -> tuple[str, ...]:
 
 
 def tabs_line(name: str, chosen: str, width: int, tabs: Sequence[str] = TABS) -> Line:
-    """The session's name and as many tabs around the chosen one as there is room for, in full; ‹ and › stand for the others."""
+    """Return the session's name and as many tabs around the chosen one as fit; ‹ and › mark the others."""
     first = last = tabs.index(chosen)
     name = truncated(name, max(width - len(chosen) - 5, 8))
     room = width - cell_width(name) - len(chosen) - 5
@@ -63,7 +63,7 @@ def tabs_line(name: str, chosen: str, width: int, tabs: Sequence[str] = TABS) ->
 
 
 def fitting(keys: str, width: int) -> str:
-    """As many of the keys, joined by " · ", as there is room for; the first at least."""
+    """Join as many keys by " · " as fit, at least the first."""
     shown = keys.split(" · ")
     while len(shown) > 1 and cell_width(" · ".join(shown)) > width:
         shown.pop()
@@ -71,7 +71,7 @@ def fitting(keys: str, width: int) -> str:
 
 
 class Talk:
-    """A conversation as lines for one width; what an event did not change is not drawn again."""
+    """A conversation as lines for one width; redraws only entries that events changed."""
 
     def __init__(self, session: "Session", names: dict[str, str]) -> None:
         self.conversation = Conversation(worktree=session.worktree, names=names, most=SHOWN_ENTRIES)
@@ -96,7 +96,7 @@ class Talk:
             self._drawn.clear()
         found: list[Line] = []
         entries = self.conversation.entries
-        # A long conversation is drawn from its end, a part at each call, so that a key pressed meanwhile is answered.
+        # Draw a long conversation from its end, a part at each call, so that keys are answered meanwhile.
         fresh = [entry for entry in entries if entry not in self._drawn]
         self.partial = len(fresh) > DRAWN_AT_ONCE
         later = set(fresh[:-DRAWN_AT_ONCE])
@@ -110,7 +110,7 @@ class Talk:
                     piece for each in entry_lines(entry, look, self.conversation) for piece in wrapped(each, width)
                 ]
                 if isinstance(entry, Call | Asked) and entry.waits:
-                    drawn = drawn[:1]  # the request stands in full below the conversation
+                    drawn = drawn[:1]  # the request is shown in full below the conversation
                 self._drawn[entry] = drawn
             if index and isinstance(entry, Said):
                 found.append(line(""))
@@ -135,7 +135,7 @@ class Talk:
             yield line((truncated(f"⋯ {first}", width - len(note)), "dim"), (note, "dim"))
 
     def status_line(self, session: "Session", now: float, width: int) -> Line:
-        """What the session does, how long, how much it has written, and how to end it."""
+        """Describe the running turn: activity, duration, tokens written, and the key that ends it."""
         status = self.conversation.status
         state = state_name(session)
         if state not in {"working", "starting", "waiting"}:
@@ -156,7 +156,7 @@ class Talk:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a row of a diff stands in the file as the session has it; line 0 for the file as a whole."""
+    """The line of a row of a diff in the session's file; line 0 for the file itself."""
 
     path: str
     line: int
@@ -165,7 +165,7 @@ class Place:
 def diff_rows(
     answer: "GetDiffResponse", comments: "Sequence[Comment]", width: int
 ) -> tuple[list[Line], list[Place | None]]:
-    """The files with their counts, then the patch with line numbers and the comments below their lines."""
+    """Return the files with their counts, then the patch with line numbers, and comments below their lines."""
     files = stat_lines(answer)
     lines = [*files[:-1], *(piece for each in files[-1:] for piece in wrapped(each, width))]
     places: list[Place | None] = [
@@ -211,14 +211,14 @@ def diff_rows(
 
 
 def _patched_file(header: str) -> str:
-    """The file of a ``diff --git a/X b/X``; both names where they differ."""
+    """Return the file of a ``diff --git a/X b/X``; both names if they differ."""
     names = header.removeprefix("diff --git ")
     name = names[2 : len(names) // 2]
     return name if names == f"a/{name} b/{name}" else names
 
 
 def _first_line(header: str) -> int:
-    """The first new line of a hunk, from ``@@ -1,2 +3,4 @@``."""
+    """Return the number of a hunk's first new line, from ``@@ -1,2 +3,4 @@``."""
     new = header.partition("+")[2].partition(" ")[0].partition(",")[0] if "+" in header else ""
     return int(new) if new.isdigit() else 0
 
@@ -253,7 +253,7 @@ def checkpoint_rows(checkpoints: "Sequence[Checkpoint]", now: float, width: int)
 def command_rows(
     commands: "Sequence[Command]", outputs: "Mapping[str, Ran]", ports: Sequence[int], now: float, width: int
 ) -> list[Line]:
-    """The newest first, each with the end of its output where the transcript has it."""
+    """Return the newest first, each with the end of its output if the transcript has it."""
     lines: list[Line] = [line((f"no ports; {plural(len(commands), 'command')}; ! runs one", "dim"))]
     if ports:
         lines = [line(("ports ", "dim"), f"{min(ports)}–{max(ports)}", ("; ! runs a command", "dim"))]
@@ -305,7 +305,7 @@ def conflict_rows(answer: "ListConflictsResponse | None", session: "Session", wi
 def detail_rows(
     answer: "GetSessionResponse", rules: "Sequence[PermissionRule]", plan: "GetPlanResponse | None", width: int
 ) -> list[Line]:
-    """The session, the permission rules that hold for it, and the plan that it is a thread of."""
+    """Describe the session, its permission rules, and the plan that has it as a thread."""
     lines = details(answer)
     held = [each for each in rules if each.session_id in {"", answer.session.id}]
     if held:

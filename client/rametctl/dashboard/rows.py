@@ -1,4 +1,4 @@
-"""Which sessions the list shows, in which groups and order, and what a row says. Nothing here knows Textual."""
+"""Rows of the list of sessions: filter, groups, order, and text. Independent of Textual."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ STYLES = {NEEDS: "bold yellow", WORKING: "green", READY: "cyan", IDLE: "", PAUSE
 
 @dataclass
 class Known:
-    """What is known beside the sessions: open requests, pull requests and conflicts by session, changes by session."""
+    """Data beside the sessions: open requests, pull requests, conflicts and changes, by session."""
 
     requests: Mapping[str, Sequence["AttentionRequest"]] = field(default_factory=dict)
     pull_requests: Mapping[str, "PullRequest"] = field(default_factory=dict)
@@ -36,13 +36,13 @@ class Known:
     counts: Mapping[str, "GetDiffResponse"] = field(default_factory=dict)
 
     def blocking(self, session_id: str) -> "list[AttentionRequest]":
-        """Requests that hold up work, the oldest first; a finished turn to look at holds up nothing."""
+        """Return requests that block work, the oldest first; a finished turn to review blocks none."""
         return [each for each in self.requests.get(session_id, ()) if kind_name(each) != "review"]
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Words that all must be in a session's name or what it does; states, agents and repositories of which one must fit."""
+    """Words, all of which must be in a session's name or activity; states, agents and repositories, one of which must fit."""
 
     words: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Filter:
 
     @classmethod
     def parse(cls, text: str) -> "Filter":
-        """``s:waiting a:claude r:click some words``; what is no such pair is a word."""
+        """``s:waiting a:claude r:click some words``; any other text is a word."""
         found: dict[str, list[str]] = {"s": [], "a": [], "r": [], "": []}
         for word in text.lower().split():
             kind, colon, value = word.partition(":")
@@ -91,14 +91,14 @@ def group_of(session: "Session", known: Known) -> str:
     if state == "archived" or merged or (session.landed_reason and session.turns):
         return DONE
     counts = known.counts.get(session.id)
-    if counts is None:  # not compared yet
+    if counts is None:  # files are not compared yet
         return READY if known.requests.get(session.id) else IDLE
     return READY if session.turns and counts.files else IDLE
 
 
 @dataclass(frozen=True)
 class Row:
-    """A session in the list, or the head of a group (``session_id`` ""); ``depth`` is that below its parent."""
+    """A session in the list, or the head of a group (``session_id`` ""). ``depth`` counts its ancestors in the group."""
 
     session_id: str
     title: str = ""
@@ -110,9 +110,9 @@ class Row:
 def arrange(
     sessions: Iterable["Session"], known: Known, *, filtered: Filter, repo_id: str = "", by: str = "state"
 ) -> list[Row]:
-    """The rows, in an order that changes only when a session changes its group.
+    """Return the rows, in an order that changes only when a session changes its group.
 
-    What needs a person comes first, the longest waiting at the top; else the oldest session.
+    Sessions that need a person are first, the longest waiting at the top; in other groups the oldest is first.
     """
     shown: list[tuple[Session, str]] = []
     for session in sessions:
@@ -157,7 +157,7 @@ def head_line(row: Row, width: int) -> Line:
 
 
 def session_line(session: "Session", row: Row, known: Known, *, width: int, now: float, repo: bool) -> Line:
-    """Name and what it does; on the right, as far as there is room, changes, cost, pull request, and since when."""
+    """Return name and activity; on the right, as far as they fit, changes, cost, pull request, and time."""
     marks = _marks(session, known, width)
     right: list[Span] = []
     counts = known.counts.get(session.id)
@@ -211,7 +211,7 @@ def _marks(session: "Session", known: Known, width: int) -> list[Span]:
 
 
 def top_line(sessions: Iterable["Session"], known: Known, *, where: str, width: int, outage: float | None) -> Line:
-    """What the screen is about: where, how many need the person, what all cost; or that the daemon is away."""
+    """Return the headline: place, number of sessions that need the person, total cost; or that the daemon is away."""
     live = [session for session in sessions if state_name(session) != "archived"]
     needing = sum(1 for session in live if group_of(session, known) == NEEDS)
     cost = sum(session.cost_usd for session in live)

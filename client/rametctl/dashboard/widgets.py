@@ -68,7 +68,7 @@ class Lines(ScrollView, can_focus=False):
                 self.refresh_line(index)
 
     def _look(self, index: int) -> tuple[int, bool, Line | None]:
-        """All that a row on the screen is drawn from, but the width."""
+        """Return everything that determines a row on the screen, except the width."""
         return index, index == self.cursor, self._row(index) if index < self._count else None
 
     @property
@@ -87,7 +87,7 @@ class Lines(ScrollView, can_focus=False):
             self.to_end()
 
     def move_to(self, row: int) -> None:
-        """Put the cursor on a row and scroll so that it is seen."""
+        """Put the cursor on a row and scroll it into view."""
         self.cursor = max(min(row, self._count - 1), -1)
         if self.cursor >= 0:
             self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, force=True)
@@ -122,7 +122,7 @@ class Lines(ScrollView, can_focus=False):
 
 
 class Prompt(TextArea):
-    """The prompt line: enter sends, shift-enter or ctrl-j begins a line, up and down recall what was sent.
+    """The prompt line: enter sends, shift-enter or ctrl-j begins a line, up and down recall sent prompts.
 
     ``modal``: escape and a blank at the start give the keyboard to the keys of the screen.
     """
@@ -146,7 +146,7 @@ class Prompt(TextArea):
         """Ctrl-v was pressed: the clipboard of the system may have an image."""
 
     class Answering(Message):
-        """A blank was typed into the empty prompt: the keys are to answer the request."""
+        """A blank was typed into the empty prompt, so that keys answer the request."""
 
     def __init__(self, *, id: str, modal: bool = False) -> None:  # noqa: A002  Textual's name
         super().__init__(id=id, compact=True, show_line_numbers=False, highlight_cursor_line=False, soft_wrap=True)
@@ -156,7 +156,7 @@ class Prompt(TextArea):
         self._draft = ""
 
     async def _on_key(self, event: events.Key) -> None:
-        if self.screen.focused is not self:  # typed before the focus moved on: it is for the keys
+        if self.screen.focused is not self:  # typed before the focus moved: it is one of the dashboard's keys
             self._stop(event)
             self.app.post_message(events.Key(event.key, event.character))
             return
@@ -203,18 +203,18 @@ class Prompt(TextArea):
 
     @property
     def before_cursor(self) -> str:
-        """The text of the cursor's line before the cursor."""
+        """Return the text of the cursor's line before the cursor."""
         row, column = self.cursor_location
         return self.document.get_line(row)[:column]
 
     def complete(self, word: str, by: str) -> None:
-        """Put ``by`` in the place of ``word`` before the cursor, unless something else was typed since."""
+        """Replace ``word`` before the cursor by ``by``, unless the text has changed since."""
         row, column = self.cursor_location
         if self.before_cursor.endswith(word):
             self.replace(by, (row, column - len(word)), (row, column))
 
     def _leave(self, event: events.Key, message: Message) -> None:
-        """Give up the focus at once: the next key may come before the message is handled, and is not for the prompt."""
+        """Give up the focus at once: the next key may arrive before the message is handled, and is not for the prompt."""
         self._stop(event)
         if self._modal:
             self.screen.set_focus(None)

@@ -2,12 +2,12 @@
 
     python -I -S .../ramet_demo/scripted/acp.py [QUIRK …]
 
-A prompt's ``DO:[…]`` says what it does: ``{"text": …}``, ``{"thinking": …}``, ``{"tool": "Write"|"Bash", "input": {…}}``, ``{"die": code}``, ``{"hang": true}``
-(until the turn is cancelled); other prompts are answered "ok". In its mode "ask" it asks before a tool call, in "free" it does not. Conversations are in ``$HOME/.scripted-acp``.
+A prompt's ``DO:[…]`` scripts its turn: ``{"text": …}``, ``{"thinking": …}``, ``{"tool": "Write"|"Bash", "input": {…}}``, ``{"die": code}``, ``{"hang": true}``
+(until the turn is cancelled); to other prompts it answers "ok". In its mode "ask" it asks before a tool call, in "free" it does not. Conversations are in ``$HOME/.scripted-acp``.
 
-Quirks, each as a real agent has it: ``no-tool-call`` (a permission is the first that is heard of a call), ``no-raw-input``, ``no-content`` (of a completed
+Quirks of real agents: ``no-tool-call`` (the permission request is the first message about a call), ``no-raw-input``, ``no-content`` (of a completed
 call), ``late-input`` (the first update has no input), ``string-ids``, ``end-turn-at-cancel``, ``waits-for-permission`` (a cancelled turn ends once the
-permission is answered), ``forgets-mode`` (after a resume), ``load-only``, ``no-resume`` (announced, but missing), ``no-set-mode`` (likewise), ``login`` (nobody is logged in), ``key`` (it takes a key from ``OPENAI_API_KEY``, once it is asked to),
+permission is answered), ``forgets-mode`` (after a resume), ``load-only``, ``no-resume`` (announced, but missing), ``no-set-mode`` (likewise), ``login`` (no account is logged in), ``key`` (it takes a key from ``OPENAI_API_KEY`` once the client asks it to),
 ``noise``.
 """
 
@@ -59,7 +59,7 @@ class Agent:
         self.send(method="session/update", params={"sessionId": self._session, "update": update})
 
     def hear(self, patience: float | None) -> bool:
-        """Take in what has come within ``patience`` seconds; False at the end of stdin."""
+        """Read the messages of the next ``patience`` seconds; return False at the end of stdin."""
         if not select.select([0], [], [], patience)[0]:
             return True
         data = os.read(0, 1 << 16)

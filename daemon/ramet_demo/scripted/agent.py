@@ -2,7 +2,7 @@
 
     python -I -S .../ramet_demo/scripted/agent.py <the flags of claude>
 
-A prompt's ``DO:[…]`` says what it does (see `turn`); other prompts are answered "ok". The frames, their order and their fields are
+A prompt's ``DO:[…]`` scripts its turn (see `turn`); to other prompts it answers "ok". The frames, their order and their fields are
 those of CLI 2.1.332, for the kinds that it sends; a contract test compares both. Known differences: a message that comes while a turn
 runs always gets a turn of its own (the real CLI folds it in at the next tool result); a script is one turn, words in it do not end
 the turn; no command counts as harmless; nothing is streamed by deltas.
@@ -13,7 +13,7 @@ import os
 import sys
 import time
 
-if not __package__:  # run by its path, isolated: nothing has told Python where the package is
+if not __package__:  # run by its path, isolated: Python does not know the package's directory
     sys.path.insert(0, __file__.rsplit("/", 3)[0])
 
 from ramet_demo.scripted import control
@@ -35,7 +35,7 @@ class Agent:
         self._wire.tick = self._tick
 
     def run(self) -> int:
-        """Turn after turn until stdin ends; returns the exit code."""
+        """Run turns until stdin ends; return the exit code."""
         session = self._session
         try:
             while True:
@@ -48,7 +48,7 @@ class Agent:
         except Terminated:
             session.children.kill_all()
             return SIGTERM_CODE
-        except BrokenPipeError:  # the host is gone, both ways
+        except BrokenPipeError:  # the host has closed both pipes
             session.children.kill_all()
             return 1
         finally:
@@ -83,14 +83,14 @@ class Agent:
         session.queue.append(Prompt(uuid, frame["message"], steps_of(frame["message"])))
 
     def _repeat(self, uuid: str, frame: Frame) -> None:
-        """A message that we have had is acknowledged, not done again."""
+        """Acknowledge a message that came before, without repeating its turn."""
         session = self._session
         if session.flags.replay:
             replayed = {"type": "user", "message": frame["message"], "session_id": self._wire.session_id, "uuid": uuid}
             self._wire.send({**replayed, "parent_tool_use_id": None, "isReplay": True})
         if uuid in session.known:
             session.lifecycle(uuid, "completed")
-        session.tell_state()
+        session.send_state()
 
 
 def steps_of(message: Frame) -> list[Step]:
@@ -106,20 +106,20 @@ def _refuse(text: str) -> int:
 
 
 def _open(flags: Flags, wire: Wire) -> Transcript | int:
-    """The transcript to go on with, or the exit code where there is none."""
+    """Return the transcript to continue, or an exit code if there is none."""
     if not flags.resume:
         if flags.session_id and find(flags.session_id):
             return _refuse(f"Error: Session ID {flags.session_id} is already in use.")
         return Transcript(flags.session_id or new_id())
     source = find(flags.resume)
     if source is None:
-        told = f"No conversation found with session ID: {flags.resume}"
+        words = f"No conversation found with session ID: {flags.resume}"
         nothing = {"duration_ms": 0, "duration_api_ms": 0, "num_turns": 0, "stop_reason": None, "total_cost_usd": 0}
-        outcome = {"subtype": "error_during_execution", "is_error": True, "errors": [told], "result_index": 0}
+        outcome = {"subtype": "error_during_execution", "is_error": True, "errors": [words], "result_index": 0}
         unused: Frame = {"usage": {}, "modelUsage": {}, "model_usage_since_last_result": {}, "permission_denials": []}
         wire.session_id = new_id()
         wire.emit("result", **outcome, **nothing, **unused)
-        return _refuse(told)
+        return _refuse(words)
     transcript = Transcript(flags.session_id or new_id() if flags.fork else flags.resume)
     transcript.load(source if flags.fork else None, flags.until)
     return transcript

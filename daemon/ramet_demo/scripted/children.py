@@ -17,7 +17,7 @@ class Child:
         self._output = output
 
     def output(self) -> str:
-        """What it has written so far, stdout and stderr together; ends the reading."""
+        """Return its output so far, stdout and stderr together, and stop reading."""
         size = os.fstat(self._output).st_size
         text = os.pread(self._output, size, 0).decode(errors="replace")
         os.close(self._output)
@@ -29,7 +29,7 @@ class Children:
         self._live: dict[int, Child] = {}
 
     def start(self, command: str, *, tracked: bool = True) -> Child:
-        """Run a shell command. An untracked one outlives the agent: a development server that somebody left behind."""
+        """Run a shell command. An untracked one outlives the agent, as a forgotten development server does."""
         path = f"{os.environ.get('CLAUDE_CODE_TMPDIR', '/tmp')}/scripted-{new_id()}"  # noqa: S108 -- as the real CLI does
         output = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.unlink(path)
@@ -54,7 +54,7 @@ class Children:
         return child
 
     def reap(self) -> None:
-        """Note those that have ended; never blocks."""
+        """Record the children that have ended; never blocks."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -68,7 +68,7 @@ class Children:
 
     def kill(self, child: Child) -> None:
         if child.status is None:
-            os.kill(child.pid, signal.SIGKILL)  # it may not have come to setsid yet; then there is no group to kill
+            os.kill(child.pid, signal.SIGKILL)  # before its setsid there is no group to kill
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
 

@@ -10,7 +10,7 @@ from ramet_demo.scripted.wire import Frame, timestamp
 
 
 class Refused(Exception):  # noqa: N818 -- the answer to a request
-    """A control request is answered with an error."""
+    """Raised to answer a control request with an error."""
 
 
 def serve(session: Session, frame: Frame) -> None:
@@ -28,7 +28,7 @@ def serve(session: Session, frame: Frame) -> None:
         envelope.update(pending_permission_requests=pending, pending_user_dialog_requests=[])
     session.wire.send({"type": "control_response", "response": envelope})
     if subtype == "initialize" and again:
-        session.tell_tasks()
+        session.send_tasks()
     elif subtype == "set_permission_mode" and envelope["subtype"] == "success":
         session.set_mode(request["mode"])
 
@@ -46,8 +46,8 @@ def _answer(session: Session, request: Frame) -> Frame:
     if subtype == "set_model":
         session.model = request["model"] or session.flags.model
         if session.flags.replay:
-            told = f"<local-command-stdout>Set model to `{session.model}`</local-command-stdout>"
-            message = {"role": "user", "content": told}
+            output = f"<local-command-stdout>Set model to `{session.model}`</local-command-stdout>"
+            message = {"role": "user", "content": output}
             session.wire.emit("user", message=message, parent_tool_use_id=None, timestamp=timestamp(), isReplay=True)
         return {"model": session.model}
     if subtype == "apply_flag_settings":
@@ -78,7 +78,7 @@ def _answer(session: Session, request: Frame) -> Frame:
 def _initialize(session: Session, request: Frame) -> Frame:
     hooks: dict[str, Any] | None = request.get("hooks")
     if hooks is not None:
-        # A host that comes back with hooks of its own cannot answer the calls made to its predecessor's.
+        # A host that reconnects with new hooks cannot answer the calls to its predecessor's hooks.
         for asked in [asked for asked in session.wire.requests.values() if asked.subtype == "hook_callback"]:
             session.wire.withdraw(asked)
         session.hooks = hooks
@@ -114,7 +114,7 @@ def _interrupt(session: Session, request: Frame) -> Frame:
     if not request.get("cancel_queued"):
         return {"still_queued": queued}
     session.queue = [prompt for prompt in session.queue if prompt.uuid is None]
-    session.transcript.seen.update(queued)  # as the real CLI, which does nothing about one that comes again
+    session.transcript.seen.update(queued)  # as the real CLI, which ignores a repeated one
     for uuid in queued:
         session.lifecycle(uuid, "cancelled")
     return {"still_queued": [], "cancelled": queued}

@@ -1,13 +1,13 @@
-"""Where a conversation stands in its script, found from the messages of one request alone.
+"""Position of a conversation in its script, derived only from the messages of one request.
 
 The model keeps no conversations: each request carries all of it, so the model may be restarted at any moment, and parallel
-sub-agents (conversations of their own) need no care. The messages are replayed as a queue of steps: a prompt with a script
-replaces the queue, every reply takes one step off. Three texts that are no fresh prompts need thought:
+sub-agents (conversations of their own) need no special handling. The messages are replayed as a queue of steps: a prompt with a script
+replaces the queue, every reply takes one step off. Three kinds of text are no new prompts:
 
 * text beside tool results was typed while the turn ran, and one turn answers both: a script in it follows the running one, whose
   closing words (they would end the turn) join the first words of the new one;
 * text without a script (reminders, "Continue from where you left off.", a finished background task) changes nothing;
-* the notice of an interrupt drops what was left, as a person would expect.
+* the notice of an interrupt drops the remaining steps.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ CONTENT = frozenset({"text", "thinking", "tool", "tools", "hang"})
 
 
 def texts(message: dict[str, Any]) -> list[str]:
-    """The plain texts of a message of the Messages API; tool results are not among them."""
+    """Return the plain texts of a message of the Messages API, without tool results."""
     content = message["content"]
     return [content] if isinstance(content, str) else [block["text"] for block in content if block["type"] == "text"]
 
@@ -46,7 +46,7 @@ def _join(running: list[Step], injected: list[Step]) -> list[Step]:
 
 
 def next_step(messages: list[dict[str, Any]], routes: Iterable[Route] = ()) -> Step:
-    """The step that answers this conversation: the script's next, "done" after its last, "ok" where there never was one."""
+    """Return the step that answers this conversation: the script's next, "done" after its last, "ok" without a script."""
     queue: list[Step] = []
     scripted = False
     for message in messages:

@@ -1,4 +1,4 @@
-"""Other APIs of models: chat completions, Responses and Gemini's generateContent, read into the Messages API's shapes and written from them."""
+"""Other APIs of models: convert chat completions, Responses and Gemini's generateContent to the Messages API and back."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _NAMES = {
 
 
 class Dialect(NamedTuple):
-    """One API. ``spell`` returns the events of a reply, and apart from them the closing ones, which end it."""
+    """One API. ``spell`` returns the events of a reply, and separately the closing ones, which end it."""
 
     pattern: re.Pattern[str]  # of the path; a group "model" where the path names it
     read: Callable[[Body], Body]  # the request's body as one of the Messages API
@@ -40,13 +40,13 @@ def _texts(content: object) -> Iterator[str]:
 
 
 def _message(role: str, texts: Iterable[str], results: bool = False) -> Body:
-    """Several texts of one message stay apart: a prompt and a reminder beside it are two."""
+    """Keep several texts of one message separate: a prompt and a reminder beside it are two."""
     blocks = [{"type": "text", "text": text} for text in texts]
     return {"role": role, "content": [*([{"type": "tool_result"}] if results else []), *blocks]}
 
 
 def _merged(messages: Iterable[Body]) -> list[Body]:
-    """Join what the model said or called in one reply, which some APIs keep as several items."""
+    """Join the text and calls of one reply, which some APIs represent as several items."""
     joined: list[Body] = []
     for message in messages:
         if message["role"] == "assistant" and joined and joined[-1]["role"] == "assistant":
@@ -57,7 +57,7 @@ def _merged(messages: Iterable[Body]) -> list[Body]:
 
 
 def _blocks(message: Body) -> tuple[str, list[Body]]:
-    """The text and the tool calls of a reply."""
+    """Return the text and the tool calls of a reply."""
     text = "".join(block["text"] for block in message["content"] if block["type"] == "text")
     return text, [block for block in message["content"] if block["type"] == "tool_use"]
 
@@ -255,9 +255,9 @@ DIALECTS = (
 
 
 def translate(name: str, given: Mapping[str, Any], offered: Iterable[Body]) -> Body:
-    """A scripted call as this agent's own: ``Bash``, ``Write`` and ``mcp__SERVER__TOOL`` are called as the agent offers them.
+    """Convert a scripted call of ``Bash``, ``Write`` or ``mcp__SERVER__TOOL`` to the names that the agent offers.
 
-    Arguments that the agent's schema requires beyond those given get a value of the right type. A tool that is not offered stays as it is.
+    Arguments that the agent's schema requires beyond those given get a value of the right type. A tool that is not offered stays unchanged.
     """
     tools = {tool["name"]: tool for tool in offered}
     server, _, short = name.removeprefix("mcp__").partition("__")

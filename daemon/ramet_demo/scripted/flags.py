@@ -1,4 +1,4 @@
-"""The command line of the Claude Code CLI, as far as the scripted agent obeys it; anything else is accepted and ignored."""
+"""The command line of the Claude Code CLI, as far as the scripted agent implements it; other flags are accepted and ignored."""
 
 # pathlib would cost each of hundreds of agents a megabyte.
 # ruff: noqa: PTH123
@@ -24,11 +24,11 @@ class Flags(NamedTuple):
     resume: str
     session_id: str
     fork: bool
-    until: str  # the uuid of the last message to be known again
+    until: str  # the uuid of the last message to resume from
     model: str
     mode: str
     replay: bool
-    partial: bool  # pieces of messages are told as they are written
+    partial: bool  # send pieces of messages as they are written
     asks: bool  # permission requests go to the host; without that they are denied
     allowed: tuple[str, ...]
     disallowed: tuple[str, ...]

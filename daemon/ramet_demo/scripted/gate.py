@@ -1,4 +1,4 @@
-"""What stands between the scripted agent and a tool: the host's hooks, the permission rules, the host's permission prompt."""
+"""Checks before the scripted agent's tool calls: the host's hooks, the permission rules, the host's permission prompt."""
 
 import re
 from typing import Any, NamedTuple
@@ -32,8 +32,8 @@ class _Call(NamedTuple):
 def hook(session: Session, event: str, tool_use_id: str | None = None, **fields: Any) -> list[Frame]:
     """Call the host's hooks for an event, all at once, and return what they returned.
 
-    A failed hook counts as ``{}`` unless it guards something and was registered with ``onFailure: "block"``; then it blocks. One
-    that was withdrawn, because the host came back with other hooks, blocks too.
+    A failed hook counts as ``{}`` unless it guards something and was registered with ``onFailure: "block"``; then it blocks. A hook
+    that was withdrawn, because the host reconnected with other hooks, blocks too.
     """
     calls: list[_Call] = []
     for matcher in session.hooks.get(event, ()):
@@ -51,7 +51,7 @@ def hook(session: Session, event: str, tool_use_id: str | None = None, **fields:
                 **fields,
                 **({"tool_use_id": tool_use_id} if tool_use_id else {}),
             }
-            named = tool_use_id or new_id()  # the real CLI names one even where there is no tool
+            named = tool_use_id or new_id()  # the real CLI names one even without a tool
             request = session.wire.request(subtype="hook_callback", callback_id=callback, input=body, tool_use_id=named)
             calls.append(_Call(request, matcher.get("onFailure") == "block"))
     session.wire.await_answers([call.request for call in calls])
@@ -71,7 +71,7 @@ def _returned(call: _Call, event: str) -> Frame:
 
 
 def pass_tool(session: Session, tool: str, given: Frame, tool_use_id: str) -> Verdict:
-    """Whether a tool call may run, and with which input."""
+    """Decide whether a tool call may run, and with which input."""
     decision, reason = "", ""
     for returned in hook(session, "PreToolUse", tool_use_id, tool_name=tool, tool_input=given):
         output = returned.get("hookSpecificOutput") or {}
@@ -103,7 +103,7 @@ def _allowed(session: Session, tool: str, given: Frame) -> bool:
 
 
 def _covers(rule: str, tool: str, given: Frame) -> bool:
-    """Rules: ``Tool``, ``mcp__server``, ``Bash(exact command)``, ``Bash(prefix:*)``; of ``Write(…)`` the path is not looked at."""
+    """Rules: ``Tool``, ``mcp__server``, ``Bash(exact command)``, ``Bash(prefix:*)``; the path of ``Write(…)`` is ignored."""
     name, _, content = rule.partition("(")
     if name != tool and not (name.startswith("mcp__") and tool.startswith(f"{name}__")):
         return False
@@ -119,7 +119,7 @@ def _covers(rule: str, tool: str, given: Frame) -> bool:
 
 def _ask(session: Session, tool: str, given: Frame, tool_use_id: str) -> Verdict:
     session.set_state("requires_action")
-    # Claude Code asks with the plan that is in its plan file, and leaves out one that is in the call alone.
+    # Claude Code asks with the plan in its plan file, and ignores one that only the call has.
     shown = {key: value for key, value in given.items() if (tool, key) != ("ExitPlanMode", "plan")}
     asked: Frame = {"tool_name": tool, "display_name": tool, "input": shown}
     if tool in PERSONAL:

@@ -1,4 +1,4 @@
-"""As much HTTP/1.1 as a stand-in for an API needs: keep-alive, JSON replies, server-sent events; loopback only."""
+"""A minimal HTTP/1.1 server for a stand-in API: keep-alive, JSON replies, server-sent events; loopback only."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ async def _read(reader: asyncio.StreamReader) -> Request:
 
 
 class _Reader(asyncio.StreamReader):
-    """Tells when the client has hung up, without reading ahead."""
+    """Notices that the client has hung up, without reading ahead."""
 
     def __init__(self) -> None:
         super().__init__(MAX_HEAD)
@@ -78,7 +78,7 @@ class _Reader(asyncio.StreamReader):
 
 
 async def serve(handler: Handler, port: int) -> asyncio.Server:
-    """Serve on loopback; port 0 takes a free one. A client that hangs up ends the handler that works for it."""
+    """Serve on loopback; port 0 takes a free one. The handler of a client that hangs up is cancelled."""
 
     async def connection(reader: _Reader, writer: asyncio.StreamWriter) -> None:
         gone = asyncio.ensure_future(reader.gone.wait())
@@ -94,7 +94,7 @@ async def serve(handler: Handler, port: int) -> asyncio.Server:
                 work.result()
                 await reply.end()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, ValueError):
-            pass  # the client went away or speaks something else
+            pass  # the client hung up or does not speak HTTP
         finally:
             gone.cancel()
             if work is not None:

@@ -9,7 +9,7 @@ PROTOCOL = "2025-11-25"
 
 
 class Server:
-    """One server: its handshake goes on at every `advance`, and then it can be called."""
+    """One server: `advance` continues its handshake, after which it can be called."""
 
     def __init__(self, name: str, wire: Wire) -> None:
         self.name = name
@@ -22,7 +22,7 @@ class Server:
         self._listing = False
 
     def advance(self) -> None:
-        """Take up the answer of the running step of the handshake, if it is there."""
+        """Process the answer to the current step of the handshake, if it has arrived."""
         if self.status != "pending" or self._asked.open:
             return
         result = self._result(self._asked)
@@ -38,7 +38,7 @@ class Server:
             self._listing = True
 
     def use(self, tool: str, arguments: Frame, tool_use_id: str) -> tuple[Any, bool]:
-        """Call a tool; returns its content and whether it is an error."""
+        """Call a tool; return its content and whether it is an error."""
         meta = {"claudecode/toolUseId": tool_use_id}
         request = self._call("tools/call", {"name": tool, "arguments": arguments, "_meta": meta})
         self._wire.await_answers([request])

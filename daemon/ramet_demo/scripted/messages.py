@@ -1,4 +1,4 @@
-"""Replies in the shapes of the Messages API, whole or as server-sent events."""
+"""Replies in the shapes of the Messages API, complete or as server-sent events."""
 
 import json
 import uuid
@@ -28,7 +28,7 @@ def error(status: int) -> dict[str, Any]:
 
 
 def message(model: str, step: Step) -> dict[str, Any]:
-    """The whole message of a step: thinking, then text, then one or several tool calls."""
+    """Return the complete message of a step: thinking, then text, then one or several tool calls."""
     content: list[dict[str, Any]] = []
     if "thinking" in step:
         content.append({"type": "thinking", "thinking": step["thinking"], "signature": "c2NyaXB0ZWQ="})
@@ -57,7 +57,7 @@ def message(model: str, step: Step) -> dict[str, Any]:
 
 
 def events(whole: dict[str, Any]) -> Events:
-    """The server-sent events (kind, data) that spell a whole message; ``message_stop`` comes last."""
+    """Return a complete message as server-sent events (kind, data); ``message_stop`` is last."""
     usage = whole["usage"]
     start = {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
     yield "message_start", {"message": start}

@@ -16,7 +16,7 @@ first route of ``--script FILE`` whose ``when`` the prompt contains, else "ok". 
     error, times             an HTTP status (429, 529, 500, 401…) given `times` times (1) before the step itself
     hang                     true: the content, if any, is streamed, then nothing more until the client hangs up
 
-``GET /requests`` tells the last requests: time, model, session, kind, messages, the head of every text, last user text, all texts since the last answer, status.
+``GET /requests`` returns the last requests: time, model, session, kind, messages, the head of every text, last user text, all texts since the last answer, status.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from ramet_demo.scripted.script import Route, Step, fill
 
 KEPT_REQUESTS = 1000
 KEPT_ERRORS = 10_000
-HEAD = 200  # characters of a prompt that the log keeps
+HEAD = 200  # characters of a prompt in the log
 NEWS = 2000  # of each text since the last answer
 CWD_LINE = re.compile(
     r"^ *-? *(?:Primary working directory|Working directory|I'm currently working in the directory): (.+)$|<cwd>(.+)</cwd>",
@@ -48,12 +48,12 @@ CWD_LINE = re.compile(
 
 
 def read_routes(path: Path) -> list[Route]:
-    """The routes of a JSON file ``[{"when": …, "steps": […]}, …]``; ``ValueError`` or ``KeyError`` where it is something else."""
+    """Read the routes of a JSON file ``[{"when": …, "steps": […]}, …]``. Raise ``ValueError`` or ``KeyError`` for other contents."""
     return [Route(entry["when"].lower(), entry["steps"]) for entry in json.loads(path.read_text())]
 
 
 def working_directory(body: dict[str, Any]) -> str:
-    """The agent's working directory, as it tells the model: in a message of the conversation, else in the system prompt."""
+    """Return the agent's working directory as a message of the conversation names it, else as the system prompt does."""
     system = body.get("system", "")
     spoken = [system] if isinstance(system, str) else [block.get("text", "") for block in system]
     for message in body["messages"]:
@@ -72,7 +72,7 @@ MESSAGES = Dialect(re.compile("/v1/messages"), lambda body: body, lambda message
 
 
 class ScriptedModel:
-    """Answers requests; its only memories are the log and how often each injected error was given."""
+    """Answers requests; its only state is the log and the count of each injected error."""
 
     def __init__(self, routes: list[Route]) -> None:
         self._routes = routes
@@ -99,7 +99,7 @@ class ScriptedModel:
         entry = self._note(request, body)
         step = next_step(body["messages"], self._routes)
         if not body.get("tools") and {"tool", "tools"} & step.keys():
-            step = {"text": "ok"}  # agents ask for titles and summaries in this way; they could run no tool there
+            step = {"text": "ok"}  # agents ask for titles and summaries in this way, and run no tool there
         headers = {"request-id": f"req_{hashlib.sha256(request.body).hexdigest()[:24]}"}
         await asyncio.sleep(step.get("sleep", 0))
         if "error" in step and self._errs(body, step):
@@ -130,7 +130,7 @@ class ScriptedModel:
             await asyncio.sleep(pause)
 
     def _errs(self, body: dict[str, Any], step: Step) -> bool:
-        """Whether this try of a step fails; a retry repeats the conversation, so that names the step."""
+        """Decide whether this try of a step fails. A retry repeats the conversation, which therefore identifies the step."""
         key = hashlib.sha256(json.dumps([body["model"], body["messages"]]).encode()).hexdigest()
         if len(self._errors) >= KEPT_ERRORS:
             self._errors.clear()

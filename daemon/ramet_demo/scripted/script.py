@@ -1,9 +1,9 @@
-"""Scripts: what a scripted model or agent does, written into the prompt itself.
+"""Scripts of a scripted model or agent, written into the prompt itself.
 
-A prompt carries ``DO:[step, step, …]``, a JSON list; the modules that run the steps say which keys they know. A step without
+A prompt carries ``DO:[step, step, …]``, a JSON list; the modules that run the steps document their keys. A step without
 content of its own (only ``sleep``, ``usage``, ``error``…) belongs to the step after it.
 
-Kept free of heavy imports: the scripted agent starts by the hundred.
+Do not import heavy modules here: tests start hundreds of scripted agents.
 """
 
 import json
@@ -17,14 +17,14 @@ _decoder = json.JSONDecoder()
 
 
 class Route(NamedTuple):
-    """Prompts that contain ``when`` (letter case aside) run ``steps``: a script for prompts that read like a person's."""
+    """Prompts that contain ``when`` (in any letter case) run ``steps``: a script for prompts that read like a person's."""
 
     when: str
     steps: list[Step]
 
 
 def steps_in(text: str, routes: Iterable[Route] = ()) -> list[Step] | None:
-    """The steps that a prompt asks for: its own scripts, one after the other, else those of the first route; else None.
+    """Return the steps of a prompt: its own scripts, one after the other, else those of the first route; else None.
 
     A mark that no JSON list follows is plain text, so that a prompt may talk about scripts.
     """
@@ -46,7 +46,7 @@ def steps_in(text: str, routes: Iterable[Route] = ()) -> list[Step] | None:
 
 
 def fill(value: Any, cwd: str) -> Any:
-    """``value`` with ``$CWD`` replaced in every string, however deep."""
+    """Return ``value`` with ``$CWD`` replaced in every string, at any depth."""
     if isinstance(value, str):
         return value.replace("$CWD", cwd)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The scripted agent's state: what it was told, what it counts, what runs in the background; and the frames that tell of it."""
+"""The scripted agent's state: settings, token counts, background tasks; and the frames that report them."""
 
 import os
 import time
@@ -38,7 +38,7 @@ _ALIKE = {
 
 
 class Prompt(NamedTuple):
-    """Something to have a turn about: a user's message, the notice of a finished task, or a turn to take up again."""
+    """Cause of a turn: a user's message, the notice of a finished task, or a turn to resume."""
 
     uuid: str | None
     message: Frame
@@ -85,22 +85,22 @@ class Ledger:
 
     def close(self) -> Frame:
         """The ledger's part of a result frame."""
-        told = {
+        result = {
             "total_cost_usd": self.dollars,
             "usage": {
                 **self.turn,
                 "server_tool_use": {"web_search_requests": 0, "web_fetch_requests": 0},
                 "service_tier": "standard",
             },
-            "modelUsage": {model: _told(entry) for model, entry in self.total.items()},
-            "model_usage_since_last_result": {model: _told(entry) for model, entry in self.since.items()},
+            "modelUsage": {model: _usage_fields(entry) for model, entry in self.total.items()},
+            "model_usage_since_last_result": {model: _usage_fields(entry) for model, entry in self.since.items()},
         }
         self.since = {}
         self.turn = dict.fromkeys(USAGE, 0)
-        return told
+        return result
 
 
-def _told(entry: Frame) -> Frame:
+def _usage_fields(entry: Frame) -> Frame:
     return {**entry, **_ALIKE}
 
 
@@ -129,9 +129,9 @@ class Session:
     def set_state(self, state: str) -> None:
         if state != self.state:
             self.state = state
-            self.tell_state()
+            self.send_state()
 
-    def tell_state(self) -> None:
+    def send_state(self) -> None:
         self.wire.emit("system", subtype="session_state_changed", state=self.state, sdk_host_only=True)
 
     def set_mode(self, mode: str) -> None:
@@ -143,7 +143,7 @@ class Session:
         if uuid is not None:
             self.wire.emit("command_lifecycle", command_uuid=uuid, state=state)
 
-    def tell_init(self, uuids: list[str]) -> None:
+    def send_init(self, uuids: list[str]) -> None:
         tools = [*TOOLS, *(name for server in self.servers.values() for name in server.tools)]
         self.wire.emit(
             "system",
@@ -174,8 +174,8 @@ class Session:
         name = new_id()
         task = Task(f"b{name[:8]}", name[9:23], tool_use_id, description, then, child, time.monotonic() + seconds)
         self.tasks[task.id] = task
-        self.tell_tasks()
-        self._tell_task(
+        self.send_tasks()
+        self._send_task(
             task,
             "task_started",
             description=description,
@@ -186,12 +186,12 @@ class Session:
         return task
 
     def end_task(self, task: Task, status: str) -> None:
-        """Tell that a task is over; a completed one gets a turn."""
+        """Report the end of a task; a completed one gets a turn."""
         del self.tasks[task.id]
         code = task.child.status if task.child and task.child.status is not None else 0
         summary = f'Background command "{task.description}" {status} (exit code {code})'
-        self._tell_task(task, "task_updated", patch={"status": status, "end_time": int(time.time() * 1000)})
-        self._tell_task(
+        self._send_task(task, "task_updated", patch={"status": status, "end_time": int(time.time() * 1000)})
+        self._send_task(
             task,
             "task_notification",
             status=status,
@@ -199,16 +199,16 @@ class Session:
             output_file=os.devnull,
             tool_use_id=task.tool_use_id,
         )
-        self.tell_tasks()
+        self.send_tasks()
         if status != "stopped":
             message = {"role": "user", "content": f"<task-notification>{summary}</task-notification>"}
             origin = {"kind": "task-notification", "producer": "session-task", "runId": task.run_id}
             self.queue.append(Prompt(None, message, task.then, origin=origin))
 
-    def _tell_task(self, task: Task, subtype: str, **more: Any) -> None:
+    def _send_task(self, task: Task, subtype: str, **more: Any) -> None:
         self.wire.emit("system", subtype=subtype, task_id=task.id, run_id=task.run_id, **more)
 
-    def tell_tasks(self) -> None:
+    def send_tasks(self) -> None:
         tasks = [
             {"task_id": task.id, "run_id": task.run_id, "task_type": "local_bash", "description": task.description}
             for task in self.tasks.values()

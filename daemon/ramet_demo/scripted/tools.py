@@ -1,4 +1,4 @@
-"""The scripted agent's tools: they really run, after the hooks and the permission prompt have let them."""
+"""The scripted agent's tools: they really run, once hooks and the permission prompt allow it."""
 
 import os
 from collections.abc import Iterator
@@ -17,22 +17,22 @@ REJECTED = (
 
 
 class Outcome(NamedTuple):
-    """What a call comes to: ``content`` for the model, ``result`` for the host."""
+    """Outcome of a call: ``content`` for the model, ``result`` for the host."""
 
     content: Any
     result: Any
-    is_error: bool | None = None  # None: not said, as the real CLI does for what went well
-    meta: Frame | None = None  # how it was decided
+    is_error: bool | None = None  # None: left out, as the real CLI does on success
+    meta: Frame | None = None  # the permission decision
     denied: bool = False
-    stop: Exception | None = None  # raised once the result has been told: the turn ends with it
+    stop: Exception | None = None  # raised once the result has been sent: the turn ends with it
 
 
 class _Failed(Exception):  # noqa: N818 -- the outcome of a tool
-    """A tool did not succeed; the text is what the model gets."""
+    """A tool failed; the model gets the text."""
 
 
 def calls(step: Step) -> Iterator[tuple[str, Frame]]:
-    """The tool calls (name, input) of a step, whatever form they are written in."""
+    """Return the tool calls (name, input) of a step, in any of their forms."""
     if "tool" in step:
         yield step["tool"], step.get("input", {})
     for call in step.get("tools", ()):
@@ -97,7 +97,7 @@ def use(session: Session, tool: str, given: Frame, tool_use_id: str) -> Outcome:
 
 
 def _with_context(content: Any, returned: list[Frame]) -> Any:
-    """What the model gets when hooks have something to add."""
+    """Return the result for the model, with the context that hooks add."""
     outputs = [one.get("hookSpecificOutput") or {} for one in returned]
     added = [str(output["additionalContext"]) for output in outputs if output.get("additionalContext")]
     if not added or not isinstance(content, str):
@@ -126,8 +126,8 @@ def _bash(session: Session, given: Frame, tool_use_id: str) -> Outcome:
     child = session.children.start(given["command"])
     if given.get("run_in_background"):
         task = session.start_task(given.get("description", "command"), tool_use_id, [{"text": "followup"}], child, 0)
-        told = f"Command running in background with ID: {task.id}."
-        return Outcome(told, {"stdout": "", "stderr": "", "interrupted": False, "backgroundTaskId": task.id}, False)
+        words = f"Command running in background with ID: {task.id}."
+        return Outcome(words, {"stdout": "", "stderr": "", "interrupted": False, "backgroundTaskId": task.id}, False)
     try:
         session.wire.wait(lambda: child.status is not None)
     except (Interrupted, Terminated):
@@ -183,8 +183,8 @@ def _read(session: Session, given: Frame, tool_use_id: str) -> Outcome:
 
 def _ask(session: Session, given: Frame, tool_use_id: str) -> Outcome:
     answers = given.get("answers", {})
-    told = " ".join(f'"{question}"="{answer}".' for question, answer in answers.items())
-    return Outcome(f"Your questions have been answered: {told}", {"questions": given["questions"], "answers": answers})
+    words = " ".join(f'"{question}"="{answer}".' for question, answer in answers.items())
+    return Outcome(f"Your questions have been answered: {words}", {"questions": given["questions"], "answers": answers})
 
 
 def _plan(session: Session, given: Frame, tool_use_id: str) -> Outcome:
@@ -200,7 +200,7 @@ def _path(session: Session, given: Frame) -> str:
 
 
 def _patch(before: str, after: str) -> list[Frame]:
-    """The hunks of a change, as the real tools report them."""
+    """Return the hunks of a change, as the real tools report them."""
     from difflib import SequenceMatcher  # hundreds of agents run without it
 
     old, new = before.splitlines(), after.splitlines()

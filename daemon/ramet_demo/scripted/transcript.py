@@ -1,8 +1,8 @@
-"""The scripted agent's transcript: what it must know again after ``--resume``.
+"""The scripted agent's transcript, from which ``--resume`` restores its state.
 
-It lies where the real CLI's would: ``$CLAUDE_CONFIG_DIR/projects/<cwd, munged>/<session id>.jsonl``, one JSON object a line. Kinds of lines:
+It is where the real CLI's would be: ``$CLAUDE_CONFIG_DIR/projects/<cwd, munged>/<session id>.jsonl``, one JSON object a line. Kinds of lines:
 ``user`` and ``assistant`` as in the real one, ``cost-state`` (written at an orderly exit only, so that SIGKILL loses it here as there), and
-``scripted`` (how far a prompt's script came).
+``scripted`` (the progress of a prompt's script).
 """
 
 # pathlib would cost each of hundreds of agents a megabyte.
@@ -22,7 +22,7 @@ def _projects() -> str:
 
 
 def find(session_id: str) -> str | None:
-    """The transcript of a session, whatever directory it was begun in."""
+    """Return the transcript of a session that began in any directory."""
     for folder in sorted(os.listdir(_projects())) if os.path.isdir(_projects()) else ():
         path = os.path.join(_projects(), folder, f"{session_id}.jsonl")
         if os.path.isfile(path):
@@ -31,7 +31,7 @@ def find(session_id: str) -> str | None:
 
 
 class Transcript:
-    """Appends lines and remembers what earlier lines tell."""
+    """Appends lines, and has the state that earlier lines record."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
@@ -49,7 +49,7 @@ class Transcript:
         self._descriptor = -1
 
     def load(self, source: str | None = None, until: str = "") -> None:
-        """Learn from the file, or from that of ``source``, a session to fork, whose lines become ours; up to message ``until`` alone."""
+        """Read the file, or copy that of ``source``, a session to fork; only up to message ``until`` if given."""
         path = self.path if source is None else source
         with open(path, encoding="utf-8") as file:
             for text in file:

@@ -1,6 +1,6 @@
 """A turn of the scripted agent: the frames around it, and the steps in it.
 
-A step may hold, and does in this order:
+Keys of a step, in the order in which they take effect:
 
     sleep               seconds to wait first
     usage               token counts of the reply, e.g. {"input_tokens": 50000}
@@ -10,19 +10,19 @@ A step may hold, and does in this order:
     ask                 a question, or the `questions` of AskUserQuestion
     plan                the text of a plan, for ExitPlanMode (refused outside plan mode)
     mcp                 {"server", "tool", "arguments"}
-    elicit              an MCP server's question: {"mcp_server_name", "message", "requested_schema"}; says what was answered
+    elicit              an MCP server's question: {"mcp_server_name", "message", "requested_schema"}; says the answer
     background          seconds until a background task ends; its turn runs the steps `then`
     spawn               a shell command that outlives the agent, as a development server does
     events              that many text frames "N UNIX-TIME padding", `per_second`, padded to `bytes`
     flood               that many bytes in frames of `line` bytes (65536), as fast as possible
-    noise, unknown      a raw line; a frame of a type that nobody knows
+    noise, unknown      a raw line; a frame of an unknown type
     rate_limit, retry   a rate_limit_event, an api_retry
     fail, unless        ends the turn with this error, unless the file `unless` is there; `error`: its kind, as "server_error"
-    turns               true: says how many turns this conversation has had
+    turns               true: says the number of turns of this conversation
     hang                true: waits for an interrupt
     stderr, die         a message; an exit code, or "SIGKILL"
 
-One class, long as it is: each frame depends on those before it in the same turn.
+All in one class, since each frame depends on those before it in the same turn.
 """
 
 import json
@@ -41,8 +41,8 @@ HANDSHAKE = 30.0  # seconds that a turn waits for MCP servers, as the real CLI's
 CALLS = frozenset({"tool", "tools", "ask", "plan", "mcp"})
 
 
-class Failed(Exception):  # noqa: N818 -- what becomes of a turn
-    """The turn ends with an error: what the model's side said, and of which kind that is."""
+class Failed(Exception):  # noqa: N818 -- the outcome of a turn
+    """The turn ends with an error: the API's message, and its kind."""
 
 
 class Turn:
@@ -68,7 +68,9 @@ class Turn:
         session.set_state("running")
         session.lifecycle(prompt.uuid, "started")
         if prompt.resumed_at is not None:
-            self._wire.wait(lambda: session.initialized or self._wire.eof)  # else the hooks would miss it
+            self._wire.wait(
+                lambda: session.initialized or self._wire.eof
+            )  # before the turn, or its hooks would miss it
         steps = prompt.steps
         try:
             if prompt.uuid and prompt.resumed_at is None:
@@ -77,7 +79,7 @@ class Turn:
                 steps = [{"text": refusal}]
             limit = time.monotonic() + HANDSHAKE
             self._wire.wait(lambda: not self._greeting() or time.monotonic() > limit, limit)
-            session.tell_init(self._uuids)
+            session.send_init(self._uuids)
             if prompt.uuid and session.flags.replay:
                 self._user(prompt.message, uuid=prompt.uuid, isReplay=True)
             self._run(steps)
@@ -87,8 +89,8 @@ class Turn:
             self._reply(
                 [{"type": "text", "text": failed.args[0]}], **({"error": failed.args[1]} if failed.args[1] else {})
             )
-            told = {"subtype": "success", "is_error": True, "stop_reason": "stop_sequence", "result": failed.args[0]}
-            self._end("api_error", **told, api_error_status=429)
+            fields = {"subtype": "success", "is_error": True, "stop_reason": "stop_sequence", "result": failed.args[0]}
+            self._end("api_error", **fields, api_error_status=429)
             session.lifecycle(prompt.uuid, "completed")
         finally:
             session.working = False
@@ -123,7 +125,7 @@ class Turn:
         self._session.transcript.progress(self._done, ended=False)
 
     def _hook(self, event: str, **fields: Any) -> str:
-        """The reason why a hook of the turn blocks; "" if none does."""
+        """Return the reason why a hook of the turn blocks; "" if none does."""
         returned = gate.hook(self._session, event, **fields)
         return next(
             (one.get("reason") or "Blocked by a hook" for one in returned if one.get("decision") == "block"), ""
@@ -134,8 +136,8 @@ class Turn:
         self._user({"role": "user", "content": [{"type": "text", "text": notice}]})
         reason = "aborted_tools" if self._calling else "aborted_streaming"
         stop = "tool_use" if self._calling else None
-        told = f"[ede_diagnostic] result_type=user last_content_type=n/a stop_reason={stop or 'null'}"
-        self._end(reason, subtype="error_during_execution", is_error=True, stop_reason=stop, errors=[told])
+        words = f"[ede_diagnostic] result_type=user last_content_type=n/a stop_reason={stop or 'null'}"
+        self._end(reason, subtype="error_during_execution", is_error=True, stop_reason=stop, errors=[words])
         self._session.lifecycle(self._prompt.uuid, "cancelled")
 
     def _end(self, reason: str, **outcome: Any) -> None:
@@ -198,7 +200,7 @@ class Turn:
         self._say(f"elicited {json.dumps((request.answer or {}).get('response'))}")
 
     def _oddities(self, step: Step) -> None:
-        """What no well-behaved agent does, or what happens around it."""
+        """Faults of an agent, and events around it."""
         wire = self._wire
         if "events" in step:
             self._events(step["events"], step.get("per_second", 0), step.get("bytes", 0))
@@ -219,8 +221,8 @@ class Turn:
                 rate_limit_info={"status": "allowed", "rateLimitType": "five_hour", **step["rate_limit"]},
             )
         if "retry" in step:
-            told = {"attempt": 1, "max_retries": 10, "retry_delay_ms": 500, "error_status": 529, "error": "overloaded"}
-            wire.emit("system", subtype="api_retry", **{**told, **step["retry"]})
+            retry = {"attempt": 1, "max_retries": 10, "retry_delay_ms": 500, "error_status": 529, "error": "overloaded"}
+            wire.emit("system", subtype="api_retry", **{**retry, **step["retry"]})
         if "fail" in step and not os.path.exists(step.get("unless", "")):  # noqa: PTH110
             raise Failed(step["fail"], step.get("error", ""))
         if "hang" in step:
@@ -248,7 +250,7 @@ class Turn:
         )
 
     def _stream(self, text: str, seconds: float) -> None:
-        """Tell a text word by word, as the model writes it, before the message that repeats it."""
+        """Send a text word by word, as the model writes it, before the message that repeats it."""
         words = text.split(" ")
         for number, word in enumerate(words):
             piece = word if number == 0 else f" {word}"
@@ -265,7 +267,7 @@ class Turn:
         self._reply([{"type": "text", "text": text}])
 
     def _reply(self, blocks: list[Frame], *, paid: bool = True, **more: Any) -> None:
-        """One message of the model: a frame for each of its blocks."""
+        """Send one message of the model: a frame for each of its blocks."""
         session = self._session
         self._replies += 1
         if paid:
@@ -320,7 +322,7 @@ class Turn:
             meta = {"tool_result_meta": [{"id": call["id"], **outcome.meta}]} if outcome.meta else {}
             self._user(message, tool_use_result=outcome.result, **meta)
             if isinstance(outcome.stop, Terminated):
-                self._progress()  # the result is told: a resumed turn goes on behind this step
+                self._progress()  # the result is sent: a resumed turn continues after this step
             if outcome.stop is not None:
                 raise outcome.stop
         self._calling = False

@@ -1,6 +1,6 @@
-"""The scripted agent's two pipes: lines of JSON in and out, its own requests and their answers, and the one place it waits.
+"""The scripted agent's two pipes: lines of JSON in and out, its own requests and their answers, and the only place where it waits.
 
-Everything runs on one thread. Code that needs an answer, a child or a moment calls `Wire.wait`, which meanwhile reads stdin and
+Everything runs on one thread. Code that waits for an answer, a child or a time calls `Wire.wait`, which meanwhile reads stdin and
 hands each frame to the agent; so control requests are served at any time, as by the real CLI.
 """
 
@@ -16,7 +16,7 @@ Frame = dict[str, Any]
 
 
 def new_id() -> str:
-    """A random UUID, without the module that costs two milliseconds to import."""
+    """Return a random UUID, without the two milliseconds that importing `uuid` takes."""
     digits = bytearray(os.urandom(16))
     digits[6] = digits[6] & 0x0F | 0x40
     digits[8] = digits[8] & 0x3F | 0x80
@@ -38,7 +38,7 @@ class Terminated(Exception):  # noqa: N818
 
 
 class Request:
-    """A control request of ours: open until it is answered or withdrawn."""
+    """A control request of the agent: open until the host answers it or the agent withdraws it."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
@@ -84,7 +84,7 @@ class Wire:
             view = view[os.write(1, view) :]
 
     def emit(self, kind: str, **fields: Any) -> str:
-        """Send a frame with the fields that all have; returns its uuid."""
+        """Send a frame with the common fields; return its uuid."""
         uuid = new_id()
         self.send({"type": kind, **fields, "session_id": self.session_id, "uuid": uuid})
         return uuid
@@ -101,7 +101,7 @@ class Wire:
         self.send({"type": "control_cancel_request", "request_id": request.id})
 
     def await_answers(self, requests: list[Request]) -> None:
-        """Wait, for ever if need be, until all are answered or withdrawn; after the end of stdin no answer can come."""
+        """Wait without limit until all are answered or withdrawn; after the end of stdin no answer can come."""
         self.wait(lambda: self.eof or not any(request.open for request in requests))
 
     def sleep(self, seconds: float) -> None:
