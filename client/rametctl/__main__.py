@@ -40,8 +40,8 @@ def main(args: "Sequence[str] | None" = None) -> None:
 
 def application(args: list[str]) -> "App":
     """Return the `App` for the process's streams and environment."""
-    from rametctl import output
     from rametctl.app import App
+    from rametctl.console import output
 
     json = "--json" in (args[: args.index("--")] if "--" in args else args)
     return App(output.standard(os.environ, json=json))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ramet.paths import Directories, PathsError, directories, served_elsewhere
 
+from rametctl.console.output import Output
 from rametctl.errors import ClientError, UnreachableError, UsageError
-from rametctl.output import Output
 
 if TYPE_CHECKING:
-    from rametctl.connection import Connection, ListRequest, ListResponse, Method
+    from rametctl.connection.channel import Connection, ListRequest, ListResponse, Method
 
 Item = TypeVar("Item")
 Request = TypeVar("Request")
@@ -106,7 +106,7 @@ class App:
         return status
 
     def connect(self, *, autostart: bool, lasting: bool = False) -> "Connection":
-        from rametctl.connection import Connection
+        from rametctl.connection.channel import Connection
 
         made = Connection(
             self.directories,

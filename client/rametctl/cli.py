@@ -159,6 +159,6 @@ def cli(ctx: click.Context) -> None:
     app = ctx.obj
     if not app.on_terminal:
         raise click.exceptions.NoArgsIsHelpError(ctx)
-    from rametctl.fullscreen import run
+    from rametctl.dashboard import run
 
     run(app, repo_path=app.repo_here() or "")

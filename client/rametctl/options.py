@@ -17,7 +17,7 @@ from rametctl.app import App
 from rametctl.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
-    from rametctl.connection import Connection
+    from rametctl.connection.channel import Connection
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

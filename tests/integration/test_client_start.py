@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from rametctl.start import daemon_python
+from rametctl.connection.start import daemon_python
 
 from tests.support.client import World
 from tests.support.client import world as make_world
@@ -218,7 +218,7 @@ def test_run_becomes_the_daemon(world: World) -> None:
 
 
 def test_without_a_daemon_installed_it_is_said_how_to_install_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rametctl.start.find_spec", lambda name: None)
+    monkeypatch.setattr("rametctl.connection.start.find_spec", lambda name: None)
     for verb in (["ls"], ["demo"], ["daemon", "run"]):
         result = world.run(*verb, env={"PATH": "/nowhere"})
         assert result.code == 5
@@ -230,7 +230,7 @@ def test_the_daemons_python_is_that_of_its_script(tmp_path: Path, monkeypatch: p
     script.write_text("#!/opt/ramet/bin/python3\n")
     script.chmod(0o700)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("rametctl.start.find_spec", lambda name: None)
+    monkeypatch.setattr("rametctl.connection.start.find_spec", lambda name: None)
     assert daemon_python() == "/opt/ramet/bin/python3"
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from google.protobuf.json_format import MessageToDict, ParseDict
 from ramet.v1 import attention_pb2, event_pb2, session_pb2
-from rametctl.lines import Look, safe, wrapped
+from rametctl.console.lines import Look, safe, wrapped
+from rametctl.nouns.transcripts import drawn
 from rametctl.render.transcript import Conversation
-from rametctl.transcripts import drawn
 
 from tests.support.agents import script, scripted_model
 from tests.support.daemon import IDLE, WAITING, Client, Sandbox, connected, daemon_process, make_sandbox

@@ -29,7 +29,7 @@ from ramet.v1 import (
     session_pb2_grpc,
     worktree_pb2_grpc,
 )
-from rametctl.listener import listens
+from rametctl.connection.listener import listens
 
 from tests.support import fake_services as services
 from tests.support.fake_state import State

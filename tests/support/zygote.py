@@ -89,9 +89,9 @@ DAEMON = ("rametd.__main__", "rametd.app", "rametd.logs", "rametd.platform.memor
 CLIENT = (
     "rametctl.__main__",
     "rametctl.cli",
-    "rametctl.connection",
-    "rametctl.output",
-    "rametctl.sessions",
+    "rametctl.connection.channel",
+    "rametctl.console.output",
+    "rametctl.nouns.sessions",
     "ramet.jsonify",
 )
 

@@ -5,7 +5,7 @@ import pty
 from collections.abc import Iterator
 
 import pytest
-from rametctl.choosing import OTHER, Choice, read_key
+from rametctl.console.choosing import OTHER, Choice, read_key
 
 LABELS = ["red", "green", "blue"]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rametctl.daemonlog import follow_file, tail
+from rametctl.local.log import follow_file, tail
 
 
 def test_the_tail_is_the_last_lines(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import io
 
 from ramet.v1 import worktree_pb2
-from rametctl.output import Output
+from rametctl.console.output import Output
 from rametctl.render.garbage import done, listing
 
 

@@ -11,8 +11,8 @@ import pytest
 from rametctl.app import App
 from rametctl.cli import ALIASES, GROUPS, NEAR, VERBS, cli, unknown_verb
 from rametctl.commands.help import TOPICS
+from rametctl.console.output import Output
 from rametctl.errors import UsageError
-from rametctl.output import Output
 
 GOLDEN = Path(__file__).parents[1] / "support" / "golden" / "help"
 

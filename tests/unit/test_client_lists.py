@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from ramet.v1 import session_pb2
 from rametctl.commands.send import fate
-from rametctl.output import Output
+from rametctl.console.output import Output
 from rametctl.render.session import doing, session_table
 
 NOW = 1_700_000_000

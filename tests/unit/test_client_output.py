@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ramet.visible import visible
-from rametctl.lines import Span, cell_width, line, truncated
-from rametctl.output import Output
+from rametctl.console.lines import Span, cell_width, line, truncated
+from rametctl.console.output import Output
 
 
 def output(**environ: str) -> Output:

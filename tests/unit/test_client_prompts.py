@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rametctl.app import App
 from rametctl.cli import cli
+from rametctl.console.output import Output
 from rametctl.editor import MARKER, write_prompt
 from rametctl.errors import UsageError
-from rametctl.output import Output
-from rametctl.prompts import ATTACHED_BYTES, IMAGE_BYTES, mark_prompts, read_images, read_prompt, with_files
+from rametctl.nouns.prompts import ATTACHED_BYTES, IMAGE_BYTES, mark_prompts, read_images, read_prompt, with_files
 
 VALUED = frozenset({"-f", "--file", "--name"})
 

@@ -8,10 +8,11 @@ from ramet.mcp import SERVER
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, landing_pb2, session_pb2, worktree_pb2
 from rametctl.commands.answer import chosen_answer
 from rametctl.commands.run import argv_of
-from rametctl.daemonlog import log_line
+from rametctl.connection.follow import parse_cursor
+from rametctl.console.lines import Look
 from rametctl.errors import UsageError
-from rametctl.follow import parse_cursor
-from rametctl.lines import Look
+from rametctl.local.log import log_line
+from rametctl.nouns.sessions import person_needed
 from rametctl.render import calls
 from rametctl.render.diff import edit_lines, stat_lines
 from rametctl.render.event import summary
@@ -21,7 +22,6 @@ from rametctl.render.landing import landing_line
 from rametctl.render.request import answer_command, request_lines, short_id
 from rametctl.render.session import in_tree_order, port_ranges, reference
 from rametctl.render.transcript import Conversation, entry_lines, last_words
-from rametctl.sessions import person_needed
 
 Kind = attention_pb2.AttentionKind
 

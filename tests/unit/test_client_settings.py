@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rametctl.errors import UsageError
+from rametctl.local.settings import toml_value, with_setting
 from rametctl.render.format import shown_value
-from rametctl.settings import toml_value, with_setting
 
 FILE = """# mine
 max_working = 4  # slots

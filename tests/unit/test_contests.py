@@ -11,9 +11,9 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from ramet.v1 import session_pb2, terminal_pb2, worktree_pb2
 from rametctl.commands.new import expand_agents
-from rametctl.contests import archive_requests, check_requests, judge_prompt
+from rametctl.console.output import Output
 from rametctl.errors import ClientError, UsageError
-from rametctl.output import Output
+from rametctl.nouns.contests import archive_requests, check_requests, judge_prompt
 from rametctl.render.contest import Contender, Contest, Judge, Pair, contest_lines, to_json
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.states import State

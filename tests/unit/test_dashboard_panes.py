@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ramet.v1 import event_pb2, plan_pb2, session_pb2, terminal_pb2, worktree_pb2
+from rametctl.console.lines import cell_width
 from rametctl.dashboard.panes import TABS, Place, Talk, command_rows, detail_rows, diff_rows, fitting, tabs_line
-from rametctl.lines import cell_width
-from rametctl.prompts import word_before
+from rametctl.nouns.prompts import word_before
 from rametctl.render.diff import changed_words
 from rametctl.render.transcript import Ran
 

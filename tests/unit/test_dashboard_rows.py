@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from ramet.v1 import attention_pb2, landing_pb2, session_pb2, worktree_pb2
+from rametctl.console.lines import cell_width, safe
 from rametctl.dashboard.keys import GROUPS, markdown
 from rametctl.dashboard.rows import Filter, Known, Row, arrange, group_of, session_line, top_line
-from rametctl.lines import cell_width, safe
 
 S = session_pb2.Session
 
@@ -148,7 +148,7 @@ def test_no_key_means_two_things_and_all_are_documented() -> None:
 def test_only_the_dashboards_screen_imports_textual() -> None:
     """It costs a third of a second, which `rametctl ls` must not pay."""
     code = (
-        "import sys, rametctl.__main__, rametctl.cli, rametctl.fullscreen, rametctl.view.model\n"
+        "import sys, rametctl.__main__, rametctl.cli, rametctl.dashboard, rametctl.view.model\n"
         "from rametctl.commands import attach, ls, top\n"
         "from rametctl.dashboard import answering, keys, panes, rows\n"
         "sys.exit('textual' in sys.modules)"

@@ -25,7 +25,7 @@ from ramet.environment import (
     matches,
 )
 from ramet.v1 import session_pb2
-from rametctl.environment import CallerEnvironment
+from rametctl.connection.environment import CallerEnvironment
 from rametd.domain.errors import BadEnvironmentError, RuntimeDirectoryError
 from rametd.environment import EnvironmentFiles, Variables, build
 

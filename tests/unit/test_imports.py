@@ -7,7 +7,9 @@ import pytest
 from rametd.platform import inotify
 
 DAEMON = "import rametd.__main__\nwith rametd.__main__.loading.quickly():\n    import rametd.app"
-LIST = "import rametctl.__main__, rametctl.cli, rametctl.commands.ls, rametctl.connection, rametctl.render.session"
+LIST = (
+    "import rametctl.__main__, rametctl.cli, rametctl.commands.ls, rametctl.connection.channel, rametctl.render.session"
+)
 LATER = {
     "daemon": {"claude_agent_sdk", "mcp", "pydantic", "httpx", "jinja2", "rich", "textual", "jsonschema", "ramet_demo"},
     "list": {
@@ -29,7 +31,7 @@ if inotify.SUPPORTED:
 
 @pytest.mark.parametrize(
     ("name", "program"),
-    [("daemon", DAEMON), ("list", LIST), ("plain", "import rametctl.__main__, rametctl.cli, rametctl.output")],
+    [("daemon", DAEMON), ("list", LIST), ("plain", "import rametctl.__main__, rametctl.cli, rametctl.console.output")],
 )
 def test_a_start_imports_nothing_that_only_some_calls_need(name: str, program: str) -> None:
     said = subprocess.run(

@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from rametctl import listener
+from rametctl.connection.channel import listener
+from rametctl.connection.listener import XUCRED, Listener, listens, peer_uid
 from rametctl.errors import UnreachableError
-from rametctl.listener import XUCRED, Listener, listens, peer_uid
 
 STRANGER = 65534
 root_only = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as two users")
@@ -210,5 +210,5 @@ def test_the_peers_user_is_read_from_both_systems_structures(monkeypatch: pytest
             assert (level, option) == (0, 1)
             return (XUCRED.pack(0, 501) + struct.pack("h2x16I", 1, *([20] * 16)))[:size]
 
-    monkeypatch.setattr("rametctl.listener.sys.platform", "darwin")
+    monkeypatch.setattr("rametctl.connection.listener.sys.platform", "darwin")
     assert peer_uid(Darwin()) == 501  # type: ignore[arg-type]

@@ -3,8 +3,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from rametctl import units
-from rametctl.service import Ran, Service, ServiceError, find_rametd, run
+from rametctl.local import units
+from rametctl.local.service import Ran, Service, ServiceError, find_rametd, run
 
 NO_BUS = Ran(1, "Failed to connect to bus: No medium found")
 

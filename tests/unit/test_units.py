@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rametctl import units
+from rametctl.local import units
 
 TRICKY = '/opt/a b/100%/$HOME/"q"/back\\slash/rametd'
 

@@ -17,7 +17,7 @@ PLURALS = re.compile(
     r"|pull requests|questions|refs|requests|rules|seconds|sessions|spares|steps|tasks|things|threads|times|tokens|turns|worktrees))\b"
 )
 NEVER_ONE = {
-    ("client/rametctl/transcripts.py", " tokens"): "an estimate",
+    ("client/rametctl/nouns/transcripts.py", " tokens"): "an estimate",
     ("client/rametctl/commands/ls.py", " sessions"): "names of states, and no number",
     ("daemon/rametd/api/landing.py", " seconds"): "a number that is out of range",
     ("client/rametctl/commands/new.py", " sessions"): "one is told as one",

@@ -7,8 +7,8 @@ from ramet.v1 import session_pb2
 
 from rametctl.app import App
 from rametctl.commands.new import report_one
+from rametctl.nouns.prompts import PromptCommand, read_prompt
 from rametctl.options import Budget, agent_option, budget_option, mode_number, mode_option
-from rametctl.prompts import PromptCommand, read_prompt
 
 
 @click.command("adopt", cls=PromptCommand, short_help="Create a session in an existing worktree.")

@@ -7,7 +7,7 @@ from ramet.v1 import daemon_pb2
 from ramet.v1.daemon_pb2 import KindOfAgent
 
 from rametctl.app import App
-from rametctl.lines import Span, line
+from rametctl.console.lines import Span, line
 from rametctl.options import Verb, VerbGroup, complete_agent, mode_name
 
 PATIENCE_S = 300.0

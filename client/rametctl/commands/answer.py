@@ -10,13 +10,13 @@ from ramet.v1 import attention_pb2
 from ramet.words import plural
 
 from rametctl.app import App
-from rametctl.elicitation import content
 from rametctl.errors import ClientError, UsageError
+from rametctl.nouns.elicitation import content
+from rametctl.nouns.prompts import PromptCommand
+from rametctl.nouns.requests import get_request, resolve, seen_request
 from rametctl.options import request_argument
-from rametctl.prompts import PromptCommand
 from rametctl.render.format import parsed
 from rametctl.render.request import kind_name, labels, questions
-from rametctl.requests import get_request, resolve, seen_request
 
 
 @click.command("answer", cls=PromptCommand, short_help="Answer a question or an MCP server's form.")
@@ -51,7 +51,7 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
 
 def _choose(app: App, asked: Sequence[Mapping[str, Any]]) -> list[str]:
     """Ask each question on the terminal. Raises ClientError without a terminal, and if the person cancels."""
-    from rametctl.choosing import choose
+    from rametctl.console.choosing import choose
 
     if not app.output.terminal or sys.stdin is None or not sys.stdin.isatty():
         raise UsageError("no answer was given, and stdin is not a terminal", hint="give one answer for each question")

@@ -8,8 +8,8 @@ from ramet.v1.attention_pb2 import AttentionRequest
 
 from rametctl.app import App
 from rametctl.errors import UsageError
+from rametctl.nouns.requests import edited_input, get_request, resolve, seen_request
 from rametctl.options import Verb, mode_number, mode_option, requests_argument
-from rametctl.requests import edited_input, get_request, resolve, seen_request
 
 
 class ApproveCommand(Verb):

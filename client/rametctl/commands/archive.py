@@ -5,9 +5,9 @@ from ramet.v1 import session_pb2
 from ramet.words import size
 
 from rametctl.app import App
+from rametctl.nouns.sessions import outcome_of, session_name
 from rametctl.options import Verb, sessions_argument
 from rametctl.render.session import reference
-from rametctl.sessions import outcome_of, session_name
 
 
 @click.command("archive", cls=Verb, short_help="Remove the worktree, keep the work.")

@@ -9,8 +9,8 @@ from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
 from rametctl.errors import ClientError, UsageError
+from rametctl.nouns.sessions import get_session, session_pages
 from rametctl.options import Verb, complete_session
-from rametctl.sessions import get_session, session_pages
 
 TERMINAL_VARIABLES = (
     "COLORFGBG", "COLORTERM", "DISPLAY", "GHOSTTY_", "ITERM_", "KITTY_", "LANG", "LC_", "NO_COLOR", "SSH_CONNECTION", "SSH_TTY",
@@ -49,7 +49,7 @@ def command(app: App, session: str | None, last: bool, native: bool, interrupt: 
     if native:
         attach_native(app, found.id, interrupt=interrupt)
     else:
-        from rametctl.fullscreen import run
+        from rametctl.dashboard import run
 
         run(app, only=found.id)
 

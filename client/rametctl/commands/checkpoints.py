@@ -8,11 +8,11 @@ from ramet.v1 import worktree_pb2
 from ramet.v1.worktree_pb2 import Checkpoint
 
 from rametctl.app import App
-from rametctl.lines import Span
+from rametctl.console.lines import Span
+from rametctl.nouns.sessions import session_name
 from rametctl.options import Verb, session_argument
 from rametctl.render.format import age
 from rametctl.render.session import checkpoint_reason
-from rametctl.sessions import session_name
 
 
 @click.command("checkpoints", cls=Verb, short_help="List or create checkpoints.")

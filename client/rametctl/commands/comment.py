@@ -10,11 +10,11 @@ from ramet.v1.worktree_pb2 import Comment
 from ramet.words import plural
 
 from rametctl.app import App
+from rametctl.console.lines import line
 from rametctl.errors import UsageError
-from rametctl.lines import line
+from rametctl.nouns.prompts import PromptCommand, read_prompt
+from rametctl.nouns.sessions import session_name
 from rametctl.options import session_argument
-from rametctl.prompts import PromptCommand, read_prompt
-from rametctl.sessions import session_name
 
 
 @click.command("comment", cls=PromptCommand, short_help="Add, send and resolve review comments.")

@@ -8,8 +8,8 @@ from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
 from rametctl.commands.diff import show_diff
-from rametctl.contests import ask_judge, calls, compare, find_members
 from rametctl.errors import UsageError
+from rametctl.nouns.contests import ask_judge, calls, compare, find_members
 from rametctl.options import Verb, complete_agent, complete_session
 from rametctl.render.contest import contest_lines, to_json
 from rametctl.render.session import reference

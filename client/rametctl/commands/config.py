@@ -9,13 +9,13 @@ from ramet.v1 import daemon_pb2
 from ramet.v1.daemon_pb2 import GetConfigResponse
 
 from rametctl.app import App
+from rametctl.connection.start import daemon_command
+from rametctl.console.lines import line
 from rametctl.editor import edit as edit_text
 from rametctl.errors import ClientError
-from rametctl.lines import line
+from rametctl.local.settings import toml_value, with_setting
 from rametctl.options import Verb, repo_option, repo_path
 from rametctl.render.format import shown_value
-from rametctl.settings import toml_value, with_setting
-from rametctl.start import daemon_command
 
 WARNING = "warning: "
 FROM_REPOSITORY = "repository file"

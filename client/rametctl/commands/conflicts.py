@@ -7,12 +7,12 @@ from ramet.v1 import worktree_pb2
 from ramet.v1.worktree_pb2 import ListConflictsRequest, ListConflictsResponse, WatchConflictsResponse
 
 from rametctl.app import App
+from rametctl.connection.follow import resumed
+from rametctl.console.lines import Line, line
 from rametctl.errors import UsageError
-from rametctl.follow import resumed
-from rametctl.lines import Line, line
+from rametctl.nouns.sessions import session_name, session_pages
 from rametctl.options import Verb, repo_option, repo_reference, sessions_argument
 from rametctl.render.conflicts import conflict_lines
-from rametctl.sessions import session_name, session_pages
 
 
 @click.command("conflicts", cls=Verb, short_help="Show which sessions conflict.")

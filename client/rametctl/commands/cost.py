@@ -6,7 +6,7 @@ from ramet.v1.common_pb2 import Tokens
 from ramet.v1.daemon_pb2 import GetCostsResponse
 
 from rametctl.app import App
-from rametctl.lines import Line
+from rametctl.console.lines import Line
 from rametctl.options import Verb
 from rametctl.render.format import money
 

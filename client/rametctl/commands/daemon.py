@@ -11,15 +11,15 @@ from ramet.v1.daemon_pb2 import GetInfoResponse
 from ramet.words import plural
 
 from rametctl.app import App
-from rametctl.daemonlog import follow_file, log_line, tail
+from rametctl.connection.start import daemon_command
+from rametctl.console.lines import line
 from rametctl.errors import ClientError, ConnectionLostError, RefusedError, TimedOutError, UnreachableError
-from rametctl.lines import line
+from rametctl.local.log import follow_file, log_line, tail
 from rametctl.options import Verb
 from rametctl.render.format import local_time, money
-from rametctl.start import daemon_command
 
 if TYPE_CHECKING:
-    from rametctl.connection import Connection
+    from rametctl.connection.channel import Connection
 
 STOP_DEADLINE = 30.0
 """Seconds to wait for the daemon to exit after Shutdown."""

@@ -5,7 +5,7 @@ import os
 import click
 
 from rametctl.app import App
-from rametctl.start import daemon_python
+from rametctl.connection.start import daemon_python
 
 
 @click.command(

@@ -4,8 +4,8 @@ import click
 from ramet.v1 import attention_pb2
 
 from rametctl.app import App
+from rametctl.nouns.requests import resolve, seen_request
 from rametctl.options import Verb, requests_argument
-from rametctl.requests import resolve, seen_request
 
 
 @click.command("deny", cls=Verb, short_help="Deny requests.")

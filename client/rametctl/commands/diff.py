@@ -7,11 +7,11 @@ from ramet.v1 import worktree_pb2
 from ramet.v1.worktree_pb2 import GetDiffResponse, WatchChangesResponse
 
 from rametctl.app import App
+from rametctl.connection.follow import resumed
 from rametctl.errors import ClientError, UsageError
-from rametctl.follow import resumed
+from rametctl.nouns.sessions import session_name
 from rametctl.options import Verb, complete_changed, session_argument
 from rametctl.render.diff import patch_lines, stat_lines
-from rametctl.sessions import session_name
 
 LARGEST_PATCH = 48 << 20
 """Bytes; the daemon's limit."""

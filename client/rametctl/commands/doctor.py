@@ -5,7 +5,7 @@ from ramet.v1 import worktree_pb2
 from ramet.words import plural
 
 from rametctl.app import App
-from rametctl.lines import line
+from rametctl.console.lines import line
 from rametctl.options import Verb, repo_option, repo_reference
 
 

@@ -5,9 +5,9 @@ from ramet.v1 import attention_pb2
 
 from rametctl.app import App
 from rametctl.errors import ClientError, UsageError
+from rametctl.nouns.requests import finished_turns, open_requests, resolve
+from rametctl.nouns.sessions import get_session
 from rametctl.options import Verb, sessions_argument
-from rametctl.requests import finished_turns, open_requests, resolve
-from rametctl.sessions import get_session
 
 
 @click.command("done", cls=Verb, short_help="Close finished turns: you have looked at them.")

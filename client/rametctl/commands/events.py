@@ -10,11 +10,11 @@ from ramet.v1.event_pb2 import Event
 from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
+from rametctl.connection.follow import follow as follow_events
 from rametctl.errors import UsageError
-from rametctl.follow import follow as follow_events
+from rametctl.nouns.sessions import get_session, session_name
 from rametctl.options import Verb, session_argument
 from rametctl.render.event import PROTOCOL, summary
-from rametctl.sessions import get_session, session_name
 
 PAGE = 200
 PAGE_OF_FRAMES = 50

@@ -7,9 +7,9 @@ from ramet.v1 import session_pb2
 
 from rametctl.app import App
 from rametctl.errors import UsageError
+from rametctl.nouns.prompts import PromptCommand, read_prompt
+from rametctl.nouns.sessions import check_outcome, going_on, report, session_name, show_end, wait_sessions
 from rametctl.options import agent_option, session_argument
-from rametctl.prompts import PromptCommand, read_prompt
-from rametctl.sessions import check_outcome, going_on, report, session_name, show_end, wait_sessions
 
 
 @click.command("fork", cls=PromptCommand, short_help="Copy a session: conversation and files.")

@@ -6,8 +6,8 @@ import click
 
 from rametctl.app import App
 from rametctl.cli import ALIASES, GROUPS, unknown_verb
+from rametctl.console.lines import Line, line
 from rametctl.errors import UsageError
-from rametctl.lines import Line, line
 
 TOPICS = {
     "exit-codes": """\

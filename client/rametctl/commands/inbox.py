@@ -8,14 +8,14 @@ from ramet.v1.attention_pb2 import AttentionRequest
 from ramet.words import plural
 
 from rametctl.app import App
+from rametctl.connection.follow import follow
+from rametctl.console.lines import Line, line
 from rametctl.errors import ClientError, RefusedError
-from rametctl.follow import follow
-from rametctl.lines import Line, line
+from rametctl.nouns.requests import by_urgency, get_request, open_requests, remember
+from rametctl.nouns.sessions import get_session
 from rametctl.options import Verb, complete_asking
 from rametctl.render.inbox import inbox_lines
 from rametctl.render.request import request_lines, short_id, shown_decision, title
-from rametctl.requests import by_urgency, get_request, open_requests, remember
-from rametctl.sessions import get_session
 
 
 @click.command("inbox", cls=Verb, short_help="List what waits for your answer.")

@@ -4,8 +4,8 @@ import click
 from ramet.v1 import session_pb2
 
 from rametctl.app import App
+from rametctl.nouns.sessions import outcome_of, session_name
 from rametctl.options import Verb, sessions_argument
-from rametctl.sessions import outcome_of, session_name
 
 
 @click.command("interrupt", cls=Verb, short_help="End the running turn; the agent stays.")

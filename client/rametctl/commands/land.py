@@ -8,7 +8,7 @@ from ramet.v1.landing_pb2 import LandSessionsRequest, LandSessionsResponse
 
 from rametctl.app import App
 from rametctl.errors import RefusedError, UsageError
-from rametctl.landings import check_landed, follow_landings, wait_landings
+from rametctl.nouns.landings import check_landed, follow_landings, wait_landings
 from rametctl.options import Verb, sessions_argument
 from rametctl.render.landing import landing_line
 
@@ -53,7 +53,7 @@ def command(
       rametctl land fix-login docs --check "make test"
       rametctl land docs --method squash --target release --detach
     """
-    from rametctl.connection import GRACE
+    from rametctl.connection.channel import GRACE
 
     if detach and timeout is not None:
         raise UsageError("--detach and --timeout were both given", hint="give one of them")

@@ -4,11 +4,11 @@ import click
 from ramet.jsonify import to_json
 
 from rametctl.app import App
+from rametctl.nouns.requests import remember
+from rametctl.nouns.sessions import get_session, session_pages
+from rametctl.nouns.transcripts import drawn, read_turns
 from rametctl.options import Verb, session_argument
 from rametctl.render.transcript import Conversation, open_requests
-from rametctl.requests import remember
-from rametctl.sessions import get_session, session_pages
-from rametctl.transcripts import drawn, read_turns
 
 
 @click.command("logs", cls=Verb, short_help="Read a session's conversation.")

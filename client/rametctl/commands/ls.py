@@ -9,11 +9,11 @@ import click
 from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
+from rametctl.console.lines import Line, line
 from rametctl.errors import ClientError
-from rametctl.lines import Line, line
+from rametctl.nouns.sessions import list_request, session_pages
 from rametctl.options import STATES, Verb, repo_option, repo_reference
 from rametctl.render.session import by_urgency, in_tree_order, left_out, outcome, session_table
-from rametctl.sessions import list_request, session_pages
 
 if TYPE_CHECKING:
     from rametctl.view.model import View

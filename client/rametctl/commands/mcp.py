@@ -1,8 +1,31 @@
-"""`rametctl mcp`: serve the agent tools to an MCP client."""
+"""`rametctl mcp`: serve the agent tools to an MCP client. JSON-RPC messages, one a line, each answered by a call to the daemon.
+
+It has no state: after a restart of the daemon, a running call is repeated with the same key.
+"""
+
+import asyncio
+import json
+import sys
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import click
+from google.protobuf.message import Message
+from ramet.mcp import INVALID_PARAMS, Object, ToolRefused, ToolServer
 
 from rametctl.app import App
+from rametctl.connection.channel import Connection
+from rametctl.errors import ClientError
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+CALLS = 32
+"""Calls at the same time, at most: waits take up to a minute each, and agents make several."""
+DRAIN_S = 5.0
+"""Seconds for calls that are under way when the input ends."""
 
 
 @click.command("mcp", short_help="Serve the agent tools over MCP on stdio.")
@@ -17,11 +40,100 @@ def command(app: App) -> None:
     Example:
       claude mcp add ramet -- rametctl mcp
     """
-    import asyncio
-
-    from rametctl.toolserver import serve
-
     try:
         asyncio.run(serve(app))
     except* BrokenPipeError:
         pass  # the MCP client is gone
+
+
+class Caller:
+    """Makes calls of OrchestrationService in threads, on a connection for each: one that breaks disturbs no other."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._threads = ThreadPoolExecutor(CALLS, thread_name_prefix="mcp")
+        self._own = threading.local()
+
+    async def __call__(self, method: str, request: Message, key: str) -> Message:
+        if method == "SpawnSession" and not self._app.environ.get("RAMET_TOKEN"):
+            request.path = self._app.cwd  # type: ignore[attr-defined]
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self._call, method, request)
+        except ClientError as error:
+            raise ToolRefused(f"{error.message}; {error.hint}" if error.hint else error.message) from error
+
+    def _call(self, method: str, request: Message) -> Message:
+        answer: Message = self._connection().call(lambda daemon: getattr(daemon.orchestration, method), request)
+        return answer
+
+    def _connection(self) -> Connection:
+        made: Connection | None = getattr(self._own, "connection", None)
+        if made is None:
+            made = self._own.connection = self._app.connect(autostart=self._app.autostart, lasting=True)
+        return made
+
+
+async def serve(app: App) -> None:
+    """Answer messages on standard input until it ends; running calls then have `DRAIN_S` seconds."""
+    server = ToolServer(Caller(app))
+    # Reading has a thread of its own: standard input may be a file, which no event loop can wait for.
+    reader = ThreadPoolExecutor(1, thread_name_prefix="mcp-input")
+    tasks: dict[str, asyncio.Task[None]] = {}
+    loop = asyncio.get_running_loop()
+    # In a group a reader that is gone ends everything at once.
+    async with asyncio.TaskGroup() as group:
+        while line := await loop.run_in_executor(reader, sys.stdin.buffer.readline):
+            if not line.strip():
+                continue
+            message, fault = _parsed(line)
+            if message.get("method") == "notifications/cancelled":
+                cancelled = tasks.get(_key(_parameters(message).get("requestId")))
+                if cancelled is not None:
+                    cancelled.cancel()
+                continue
+            key = _key(message.get("id"))
+            tasks[key] = group.create_task(_answer(app, server, message, fault))
+            tasks[key].add_done_callback(partial(_forget, tasks, key))
+        if tasks:
+            await asyncio.wait(list(tasks.values()), timeout=DRAIN_S)
+        for task in list(tasks.values()):
+            task.cancel()
+
+
+def _forget(tasks: "dict[str, asyncio.Task[None]]", key: str, done: "asyncio.Task[None]") -> None:
+    if tasks.get(key) is done:
+        del tasks[key]
+
+
+async def _answer(app: App, server: ToolServer, message: Object, fault: Object | None) -> None:
+    if fault is not None:
+        answer: Object | None = {"jsonrpc": "2.0", "id": message.get("id"), "error": fault}
+    else:
+        answer = await server.answer(message, str(uuid.uuid4()))
+    if answer is not None:
+        app.output.stdout.write(json.dumps(answer) + "\n")
+        app.output.stdout.flush()
+
+
+def _parsed(line: bytes) -> tuple[Object, Object | None]:
+    """Parse a line: (message, error); the message is {} if the line is none."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return {}, {"code": PARSE_ERROR, "message": f"no JSON: {error}"}
+    if not isinstance(message, dict) or not isinstance(message.get("method"), str):
+        return {}, {"code": INVALID_REQUEST, "message": "no JSON-RPC request"}
+    if not isinstance(message.get("params"), dict | None):
+        return message, {"code": INVALID_PARAMS, "message": "params must be an object"}
+    return message, None
+
+
+def _parameters(message: Object) -> Object:
+    found = message.get("params")
+    return found if isinstance(found, dict) else {}
+
+
+def _key(request_id: Any) -> str:
+    """Ids are numbers or strings, and 1 is not "1"."""
+    return json.dumps(request_id)

@@ -8,11 +8,11 @@ from ramet.v1 import orchestration_pb2
 from ramet.v1.orchestration_pb2 import Message
 
 from rametctl.app import App
+from rametctl.console.lines import Line, line
 from rametctl.errors import UsageError
-from rametctl.lines import Line, line
+from rametctl.nouns.sessions import acting_session, get_session
 from rametctl.options import Verb, complete_session
 from rametctl.render.format import local_time
-from rametctl.sessions import acting_session, get_session
 
 
 @click.command("messages", cls=Verb, short_help="List messages between sessions.")

@@ -10,9 +10,11 @@ from ramet.v1 import session_pb2
 from ramet.v1.session_pb2 import CreateSessionRequest, Session
 
 from rametctl.app import App
+from rametctl.connection.environment import variable_changes
 from rametctl.editor import write_prompt
-from rametctl.environment import variable_changes
 from rametctl.errors import ClientError, UsageError
+from rametctl.nouns.prompts import PromptCommand, image_option, read_images, read_prompt, with_files
+from rametctl.nouns.sessions import check_outcome, going_on, show_end, wait_sessions
 from rametctl.options import (
     Budget,
     budget_option,
@@ -25,9 +27,7 @@ from rametctl.options import (
     repo_option,
     repo_path,
 )
-from rametctl.prompts import PromptCommand, image_option, read_images, read_prompt, with_files
 from rametctl.render.session import created, reference, setup_failed
-from rametctl.sessions import check_outcome, going_on, show_end, wait_sessions
 
 
 class Options(TypedDict):

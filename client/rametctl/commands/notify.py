@@ -5,7 +5,7 @@ from ramet.jsonify import to_json
 from ramet.v1 import attention_pb2
 
 from rametctl.app import App
-from rametctl.lines import line
+from rametctl.console.lines import line
 from rametctl.options import Verb
 
 

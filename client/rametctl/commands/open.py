@@ -5,8 +5,8 @@ import click
 from rametctl.app import App
 from rametctl.editor import configured_editor
 from rametctl.errors import ClientError
+from rametctl.nouns.sessions import get_session
 from rametctl.options import Verb, session_argument
-from rametctl.sessions import get_session
 
 
 @click.command("open", cls=Verb, short_help="Open a session's worktree in your editor.")

@@ -3,8 +3,8 @@
 import click
 
 from rametctl.app import App
+from rametctl.nouns.sessions import get_session
 from rametctl.options import Verb, session_argument
-from rametctl.sessions import get_session
 
 
 @click.command("path", cls=Verb, short_help="Print the path of a session's worktree.")

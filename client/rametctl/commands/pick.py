@@ -6,13 +6,13 @@ from ramet.v1.landing_pb2 import Landing
 
 from rametctl.app import App
 from rametctl.commands.land import queue_landing
-from rametctl.contests import archive_requests, calls, find_members, no_contest, pick, picked_words
 from rametctl.errors import UsageError
-from rametctl.landings import check_landed, wait_landings
+from rametctl.nouns.contests import archive_requests, calls, find_members, no_contest, pick, picked_words
+from rametctl.nouns.landings import check_landed, wait_landings
+from rametctl.nouns.sessions import get_session
 from rametctl.options import Verb, session_argument
 from rametctl.render.landing import landing_line
 from rametctl.render.session import reference
-from rametctl.sessions import get_session
 
 
 @click.command("pick", cls=Verb, short_help="Pick one contender, archive the others.")

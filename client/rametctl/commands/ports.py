@@ -6,8 +6,8 @@ from ramet.v1 import terminal_pb2
 from ramet.v1.terminal_pb2 import Port
 
 from rametctl.app import App
+from rametctl.nouns.sessions import session_name
 from rametctl.options import Verb, complete_session
-from rametctl.sessions import session_name
 
 
 @click.command("ports", cls=Verb, short_help="List ports and their listeners.")

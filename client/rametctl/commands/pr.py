@@ -6,8 +6,9 @@ from ramet.v1.landing_pb2 import PullRequest
 from ramet.words import plural
 
 from rametctl.app import App
+from rametctl.console.lines import line
 from rametctl.errors import RefusedError
-from rametctl.lines import line
+from rametctl.nouns.sessions import session_name
 from rametctl.options import (
     Verb,
     VerbGroup,
@@ -17,7 +18,6 @@ from rametctl.options import (
     sessions_argument,
 )
 from rametctl.render.pull_request import status_lines
-from rametctl.sessions import session_name
 
 
 @click.group("pr", cls=VerbGroup, short_help="Manage pull requests: create, status, fix, cleanup, …")

@@ -5,7 +5,7 @@ from ramet.v1 import landing_pb2
 from ramet.v1.landing_pb2 import Landing
 
 from rametctl.app import App
-from rametctl.landings import all_landings
+from rametctl.nouns.landings import all_landings
 from rametctl.options import Verb, VerbGroup, complete_session, repo_option, repo_reference
 from rametctl.render.landing import landing_line, landing_table
 

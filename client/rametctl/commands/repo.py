@@ -11,8 +11,8 @@ from ramet.v1 import repo_pb2
 from ramet.v1.repo_pb2 import GetTrustResponse, Repo, TrustItem
 
 from rametctl.app import App
+from rametctl.console.lines import Line, line
 from rametctl.errors import ClientError, RefusedError, UsageError
-from rametctl.lines import Line, line
 from rametctl.options import Verb, repo_reference
 from rametctl.render.format import local_time
 

@@ -5,9 +5,9 @@ from ramet.v1 import worktree_pb2
 from ramet.words import plural
 
 from rametctl.app import App
-from rametctl.lines import line
+from rametctl.console.lines import line
+from rametctl.nouns.sessions import session_name
 from rametctl.options import Verb, session_argument
-from rametctl.sessions import session_name
 
 
 @click.command("rewind", cls=Verb, short_help="Rewind a session to a checkpoint.")

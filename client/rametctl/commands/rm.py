@@ -6,12 +6,12 @@ from ramet.v1 import session_pb2
 from ramet.v1.session_pb2 import DeleteSessionResponse
 
 from rametctl.app import App
+from rametctl.console.lines import line
 from rametctl.errors import ClientError, RefusedError
-from rametctl.lines import line
+from rametctl.nouns.sessions import get_session
 from rametctl.options import Verb, sessions_argument
 from rametctl.render.format import local_time
 from rametctl.render.session import at_work, reference, state_name
-from rametctl.sessions import get_session
 
 
 @click.command("rm", cls=Verb, short_help="Remove sessions, their worktrees and branches.")

@@ -8,8 +8,9 @@ from ramet.v1 import attention_pb2
 from ramet.v1.attention_pb2 import PermissionRule
 
 from rametctl.app import App
+from rametctl.console.lines import line
 from rametctl.errors import ClientError, RefusedError, UsageError
-from rametctl.lines import line
+from rametctl.nouns.sessions import session_pages
 from rametctl.options import (
     Verb,
     VerbGroup,
@@ -19,7 +20,6 @@ from rametctl.options import (
     repo_reference,
 )
 from rametctl.render.rule import rule_table, rule_text
-from rametctl.sessions import session_pages
 
 EFFECTS = ("allow", "ask", "deny")
 

@@ -12,10 +12,11 @@ from ramet.v1.terminal_pb2 import Command
 
 from rametctl.app import App
 from rametctl.errors import UsageError
+from rametctl.nouns.sessions import get_session, session_name
+from rametctl.nouns.terminals import ends_at_once, follow_to_end, show_output
 from rametctl.options import Verb, session_argument
+from rametctl.render.command import exit_code, how_it_ended, title
 from rametctl.render.format import age
-from rametctl.sessions import get_session, session_name
-from rametctl.terminals import ends_at_once, exit_code, follow_to_end, how_it_ended, show_output, title
 
 TYPED = "rametctl.typed"
 ENDED = 30.0

@@ -9,12 +9,12 @@ from ramet.v1.session_pb2 import PROMPT_STATE_QUEUED, SendPromptResponse, Sessio
 from rametctl.app import App
 from rametctl.editor import write_prompt
 from rametctl.errors import UsageError
+from rametctl.nouns.prompts import PromptCommand, image_option, read_images, read_prompt, with_files
+from rametctl.nouns.requests import by_urgency
+from rametctl.nouns.sessions import addressee, check_outcome, get_session, going_on, show_end, wait_sessions
 from rametctl.options import session_argument
-from rametctl.prompts import PromptCommand, image_option, read_images, read_prompt, with_files
 from rametctl.render.request import answer_command
 from rametctl.render.session import reference, state_name
-from rametctl.requests import by_urgency
-from rametctl.sessions import addressee, check_outcome, get_session, going_on, show_end, wait_sessions
 
 
 @click.command("send", cls=PromptCommand, short_help="Send a prompt to an agent.")

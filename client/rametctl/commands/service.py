@@ -9,8 +9,8 @@ import click
 
 from rametctl.app import App
 from rametctl.errors import ClientError
+from rametctl.local.service import Report, Service, ServiceError, find_rametd
 from rametctl.options import Verb
-from rametctl.service import Report, Service, ServiceError, find_rametd
 
 
 @click.group("service", short_help="Run the daemon as a service: install, uninstall, status.")

@@ -9,9 +9,10 @@ from ramet.v1.session_pb2 import Session
 from ramet.words import tokens
 
 from rametctl.app import App
-from rametctl.environment import variable_changes
+from rametctl.connection.environment import variable_changes
+from rametctl.console.lines import line
 from rametctl.errors import UsageError
-from rametctl.lines import line
+from rametctl.nouns.sessions import get_session, session_name
 from rametctl.options import (
     Budget,
     Verb,
@@ -24,7 +25,6 @@ from rametctl.options import (
     session_argument,
 )
 from rametctl.render.format import limit
-from rametctl.sessions import get_session, session_name
 
 
 @click.command("set", cls=Verb, short_help="Change a session: model, mode, budget, paths, variables.")

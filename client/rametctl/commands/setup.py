@@ -8,9 +8,10 @@ from ramet.v1 import terminal_pb2
 from ramet.v1.terminal_pb2 import SetUpSessionResponse
 
 from rametctl.app import App
+from rametctl.nouns.sessions import session_name
+from rametctl.nouns.terminals import follow_to_end
 from rametctl.options import Verb, session_argument
-from rametctl.sessions import session_name
-from rametctl.terminals import follow_to_end, how_it_ended
+from rametctl.render.command import how_it_ended
 
 
 @click.command("setup", cls=Verb, short_help="Run the setup of a session's worktree.")

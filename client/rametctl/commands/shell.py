@@ -8,8 +8,8 @@ from ramet.v1 import terminal_pb2
 
 from rametctl.app import App
 from rametctl.errors import ClientError
+from rametctl.nouns.sessions import session_name
 from rametctl.options import Verb, session_argument
-from rametctl.sessions import session_name
 
 
 @click.command("shell", cls=Verb, short_help="Open your shell in a session's worktree.")

@@ -7,13 +7,13 @@ from ramet.jsonify import to_json
 
 from rametctl.app import App
 from rametctl.errors import RefusedError
+from rametctl.nouns.requests import remember
+from rametctl.nouns.sessions import descendants, get_session
+from rametctl.nouns.transcripts import newest
 from rametctl.options import Verb, session_argument
 from rametctl.render.request import request_lines
 from rametctl.render.session import details, variable_lines
 from rametctl.render.transcript import last_words
-from rametctl.requests import remember
-from rametctl.sessions import descendants, get_session
-from rametctl.transcripts import newest
 
 LAST_EVENTS = 100
 """How many newest events to search for the last words."""

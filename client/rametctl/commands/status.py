@@ -4,9 +4,9 @@ import click
 
 from rametctl.app import App
 from rametctl.errors import UnreachableError
+from rametctl.nouns.sessions import session_pages
 from rametctl.options import Verb
 from rametctl.render.session import state_name
-from rametctl.sessions import session_pages
 
 WORKING = frozenset({"queued", "starting", "working", "lost"})
 

@@ -8,9 +8,9 @@ from ramet.words import plural
 
 from rametctl.app import App
 from rametctl.errors import UsageError
+from rametctl.nouns.sessions import descendants as descendants_of
+from rametctl.nouns.sessions import get_session, is_living, outcome_of
 from rametctl.options import Verb, sessions_argument
-from rametctl.sessions import descendants as descendants_of
-from rametctl.sessions import get_session, is_living, outcome_of
 
 
 @click.command("stop", cls=Verb, short_help="Stop the agent; keep the session.")

@@ -8,10 +8,10 @@ from ramet.v1.worktree_pb2 import SyncSessionResponse
 from ramet.words import plural
 
 from rametctl.app import App
-from rametctl.lines import line
+from rametctl.console.lines import line
+from rametctl.nouns.sessions import session_name
 from rametctl.options import Verb, session_argument
 from rametctl.render.session import reference
-from rametctl.sessions import session_name
 
 
 @click.command("sync", cls=Verb, short_help="Merge the base's newest commits.")

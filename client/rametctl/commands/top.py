@@ -3,7 +3,7 @@
 import click
 
 from rametctl.app import App
-from rametctl.fullscreen import run
+from rametctl.dashboard import run
 from rametctl.options import repo_reference
 
 

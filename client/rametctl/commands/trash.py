@@ -9,9 +9,9 @@ from ramet.words import plural, size
 
 from rametctl.app import App
 from rametctl.errors import UsageError
+from rametctl.nouns.sessions import report
 from rametctl.options import Verb, VerbGroup, repo_option, repo_reference
 from rametctl.render.format import age, local_time
-from rametctl.sessions import report
 
 
 @click.group("trash", cls=VerbGroup, short_help="Manage removed sessions: ls, restore, empty.")

@@ -5,8 +5,8 @@ from ramet.v1 import session_pb2
 
 from rametctl.app import App
 from rametctl.errors import UsageError
+from rametctl.nouns.sessions import get_session, session_name
 from rametctl.options import Verb, session_argument
-from rametctl.sessions import get_session, session_name
 
 
 @click.command("unsend", cls=Verb, short_help="Take back a queued prompt.")

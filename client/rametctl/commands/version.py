@@ -18,7 +18,7 @@ def command(app: App) -> None:
     Example:
       rametctl version
     """
-    from rametctl.connection import CONTRACT_VERSION
+    from rametctl.connection.channel import CONTRACT_VERSION
 
     client = version("ramet")
     try:

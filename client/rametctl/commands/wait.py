@@ -5,9 +5,9 @@ import time
 import click
 
 from rametctl.app import App
+from rametctl.nouns.sessions import check_outcome, get_session, going_on, wait_sessions
 from rametctl.options import Verb, sessions_argument
 from rametctl.render.session import outcome
-from rametctl.sessions import check_outcome, get_session, going_on, wait_sessions
 
 
 @click.command("wait", cls=Verb, short_help="Wait until sessions are idle, need you, or have ended.")
@@ -31,7 +31,7 @@ def command(app: App, sessions: tuple[str, ...], any_of_them: bool, condition: s
       rametctl wait fix-login docs && rametctl diff docs
       rametctl wait fix-login --for waiting --timeout 600
     """
-    from rametctl.connection import GRACE
+    from rametctl.connection.channel import GRACE
 
     begin = time.monotonic()
     with app.connection.within(None if timeout is None else timeout + GRACE):

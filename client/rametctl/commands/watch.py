@@ -12,15 +12,15 @@ from ramet.v1.session_pb2 import Session
 
 from rametctl.alerts import inbox_alerts
 from rametctl.app import App
+from rametctl.connection.follow import Step, follow, parse_cursor
+from rametctl.console.output import Foot
 from rametctl.errors import UsageError
-from rametctl.follow import Step, follow, parse_cursor
+from rametctl.nouns.requests import remember
+from rametctl.nouns.sessions import get_session, session_pages
+from rametctl.nouns.transcripts import Printer, count_line, read_turns, resting_line
 from rametctl.options import Verb, sessions_argument
-from rametctl.output import Foot
 from rametctl.render.session import by_urgency, left_out, state_name
 from rametctl.render.transcript import Conversation, Entry, open_requests
-from rametctl.requests import remember
-from rametctl.sessions import get_session, session_pages
-from rametctl.transcripts import Printer, count_line, read_turns, resting_line
 
 if TYPE_CHECKING:
     from rametctl.view.model import View

@@ -13,8 +13,8 @@ from ramet.v1 import session_pb2
 
 from rametctl.app import App
 from rametctl.errors import UnreachableError, UsageError
+from rametctl.nouns.sessions import session_name
 from rametctl.options import Verb, VerbGroup, session_argument
-from rametctl.sessions import session_name
 
 if TYPE_CHECKING:
     from rametctl.web.access import Access

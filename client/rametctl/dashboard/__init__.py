@@ -1,1 +1,22 @@
-"""The dashboard: all sessions on one screen, and one of them in full. Only this package imports Textual."""
+"""The dashboard: all sessions on one screen, and one of them in full. It alone imports Textual, and only `run` imports it."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rametctl.app import App
+
+
+def run(app: "App", *, repo_path: str = "", only: str = "") -> None:
+    """Show the dashboard until the person quits it; restore the terminal on SIGTERM too. Raises UsageError without a terminal."""
+    from rametctl.errors import UsageError
+
+    if not app.on_terminal:
+        raise UsageError("the dashboard needs a terminal", hint="use: rametctl ls --watch")
+    from rametctl.dashboard.app import Dashboard
+
+    dashboard = Dashboard(app, repo_path=repo_path, only=only)
+    dashboard.run()
+    if dashboard.failure is not None:
+        raise dashboard.failure
+    if dashboard.return_code:
+        raise SystemExit(dashboard.return_code)

@@ -25,7 +25,7 @@ from textual.screen import Screen
 from textual.widgets import Static, TextArea
 
 from rametctl.alerts import sequence
-from rametctl.contests import archive_requests, members, pick, picked_words, still_working
+from rametctl.console.lines import Line, cell_width, line, to_text, truncated, wrapped
 from rametctl.dashboard import panes
 from rametctl.dashboard.answering import GRACE_S, PLAN_MODES, SOUGHT_S, Shown, as_json, hints, suggested_rules
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Field, Form, Help
@@ -33,15 +33,15 @@ from rametctl.dashboard.keys import GROUPS, Key
 from rametctl.dashboard.rows import ARRANGEMENTS, Filter, Known, Row, arrange, head_line, session_line, top_line
 from rametctl.dashboard.widgets import Lines, Prompt
 from rametctl.errors import ClientError, RefusedError
-from rametctl.lines import Line, cell_width, line, to_text, truncated, wrapped
+from rametctl.nouns.contests import archive_requests, members, pick, picked_words, still_working
+from rametctl.nouns.prompts import IMAGE_BYTES, clipboard_image, completions, read_images, word_before
+from rametctl.nouns.requests import remember
 from rametctl.options import MODES, budget_of, mode_name, mode_number, new_request_id
-from rametctl.prompts import IMAGE_BYTES, clipboard_image, completions, read_images, word_before
 from rametctl.render.contest import contest_blocks
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
 from rametctl.render.session import at_work, state_name
 from rametctl.render.transcript import Ran
-from rametctl.requests import remember
 from rametctl.view import contests, parts
 from rametctl.view.link import Link
 from rametctl.view.model import Topic, View
@@ -881,7 +881,7 @@ class Dashboard(App[None]):
         shown = self._answerable("permission", "plan")
         if shown is None:
             return
-        from rametctl.requests import edited_input
+        from rametctl.nouns.requests import edited_input
 
         try:
             with self._lent():
@@ -946,7 +946,7 @@ class Dashboard(App[None]):
         )
 
     def _fill_in(self, request: "AttentionRequest") -> None:
-        from rametctl.elicitation import content
+        from rametctl.nouns.elicitation import content
 
         asked = parsed(request.input_json)
         needed = required_fields(asked)

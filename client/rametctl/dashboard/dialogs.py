@@ -13,10 +13,10 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from rametctl.console.lines import Line, line, to_text, wrapped
 from rametctl.dashboard.answering import GRACE_S
 from rametctl.dashboard.keys import GROUPS
 from rametctl.dashboard.widgets import Lines, Prompt
-from rametctl.lines import Line, line, to_text, wrapped
 
 WIDTH = 76
 PASTE_S = 0.2

@@ -9,7 +9,7 @@ from ramet.jsonify import enum_name
 from ramet.visible import visible
 from ramet.words import plural
 
-from rametctl.lines import Line, Look, Span, cell_width, line, truncated, wrapped
+from rametctl.console.lines import Line, Look, Span, cell_width, line, truncated, wrapped
 from rametctl.render.diff import changed_words, patch_style, stat_lines
 from rametctl.render.format import age, duration
 from rametctl.render.rule import effect_name

@@ -8,7 +8,7 @@ from ramet.jsonify import enum_name
 from ramet.visible import visible
 from ramet.words import plural
 
-from rametctl.lines import Line, Span, cell_width, cropped, line, truncated
+from rametctl.console.lines import Line, Span, cell_width, cropped, line, truncated
 from rametctl.render.format import age, money, span
 from rametctl.render.request import kind_name
 from rametctl.render.session import doing, in_tree_order, state_name, state_style

@@ -11,8 +11,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import TextArea
 
-from rametctl.lines import Line, safe
-from rametctl.prompts import pasted_file
+from rametctl.console.lines import Line, safe
+from rametctl.nouns.prompts import pasted_file
 
 CURSOR = Style(reverse=True)
 

@@ -6,8 +6,8 @@ from ramet.jsonify import enum_name
 from ramet.v1.worktree_pb2 import Conflict, FileConflict, LineRange, ListConflictsResponse, WatchConflictsResponse
 from ramet.words import plural
 
-from rametctl.lines import Line, Span, line
-from rametctl.output import Output
+from rametctl.console.lines import Line, Span, line
+from rametctl.console.output import Output
 
 SHOWN_FILES = 10
 WORDS = {

@@ -13,11 +13,11 @@ from ramet.v1.worktree_pb2 import GetDiffResponse
 from ramet.visible import visible
 from ramet.words import plural
 
-from rametctl.lines import Line, Span, line
-from rametctl.output import Output
+from rametctl.console.lines import Line, Span, line
+from rametctl.console.output import Output
+from rametctl.render.command import how_it_ended
 from rametctl.render.format import cost, duration, seconds_of
 from rametctl.render.session import state_name, state_style
-from rametctl.terminals import how_it_ended
 
 NAMED = 4
 """Files that a line names."""

@@ -11,7 +11,7 @@ from ramet.v1.common_pb2 import FileEdit
 from ramet.visible import visible
 from ramet.words import plural
 
-from rametctl.lines import Line, Span, cell_width, line
+from rametctl.console.lines import Line, Span, cell_width, line
 
 if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import FileChange, GetDiffResponse, WatchChangesResponse

@@ -8,15 +8,15 @@ from ramet.jsonify import enum_name, to_json
 from ramet.v1.event_pb2 import AssistantMessage, ConflictChanged, Event, SessionSynced, StateChanged, TurnEnded
 from ramet.words import plural
 
-from rametctl.lines import Line, Span, line, truncated
+from rametctl.console.lines import Line, Span, line, truncated
 from rametctl.render.calls import call_summary
+from rametctl.render.command import exit_code, how_it_ended
+from rametctl.render.command import title as command_title
 from rametctl.render.format import duration, local_time, money
 from rametctl.render.landing import landing_spans
 from rametctl.render.pull_request import pull_request_spans
 from rametctl.render.request import shown_decision, title
 from rametctl.render.session import state_style
-from rametctl.terminals import exit_code, how_it_ended
-from rametctl.terminals import title as command_title
 
 PROTOCOL = frozenset({"control_line", "agent_notice", "partial"})
 """Reports of the agent's program about itself, and pieces of messages that also arrive complete; not for people."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from ramet.v1.worktree_pb2 import CollectGarbageResponse, Garbage
 from ramet.words import plural, size
 
-from rametctl.lines import Line, line
-from rametctl.output import Output
+from rametctl.console.lines import Line, line
+from rametctl.console.output import Output
 
 KINDS = ("session", "worktree", "branch", "ref", "agent")
 """Kinds, in display order."""

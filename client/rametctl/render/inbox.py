@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from ramet.v1.attention_pb2 import AttentionRequest
 from ramet.words import plural
 
-from rametctl.lines import Line, Span, line
-from rametctl.output import Output
+from rametctl.console.lines import Line, Span, line
+from rametctl.console.output import Output
 from rametctl.render.format import age, parsed
 from rametctl.render.request import kind_name, questions, short_id
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from ramet.jsonify import enum_name
 from ramet.v1.landing_pb2 import Landing
 
-from rametctl.lines import Line, Span, line
-from rametctl.output import Output
+from rametctl.console.lines import Line, Span, line
+from rametctl.console.output import Output
 
 STYLES = {
     "queued": "dim",

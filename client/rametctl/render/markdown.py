@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from markdown_it import MarkdownIt
 from ramet.visible import visible
 
-from rametctl.lines import Line, Span
+from rametctl.console.lines import Line, Span
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,8 +15,8 @@ from ramet.v1.plan_pb2 import (
 )
 from ramet.words import plural
 
-from rametctl.lines import Line, Span, line
-from rametctl.output import Output
+from rametctl.console.lines import Line, Span, line
+from rametctl.console.output import Output
 from rametctl.render.format import local_time, money
 from rametctl.render.session import state_name, state_style
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from ramet.v1 import landing_pb2
 from ramet.v1.landing_pb2 import PullRequest
 
-from rametctl.lines import Line, Span
-from rametctl.output import Output
+from rametctl.console.lines import Line, Span
+from rametctl.console.output import Output
 
 STYLES = {"open": "green", "draft": "dim", "merged": "magenta", "closed": "red", "passed": "green", "failed": "red"}
 

@@ -9,7 +9,7 @@ from ramet.jsonify import enum_name
 from ramet.v1.attention_pb2 import AttentionRequest
 from ramet.visible import visible
 
-from rametctl.lines import Line, line
+from rametctl.console.lines import Line, line
 from rametctl.render.diff import edit_counts, edit_lines, whole_edit_lines
 from rametctl.render.format import age, parsed
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from ramet.jsonify import enum_name
 from ramet.v1.attention_pb2 import PermissionRule
 
-from rametctl.lines import Line, Span
-from rametctl.output import Output
+from rametctl.console.lines import Line, Span
+from rametctl.console.output import Output
 from rametctl.render.format import age
 
 HEADERS = ["ID", "EFFECT", "RULE", "HOLDS IN", "FROM", "MATCHES", "LAST"]

@@ -11,9 +11,9 @@ from ramet.v1.common_pb2 import Tokens
 from ramet.v1.session_pb2 import GetSessionResponse, Session, Variable
 from ramet.words import plural, size, token_count
 
-from rametctl.lines import Line, Span, line
+from rametctl.console.lines import Line, Span, line
+from rametctl.console.output import Output
 from rametctl.options import mode_name
-from rametctl.output import Output
 from rametctl.render.format import age, cost, limit, local_time, money, seconds_of
 
 if TYPE_CHECKING:

@@ -16,9 +16,11 @@ from ramet.v1.terminal_pb2 import Command
 from ramet.v1.worktree_pb2 import Checkpoint
 from ramet.words import plural, tokens
 
-from rametctl.lines import Line, Look, Span, line, truncated
+from rametctl.console.lines import Line, Look, Span, line, truncated
 from rametctl.options import mode_name
 from rametctl.render.calls import COUNTED, OWN, counted, result_texts, todos, words
+from rametctl.render.command import exit_code, how_it_ended
+from rametctl.render.command import title as command_title
 from rametctl.render.diff import edit_counts, edit_lines
 from rametctl.render.event import PROTOCOL, one_line, summary_spans
 from rametctl.render.format import duration, local_time, money, parsed, seconds_of
@@ -33,8 +35,6 @@ from rametctl.render.request import (
     title,
 )
 from rametctl.render.session import HELD
-from rametctl.terminals import exit_code, how_it_ended
-from rametctl.terminals import title as command_title
 
 RESULT_LINES = 5
 """Lines of a result that a folded call shows: of a command the last ones, of anything else the first."""

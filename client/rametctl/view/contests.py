@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rametctl.contests import judged, members, newest_check, newest_judge, pairs
+from rametctl.nouns.contests import judged, members, newest_check, newest_judge, pairs
 from rametctl.render.contest import Contender, Contest, Pair
 from rametctl.render.session import state_name
 from rametctl.view import parts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ramet.paths import Directories
 
-from rametctl.connection import (
+from rametctl.connection.channel import (
     CHANNEL_OPTIONS,
     PAGE,
     RETRY_DEADLINE,
@@ -20,9 +20,9 @@ from rametctl.connection import (
     stub_of,
     unanswered,
 )
-from rametctl.environment import CallerEnvironment
+from rametctl.connection.environment import CallerEnvironment
+from rametctl.connection.listener import Listener, listens
 from rametctl.errors import ConnectionLostError, UnreachableError, from_rpc_error
-from rametctl.listener import Listener, listens
 
 import grpc  # isort: skip  after `connection`, which silences its core
 

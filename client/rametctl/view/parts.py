@@ -182,7 +182,7 @@ async def _commands(link: Link, key: str) -> "list[Command]":
 
 async def _verdict(link: Link, key: str) -> str:
     """Read the last message of a judge; "" while it works."""
-    from rametctl.contests import LAST_EVENTS, WORKING, last_words
+    from rametctl.nouns.contests import LAST_EVENTS, WORKING, last_words
 
     found = await link.call(lambda daemon: daemon.sessions.GetSession, session_pb2.GetSessionRequest(session=key))
     if found.session.result or not found.session.turns or state_name(found.session) in WORKING:

@@ -8,7 +8,8 @@ from markupsafe import Markup
 from ramet.v1 import landing_pb2
 from starlette.responses import RedirectResponse, Response
 
-from rametctl.contests import (
+from rametctl.errors import UsageError
+from rametctl.nouns.contests import (
     archive_requests,
     ask_judge,
     check_requests,
@@ -18,7 +19,6 @@ from rametctl.contests import (
     picked_words,
     still_working,
 )
-from rametctl.errors import UsageError
 from rametctl.render.contest import changes, check_words, seconds_worked
 from rametctl.render.format import cost, duration
 from rametctl.render.session import state_name

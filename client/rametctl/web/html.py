@@ -17,7 +17,7 @@ from pygments.token import _TokenType
 from pygments.util import ClassNotFound
 from ramet.visible import visible
 
-from rametctl.lines import Line, Span
+from rametctl.console.lines import Line, Span
 
 MOST_MARKED_UP = 50_000
 """Characters of Markdown; more is shown as it was written."""

@@ -8,12 +8,12 @@ from markupsafe import Markup, escape
 from ramet.v1 import attention_pb2
 
 from rametctl.dashboard.answering import PLAN_MODES, as_json, suggested_rules
-from rametctl.elicitation import content
 from rametctl.errors import UsageError
+from rametctl.nouns.elicitation import content
+from rametctl.nouns.requests import by_urgency
 from rametctl.options import MODES, mode_number
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, labels, questions, required_fields, title
-from rametctl.requests import by_urgency
 from rametctl.view import parts
 from rametctl.web import html
 from rametctl.web.forms import Done, Form

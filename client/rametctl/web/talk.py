@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 from ramet.words import plural
 
-from rametctl.lines import Look, truncated
+from rametctl.console.lines import Look, truncated
 from rametctl.render.transcript import Asked, Call, Conversation, Entry, Said, Words, entry_lines
 from rametctl.web import html
 

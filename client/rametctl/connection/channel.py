@@ -16,8 +16,9 @@ import grpc
 from ramet.environment import for_daemon
 from ramet.paths import Directories
 
-from rametctl import start
-from rametctl.environment import CallerEnvironment
+from rametctl.connection.channel import start
+from rametctl.connection.environment import CallerEnvironment
+from rametctl.connection.listener import Listener, listens
 from rametctl.errors import (
     ClientError,
     ConnectionLostError,
@@ -26,7 +27,6 @@ from rametctl.errors import (
     from_rpc_error,
     no_answer_in_time,
 )
-from rametctl.listener import Listener, listens
 
 if TYPE_CHECKING:
     from ramet.v1 import (

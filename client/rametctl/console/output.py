@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ramet import jsonify
 from ramet.visible import escaped, visible
 
-from rametctl.lines import Line, Look, Span, aligned_row, cell_width, cropped, line, plain_row, safe, to_text, wrapped
+from rametctl.console.lines import (
+    Line,
+    Look,
+    Span,
+    aligned_row,
+    cell_width,
+    cropped,
+    line,
+    plain_row,
+    safe,
+    to_text,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console

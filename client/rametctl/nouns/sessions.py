@@ -15,7 +15,7 @@ from rametctl.render.request import answer_command, title
 from rametctl.render.session import in_tree_order, outcome, reference, state_name
 
 if TYPE_CHECKING:
-    from rametctl.connection import Connection
+    from rametctl.connection.channel import Connection
 
 END_OF_LOG = 20
 """How many newest events to search for the end of a turn that just ended."""
@@ -164,8 +164,8 @@ def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
 
 def show_end(app: "App", session: "Session") -> None:
     """Print the last words of the awaited session's turn, and its state."""
+    from rametctl.nouns.transcripts import newest
     from rametctl.render.transcript import last_words
-    from rametctl.transcripts import newest
 
     if state_name(session) == "idle" and not app.output.json_mode:
         app.output.show(*last_words(newest(app, session, END_OF_LOG), app.output.look()))

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from ramet.paths import Directories, PathsError, make_private_directory, open_private_directory
 
+from rametctl.connection.listener import listens, unreachable
 from rametctl.errors import UnreachableError
-from rametctl.listener import listens, unreachable
 
 if TYPE_CHECKING:
     import subprocess

@@ -35,7 +35,7 @@ def follow_landings(
     app: "App", landings: "Sequence[Landing]", after: "Cursor", timeout: float | None = None
 ) -> "list[Landing]":
     """Show a line for each change of entries until none changes by itself. Raise TimedOutError after ``timeout`` seconds."""
-    from rametctl.follow import follow
+    from rametctl.connection.follow import follow
 
     latest = {each.id: each for each in landings}
     shown = {each.id: ("", "") for each in landings}

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rametctl.lines import cropped, line
+from rametctl.console.lines import cropped, line
 
 if TYPE_CHECKING:
-    from rametctl.lines import Line
-    from rametctl.output import Output
+    from rametctl.console.lines import Line
+    from rametctl.console.output import Output
 
 OTHER = "something else …"
 ESCAPE_PAUSE = 0.1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ramet.paths import PathsError, directories, make_private_directory, user_home
 
-from rametctl import units
+from rametctl.local import units
 
 
 @dataclass(frozen=True, slots=True)

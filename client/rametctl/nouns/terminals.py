@@ -1,15 +1,13 @@
-"""Commands in worktrees: follow them to their end over restarts of the daemon, and report how they ended."""
+"""Commands in worktrees: follow them to their end over restarts of the daemon."""
 
-import shlex
 from collections.abc import Iterator
 
-from ramet.jsonify import enum_name
 from ramet.v1 import terminal_pb2
 from ramet.v1.terminal_pb2 import Command, WatchOutputResponse
 
 from rametctl.app import App
+from rametctl.connection.follow import resumed
 from rametctl.errors import TimedOutError, UnreachableError
-from rametctl.follow import resumed
 
 MOMENT = 1.0
 """Seconds within which a command that cannot run has ended."""
@@ -79,33 +77,3 @@ def ends_at_once(app: "App", command: "Command") -> "tuple[Command, str] | None"
     except (TimedOutError, UnreachableError):
         pass  # it keeps running, even without a daemon
     return None
-
-
-def exit_code(command: "Command") -> int:
-    """Return the command's exit code, as a shell reports it; 1 if unknown."""
-    import signal
-
-    kind, _, value = command.exit_status.partition(" ")
-    if kind == "code" and value.isdigit():
-        return int(value)
-    if kind == "signal" and value in signal.Signals.__members__:
-        return 128 + signal.Signals[value]
-    return 1
-
-
-def how_it_ended(command: "Command") -> str:
-    """Describe a command's state, such as "failed (code 3)"."""
-    match enum_name(command, "state"):
-        case "exited":
-            return "done" if command.exit_status == "code 0" else f"failed ({command.exit_status})"
-        case "stopped":
-            return f"ended: {command.stop_reason}"
-        case "lost":
-            return "lost: exit code unknown"
-        case state:
-            return state or "unknown"
-
-
-def title(command: "Command") -> str:
-    """Return its name, or its command line."""
-    return command.name or shlex.join(command.argv)

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from ramet.words import plural
 
-from rametctl.lines import Line, Look, Span, line, truncated
+from rametctl.console.lines import Line, Look, Span, line, truncated
 from rametctl.render.calls import result_texts, words
 from rametctl.render.format import duration, seconds_of
 from rametctl.render.transcript import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ramet.v1.session_pb2 import Session
 
     from rametctl.app import App
-    from rametctl.output import Foot, Output
+    from rametctl.console.output import Foot, Output
 
 PAGE = 300
 MOST = 1000
@@ -278,7 +278,7 @@ class Printer:
 
     def _streamed(self, text: str) -> list[Line]:
         """Return the end of a streamed message."""
-        from rametctl.lines import wrapped
+        from rametctl.console.lines import wrapped
 
         room = min(STREAMED_LINES, max(self._output.height // 2, 3))
         tail = text.strip("\n").split("\n")[-room:]

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from datetime import datetime
 from pathlib import Path
 
-from rametctl.lines import Line, line
+from rametctl.console.lines import Line, line
 
 POLL = 0.2
 """Seconds between two reads of the file."""

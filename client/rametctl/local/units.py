@@ -20,7 +20,7 @@ def template(name: str) -> str:
     if packaged.is_file():
         return packaged.read_text(encoding="utf-8")
     directory = "systemd" if name == SYSTEMD else "launchd"
-    return (Path(__file__).parents[2] / directory / name).read_text(encoding="utf-8")
+    return (Path(__file__).parents[3] / directory / name).read_text(encoding="utf-8")
 
 
 def systemd(rametd: Path, environ: Mapping[str, str]) -> str:

@@ -15,11 +15,11 @@ from ramet.words import plural
 
 from rametctl.app import App
 from rametctl.errors import ClientError
+from rametctl.nouns.sessions import get_session, session_pages
+from rametctl.nouns.terminals import pieces
 from rametctl.render.contest import Contender, Contest, Judge, Pair, check_words
 from rametctl.render.format import seconds_of
 from rametctl.render.session import reference, state_name
-from rametctl.sessions import get_session, session_pages
-from rametctl.terminals import pieces
 
 PAIRED = 5
 """Largest number of contenders for which each pair is compared: ten comparisons."""

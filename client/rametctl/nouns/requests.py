@@ -14,13 +14,13 @@ from ramet.v1 import attention_pb2
 from ramet.v1.attention_pb2 import AttentionRequest, Resolution
 
 from rametctl.app import App
+from rametctl.console.lines import line
 from rametctl.errors import ClientError, UsageError
-from rametctl.lines import line
 from rametctl.render.request import kind_name, request_lines, short_id, shown_decision, title
 from rametctl.render.rule import rule_text
 
 if TYPE_CHECKING:
-    from rametctl.connection import Connection
+    from rametctl.connection.channel import Connection
 
 
 def get_request(app: "App", reference: str) -> "AttentionRequest":

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Cursor
     from ramet.v1.event_pb2 import Event, WatchEventsRequest, WatchEventsResponse
 
-    from rametctl.connection import Cancellable, Connection, Method
+    from rametctl.connection.channel import Cancellable, Connection, Method
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
