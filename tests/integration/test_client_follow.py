@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ramet.v1 import attention_pb2, event_pb2, session_pb2
-from rametctl.connection.channel import channel as connection
+from rametctl.connection import channel as connection
 from rametctl.view import transcript
 
 from tests.support.client import World

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rametctl.commands import run as run_verb
-from rametctl.connection.channel import start
+from rametctl.connection import start
 
 from tests.support.client import World
 from tests.support.client import world as make_world

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from rametctl.connection.channel import listener
+from rametctl.connection import listener
 from rametctl.connection.listener import XUCRED, Listener, listens, peer_uid
 from rametctl.errors import UnreachableError
 

@@ -16,7 +16,7 @@ import grpc
 from ramet.environment import for_daemon
 from ramet.paths import Directories
 
-from rametctl.connection.channel import start
+from rametctl.connection import start
 from rametctl.connection.environment import CallerEnvironment
 from rametctl.connection.listener import Listener, listens
 from rametctl.errors import (
