@@ -72,3 +72,22 @@ def test_an_unbounded_transcript_drops_nothing_whatever_its_size() -> None:
     for seq in range(1, transcript.MAX_EVENTS + 11):
         held.add(warning(seq, "x" * transcript.MAX_BYTES if seq < 3 else ""))
     assert len(held.take()) == transcript.MAX_EVENTS + 10
+
+
+def test_a_text_of_any_size_is_shown_with_its_beginning_and_a_note_of_what_is_cut() -> None:
+    """A reply over the limit of bytes was dropped when the end of its turn arrived."""
+    text = "BEGIN" + "x" * 2 * transcript.MAX_BYTES
+    block = event_pb2.ContentBlock(text=text)
+    reply = event_pb2.Event(seq=1, assistant_message=event_pb2.AssistantMessage(blocks=[block, block]))
+    ended = event_pb2.Event(seq=2, turn_ended=event_pb2.TurnEnded(text=text))
+    held = Transcript()
+    held.load([reply], more=False)
+    held.add(ended)
+    held.add(warning(3))
+    taken = held.take()
+    assert [event.seq for event in taken] == [1, 2, 3]
+    assert not held.dropped
+    for shown in (taken[0].assistant_message.blocks[1].text, taken[1].turn_ended.text):
+        assert shown.startswith("BEGIN")
+        assert shown.endswith("more characters: rametctl logs")
+        assert len(shown) < transcript.LONGEST_TEXT + 100
