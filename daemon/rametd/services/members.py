@@ -46,22 +46,26 @@ def message_of(reader: Reader, prompt: Prompt) -> orchestration_pb2.Message:
 
 
 TRANSCRIPT_KINDS = ("assistant_message", "user_message", "turn_ended", "prompt_queued")
+CUT = "…"
 TRANSCRIBED = 1000
 """Events that a transcript reads at most."""
 
 
 def transcript(reader: Reader, session_id: str, max_bytes: int) -> tuple[str, bool]:
-    """The newest part of a conversation as lines, and whether older lines were left out."""
+    """Return the newest part of a conversation as lines, and whether older text was left out."""
     lines: list[str] = []
-    size = 0
+    room = max_bytes
     seen = 0
     for event in reader.events.each(session_id=session_id, kinds=TRANSCRIPT_KINDS, limit=TRANSCRIBED, newest=True):
         seen += 1
         text = transcript_line(event_pb2.Event.FromString(event.payload))
         if text:
-            size += len(text.encode()) + 1
-            if size > max_bytes:
+            encoded = text.encode()
+            if len(encoded) >= room:
+                if (rest := room - len(CUT.encode()) - 1) > 0:  # one reply alone may exceed the limit
+                    lines.append(CUT + encoded[-rest:].decode(errors="ignore"))
                 return "\n".join(reversed(lines)), True
+            room -= len(encoded) + 1
             lines.append(text)
     return "\n".join(reversed(lines)), seen == TRANSCRIBED
 
