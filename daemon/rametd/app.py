@@ -38,7 +38,7 @@ from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
-from rametd.services.operations.runner import Operations
+from rametd.services.operations import Operations
 from rametd.services.tokens import Tokens
 from rametd.serving import report_health, server_factory
 from rametd.store import Rebuilt, RecoveredSession, Store

@@ -17,7 +17,6 @@ from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.agents.warm import Warmer
 from rametd.services.archiving.archive import Archiver
-from rametd.services.archiving.archiving import Archiving
 from rametd.services.archiving.remove import Remover
 from rametd.services.archiving.restore import Restorer
 from rametd.services.archiving.trash import Trash
@@ -77,7 +76,11 @@ class Parts:
     pool: Pool
     creator: Creator
     forker: Forker
-    archiving: Archiving
+    remover: Remover
+    archiver: Archiver
+    restorer: Restorer
+    trash: Trash
+    landed: LandedTracker
     checkpointer: Checkpointer
     beginnings: Beginnings
     power: Power
@@ -145,9 +148,9 @@ class Parts:
         for name, run in (
             *warm_ups,
             ("power", self.power.run),
-            ("housekeeping", self.archiving.trash.housekeep),
+            ("housekeeping", self.trash.housekeep),
             ("trackers", self.trackers.run),
-            ("landed", self.archiving.landed.run),
+            ("landed", self.landed.run),
             ("radar", self.radar.run),
             ("withheld", self.withheld.run),
             ("pull-requests", PullRequestTracker(self.core, self.pulls).run),
@@ -237,13 +240,8 @@ def assemble(core: Core, commands: Executor) -> Parts:
     attachments.bind(hooks, supervisor, sessions)
     pool = Pool(core, warmer, setup.run_in)
     creator = Creator(core, hooks, pool)
-    archiving = Archiving(
-        Remover(core, hooks, supervisor),
-        Archiver(core, hooks, supervisor, sessions),
-        Restorer(core, hooks),
-        Trash(core),
-        landed,
-    )
+    remover = Remover(core, hooks, supervisor)
+    archiver = Archiver(core, hooks, supervisor, sessions)
     radar = Radar(core, trackers)
     trackers.on_begun.append(radar.follow)
     pulls = PullRequests(core)
@@ -251,7 +249,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
     terminals.bind(rewinder.undo_check)
 
     async def archive(session: Session, principal: str) -> tuple[str, ...]:
-        return tuple((await archiving.archiver.archive(session.id, force=False, caller=Caller(principal))).warnings)
+        return tuple((await archiver.archive(session.id, force=False, caller=Caller(principal))).warnings)
 
     return Parts(
         core=core,
@@ -271,7 +269,11 @@ def assemble(core: Core, commands: Executor) -> Parts:
         pool=pool,
         creator=creator,
         forker=Forker(core, creator, checkpointer),
-        archiving=archiving,
+        remover=remover,
+        archiver=archiver,
+        restorer=Restorer(core, hooks),
+        trash=Trash(core),
+        landed=landed,
         checkpointer=checkpointer,
         beginnings=beginnings,
         power=Power(core, checkpointer),
@@ -287,7 +289,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
         pulls=pulls,
         pull_cleaner=PullRequestCleaner(core, pulls, archive),
         plans=Plans(core, creator),
-        plan_cleaner=PlanCleaner(core, archiving.remover),
+        plan_cleaner=PlanCleaner(core, remover),
         converger=Converger(core, pulls),
         notifier=Notifier(core),
         attachments=attachments,

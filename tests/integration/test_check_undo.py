@@ -16,7 +16,7 @@ from rametd.domain.operations import Caller, Kind
 from rametd.domain.states import State
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
-from rametd.services.operations.runner import new_operation
+from rametd.services.operations import new_operation
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.services.worktrees.rewind import Rewinder
 from rametd.store import Unit

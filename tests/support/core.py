@@ -14,7 +14,7 @@ from rametd.platform import cgroups
 from rametd.services.core import Core
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
-from rametd.services.operations.runner import Operations
+from rametd.services.operations import Operations
 from rametd.services.tokens import Tokens
 from rametd.store import Store
 

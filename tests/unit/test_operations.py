@@ -8,7 +8,7 @@ import pytest
 from rametd.domain.errors import GitFailedError, WrongStateError
 from rametd.domain.operations import KINDS, Caller, Kind, Operation, Recovery
 from rametd.failpoints import Failpoint
-from rametd.services.operations.runner import Operations, new_operation
+from rametd.services.operations import Operations, new_operation
 from rametd.store import Store, Unit
 
 from tests.support.rows import a_repo, a_session

@@ -20,7 +20,9 @@ from rametd.domain.errors import InvalidInputError, NotAllowedError
 from rametd.domain.models import OWNER, Agent, Prompt, Session
 from rametd.environment import Variables
 from rametd.platform.disk import tree_bytes
-from rametd.services.archiving.archiving import Archiving
+from rametd.services.archiving.archive import Archiver
+from rametd.services.archiving.remove import Remover
+from rametd.services.archiving.restore import Restorer
 from rametd.services.archiving.steps import ends_with_agent
 from rametd.services.attachments import Attachments
 from rametd.services.commands.setup import why_failed
@@ -31,6 +33,7 @@ from rametd.services.creation.forking import Forker, ForkRequest
 from rametd.services.creation.request import NewSession
 from rametd.services.delivery import sender_of
 from rametd.services.environments import Given, refresh, variables_of
+from rametd.services.landing.landed import LandedTracker
 from rametd.services.lookup import find_session
 from rametd.services.messages import stamp
 from rametd.services.orchestration import Orchestration, Spawn
@@ -129,7 +132,10 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         creator: Creator,
         forker: Forker,
         sessions: Sessions,
-        archiving: Archiving,
+        remover: Remover,
+        archiver: Archiver,
+        restorer: Restorer,
+        landed: LandedTracker,
         orchestration: Orchestration,
         attachments: Attachments,
     ) -> None:
@@ -142,7 +148,10 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         self._creator = creator
         self._contests = Contests(core, creator)
         self._sessions = sessions
-        self._archiving = archiving
+        self._remover = remover
+        self._archiver = archiver
+        self._restorer = restorer
+        self._landed = landed
 
     @mutation
     async def CreateSession(
@@ -218,7 +227,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         self, request: session_pb2.GetSessionRequest, context: Context
     ) -> session_pb2.GetSessionResponse:
         repo_id = await repo_id_around(self._core, request.path) if request.path else here.get()
-        self._archiving.landed.ask()
+        self._landed.ask()
 
         def work(reader: Reader) -> tuple[session_pb2.GetSessionResponse, Agent | None]:
             session = find_session(reader, request.session, repo_id=repo_id)
@@ -265,7 +274,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         size = size_of(request.page_size)
         after = position_of("sessions", request.page_token, time_and_id)
         states = {STATES_BACK[state] for state in request.states if state in STATES_BACK}
-        self._archiving.landed.ask()
+        self._landed.ask()
 
         def work(reader: Reader) -> session_pb2.ListSessionsResponse:
             found = reader.sessions.stamps(
@@ -449,7 +458,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         self, request: session_pb2.ArchiveSessionRequest, call: Call
     ) -> session_pb2.ArchiveSessionResponse:
         session_id = await self._find(request.session)
-        return await self._archiving.archiver.archive(session_id, force=request.force, caller=call.caller)
+        return await self._archiver.archive(session_id, force=request.force, caller=call.caller)
 
     @mutation
     async def RestoreSession(
@@ -457,7 +466,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     ) -> session_pb2.RestoreSessionResponse:
         session_id = await self._find(request.session)
         warnings = await freshen(self._core, session_id)
-        response = await self._archiving.restorer.from_archive(session_id, call.caller)
+        response = await self._restorer.from_archive(session_id, call.caller)
         response.warnings.extend(warnings)
         return response
 
@@ -466,7 +475,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         self, request: session_pb2.DeleteSessionRequest, call: Call
     ) -> session_pb2.DeleteSessionResponse:
         session = await named_session(self._core, request.session)
-        response = await self._archiving.remover.remove(session, force=request.force, caller=call.caller)
+        response = await self._remover.remove(session, force=request.force, caller=call.caller)
         self._messages.forget(session.id)
         return response
 

@@ -20,8 +20,9 @@ from rametd.domain.spares import Spare
 from rametd.domain.text import utf8
 from rametd.git import EVERYTHING, MAX_PATCH, Diff, DiffOptions, Tracker, Whitespace
 from rametd.services.agents.supervisor import Supervisor
-from rametd.services.archiving.archiving import Archiving
-from rametd.services.archiving.trash import find_entry, message
+from rametd.services.archiving.remove import Remover
+from rametd.services.archiving.restore import Restorer
+from rametd.services.archiving.trash import Trash, find_entry, message
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool, PoolStatus
 from rametd.services.lookup import find_session
@@ -69,7 +70,9 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
         calls: Calls,
         checkpointer: Checkpointer,
         rewinder: Rewinder,
-        archiving: Archiving,
+        remover: Remover,
+        restorer: Restorer,
+        trash: Trash,
         pool: Pool,
         radar: Radar,
         syncer: Syncer,
@@ -85,8 +88,9 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
         self._trackers = trackers
         self._reviewer = Reviewer(core)
         self._syncer = syncer
-        self._archiving = archiving
-        self._collector = Collector(core, archiving.remover)
+        self._restorer = restorer
+        self._trash = trash
+        self._collector = Collector(core, remover)
         self._doctor = Doctor(core, supervisor)
 
     # Changes
@@ -414,7 +418,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
     ) -> worktree_pb2.RestoreTrashResponse:
         near = here.get()
         entry = await self._core.store.read(lambda reader: find_entry(reader, request.entry, near=near))
-        response = await self._archiving.restorer.from_trash(entry, call.caller)
+        response = await self._restorer.from_trash(entry, call.caller)
         response.warnings.extend(await freshen(self._core, entry.session_id))
         return response
 
@@ -431,7 +435,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             return worktree_pb2.EmptyTrashResponse(entries=found.values())
 
         response = await self._core.store.read(find)
-        await self._archiving.trash.empty(response, call.caller)
+        await self._trash.empty(response, call.caller)
         return response
 
     # Upkeep

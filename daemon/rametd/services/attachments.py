@@ -34,7 +34,7 @@ from rametd.services.delivery import TURN_STATES
 from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state, held_by_person, refuse_attached
 from rametd.services.missing import require_tree
-from rametd.services.operations.runner import refuse_busy
+from rametd.services.operations import refuse_busy
 from rametd.services.sessions import Sessions
 from rametd.services.trust import untrusted_files
 from rametd.services.views import prompt_message

@@ -17,7 +17,7 @@ from rametd.keeper.executor import Executor
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
 from rametd.services.live import LiveAgents
-from rametd.services.operations.runner import Operations
+from rametd.services.operations import Operations
 from rametd.services.tokens import Tokens
 from rametd.store import Store
 

@@ -17,7 +17,7 @@ from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
 from rametd.services.lifecycle import ask_person, change_state, log_request, release_session_login
-from rametd.services.operations.runner import unfinished
+from rametd.services.operations import unfinished
 from rametd.services.predecessors import blocked_by
 from rametd.services.sessions import release
 from rametd.services.trackers import Trackers

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 from rametd.domain.operations import Operation
-from rametd.services.operations.runner import Admit, Operations
+from rametd.services.operations import Admit, Operations
 
 from tests.support.archiving import archive
 from tests.support.daemon import Client, git

@@ -28,7 +28,7 @@ from rametd.services.archiving.steps import (
 from rametd.services.core import Core
 from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
-from rametd.services.operations.runner import new_operation
+from rametd.services.operations import new_operation
 from rametd.services.repos import info_of
 from rametd.services.sessions import Sessions
 from rametd.services.views import one_session_message

@@ -32,7 +32,7 @@ from rametd.services.core import Core
 from rametd.services.hooks import SessionHooks
 from rametd.services.landing import entries as landing_entries
 from rametd.services.messages import stamp
-from rametd.services.operations.runner import new_operation
+from rametd.services.operations import new_operation
 from rametd.services.predecessors import settle_successors
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message

@@ -35,7 +35,7 @@ from rametd.services.archiving.steps import archive_ref
 from rametd.services.core import Core
 from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
-from rametd.services.operations.runner import new_operation, refuse_landing
+from rametd.services.operations import new_operation, refuse_landing
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message
 from rametd.services.worktrees.places import link_by_name

@@ -21,7 +21,7 @@ from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
-from rametd.services.operations.runner import unfinished
+from rametd.services.operations import unfinished
 from rametd.services.views import in_background
 from rametd.services.words import first_line
 from rametd.store import Reader, Unit

@@ -15,7 +15,7 @@ from rametd.services.archiving.restore import TRASH
 from rametd.services.core import Core
 from rametd.services.lookup import SHORTEST_PREFIX
 from rametd.services.messages import to_message
-from rametd.services.operations.runner import new_operation, refuse_other
+from rametd.services.operations import new_operation, refuse_other
 from rametd.services.repos import info_of
 from rametd.services.worktrees.checkpoints import drop_checkpoints
 from rametd.store import Reader, Unit, load_session

@@ -28,7 +28,7 @@ from rametd.keeper.place import Place
 from rametd.services import environments, events
 from rametd.services.core import Core
 from rametd.services.ids import ALPHABET, LENGTH, new_id
-from rametd.services.operations.runner import busy_error
+from rametd.services.operations import busy_error
 from rametd.services.views import command_message
 from rametd.store import Reader, Unit
 

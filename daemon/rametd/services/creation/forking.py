@@ -20,7 +20,7 @@ from rametd.services.creation.request import Created, Fork, NewSession
 from rametd.services.environments import variables_of
 from rametd.services.lifecycle import refuse_archived
 from rametd.services.missing import require_tree
-from rametd.services.operations.runner import new_operation
+from rametd.services.operations import new_operation
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.services.worktrees.history import find_checkpoint
 from rametd.store import Unit

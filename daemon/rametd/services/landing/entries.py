@@ -22,7 +22,7 @@ from rametd.services.delivery import post
 from rametd.services.lifecycle import ask_person, close_reviews, log_request, log_update
 from rametd.services.lookup import find_session, only
 from rametd.services.messages import enum_numbers, to_message
-from rametd.services.operations.runner import holder_of
+from rametd.services.operations import holder_of
 from rametd.store import Reader, Unit
 from rametd.store.landings import LandingColumns
 

@@ -13,7 +13,7 @@ from rametd.services.core import Core
 from rametd.services.landing import entries
 from rametd.services.landing.outcomes import Outcomes
 from rametd.services.landing.steps import Step
-from rametd.services.operations.runner import new_operation
+from rametd.services.operations import new_operation
 from rametd.services.repos import info_of
 
 log = structlog.get_logger()

@@ -14,7 +14,7 @@ from rametd.services.core import Core
 from rametd.services.environments import for_git
 from rametd.services.landing import entries, words
 from rametd.services.landing.outcomes import Outcomes
-from rametd.services.operations.runner import holder_of, name_of
+from rametd.services.operations import holder_of, name_of
 from rametd.store import Reader, Unit
 
 BATCH = 8

@@ -23,7 +23,7 @@ from rametd.domain.pull_requests import PullRequest
 from rametd.domain.states import State
 from rametd.git import Pushed
 from rametd.services.delivery import post
-from rametd.services.operations.runner import new_operation
+from rametd.services.operations import new_operation
 from rametd.services.pull_requests.body import describe, marked, updated
 from rametd.services.pull_requests.book import PullRequestBook, first, operations_of, store
 from rametd.services.pull_requests.feedback import Feedback, gather

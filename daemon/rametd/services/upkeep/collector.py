@@ -25,7 +25,7 @@ from rametd.services.archiving.remove import Remover
 from rametd.services.core import Core
 from rametd.services.landing import trees as landing_trees
 from rametd.services.landing.landed import landed
-from rametd.services.operations.runner import unfinished
+from rametd.services.operations import unfinished
 from rametd.services.repos import info_of
 from rametd.services.upkeep.orphaned import DAY_S, KEPT, Garbage, orphaned, orphaned_agents
 from rametd.services.upkeep.scene import is_orphan, take_scene

@@ -25,7 +25,7 @@ from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.lifecycle import refuse_archived
-from rametd.services.operations.runner import refuse_busy
+from rametd.services.operations import refuse_busy
 from rametd.services.repos import info_of
 from rametd.services.words import first_line
 from rametd.services.worktrees.history import checkpoint_message

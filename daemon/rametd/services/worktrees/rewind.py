@@ -27,7 +27,7 @@ from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts, gone
 from rametd.services.core import Core
 from rametd.services.lifecycle import close_reviews, log_update, refuse_archived
-from rametd.services.operations.runner import new_operation, refuse_landing
+from rametd.services.operations import new_operation, refuse_landing
 from rametd.services.repos import info_of
 from rametd.services.settings import for_session
 from rametd.services.views import one_session_message

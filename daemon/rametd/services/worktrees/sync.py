@@ -23,7 +23,7 @@ from rametd.services.delivery import post
 from rametd.services.environments import for_git
 from rametd.services.lifecycle import log_update, refuse_archived
 from rametd.services.missing import require_tree
-from rametd.services.operations.runner import new_operation, refuse_landing
+from rametd.services.operations import new_operation, refuse_landing
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message, prompt_message
 from rametd.services.worktrees.checkpoints import Checkpointer

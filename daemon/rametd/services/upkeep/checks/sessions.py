@@ -22,8 +22,8 @@ from rametd.services.archiving.integrity import archived_as
 from rametd.services.archiving.restore import TRASH
 from rametd.services.archiving.steps import archive_ref, last_known
 from rametd.services.core import Core
-from rametd.services.operations.runner import session_of
-from rametd.services.operations.runner import unfinished as why_unfinished
+from rametd.services.operations import session_of
+from rametd.services.operations import unfinished as why_unfinished
 from rametd.services.upkeep.checks.refs import lost
 from rametd.services.upkeep.scene import Finding, Scene, known_ids, shell
 from rametd.services.worktrees.places import LINKS, link_by_name
