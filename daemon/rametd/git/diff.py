@@ -16,6 +16,7 @@ import pygit2
 
 from rametd.domain.errors import RefNotFoundError
 from rametd.git.context import GitContext
+from rametd.git.process import at
 from rametd.git.repository import RepositoryInfo, open_repository
 from rametd.git.snapshot import current_tree
 
@@ -121,7 +122,7 @@ async def _with_worktree(git: GitContext, worktree: Path, against: str) -> _Tree
     git_dir = await git.verified(worktree, None)
     old = await git.compute(_tree, git_dir, against)
     written = await current_tree(git, worktree, git_dir)
-    return _Trees(worktree, (f"--git-dir={git_dir}", f"--work-tree={worktree}"), old, written.tree, written.skipped)
+    return _Trees(worktree, at(git_dir, worktree), old, written.tree, written.skipped)
 
 
 async def _diff(git: GitContext, trees: _Trees, *, patch: bool, max_patch: int, options: DiffOptions) -> Diff:

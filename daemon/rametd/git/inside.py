@@ -11,6 +11,7 @@ from ramet.words import plural
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.obstacles import additions
+from rametd.git.process import at
 from rametd.git.registrations import existing_git_dir
 from rametd.git.underway import begun
 
@@ -21,21 +22,21 @@ _LOOSE: Final = 100
 async def absent(git: GitContext, git_dir: Path, objects: Iterable[str]) -> set[str]:
     """Those that a repository does not have."""
     stdin = "".join(f"{name}\n" for name in objects).encode()
-    there = (f"--git-dir={git_dir}", f"--work-tree={git_dir}")
+    there = at(git_dir, git_dir)
     output = await git.process.read(git_dir, *there, "cat-file", "--batch-check", stdin=stdin)
     return {line.split(" ")[0] for line in output.decode().splitlines() if line.endswith(" missing")}
 
 
 async def copy_objects(git: GitContext, source: Path, target: Path, *names: str) -> None:
     """Copy commits and trees of the repository ``source``, with all that they need and ``target`` does not have yet. Raises GitFailedError."""
-    there = (f"--git-dir={source}", f"--work-tree={source}")
+    there = at(source, source)
     listed = await git.process.read(source, *there, "rev-list", "--objects", "--no-object-names", *names, "--")
     missing = await absent(git, target, listed.decode().split())
     if missing:
         stdin = "".join(f"{name}\n" for name in sorted(missing)).encode()
         pack = await git.process.read(source, *there, "pack-objects", "--stdout", "-q", stdin=stdin)
         store = ("unpack-objects", "-q") if len(missing) <= _LOOSE else ("index-pack", "--stdin")
-        beside = (f"--git-dir={target}", f"--work-tree={target}")
+        beside = at(target, target)
         await git.process.write(target, *beside, *store, stdin=pack)
     if left := await absent(git, target, names):
         raise GitFailedError(
@@ -54,7 +55,7 @@ async def places(git: GitContext, worktree: Path, git_dir: Path, *, untracked: b
     Include repositories in directories with tracked files of the outer repository, of which git never reports the ``.git``. Leave
     out untracked ones without ``untracked``.
     """
-    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    there = at(git_dir, worktree)
     others: list[bytes] = []
     staged = (await git.process.read(worktree, *there, "ls-files", "--stage", "-z")).split(b"\0")[:-1]
     if untracked:
@@ -139,7 +140,7 @@ def under_way(git_dir: Path) -> list[str]:
 
 async def _commits(git: GitContext, inner: Path, elsewhere: Path | None) -> list[str]:
     # Name a work tree, as the configured one may be gone.
-    there = (f"--git-dir={inner}", f"--work-tree={inner}")
+    there = at(inner, inner)
     head = await git.process.run(inner, *there, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     starts = (*(["HEAD"] if head.returncode == 0 else []), "--exclude=refs/remotes/*", "--all")
     known = await git.compute(of_remotes, inner)
@@ -174,7 +175,7 @@ def of_remotes(git_dir: Path) -> tuple[str, ...]:
 
 async def staged_only(git: GitContext, directory: Path, inner: Path) -> list[str]:
     """Describe staged content that differs from the files."""
-    there = (f"--git-dir={inner}", f"--work-tree={directory}")
+    there = at(inner, directory)
     listing = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
     status = await git.process.read(directory, *there, *listing)
     lines = [line for line in status.split(b"\0") if line]

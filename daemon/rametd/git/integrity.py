@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rametd.git.context import GitContext
 from rametd.git.loose import is_cut_short, sweep
-from rametd.git.process import failed
+from rametd.git.process import at, failed
 from rametd.git.repository import RepositoryInfo, common_dir, open_repository
 
 
@@ -33,7 +33,7 @@ async def mend_files(
     if not broken:
         return []
     await git.compute(sweep, repo)
-    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    there = at(git_dir, worktree)
     listed = await git.process.run(worktree, *there, "ls-tree", "-r", "-z", files)
     records = [record.partition(b"\t") for record in listed.stdout.split(b"\0") if record]
     paths = {path for fields, _, path in records if fields.split()[2].decode() in broken and b"\n" not in path}

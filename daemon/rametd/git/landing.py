@@ -23,7 +23,7 @@ from rametd.git.context import GitContext
 from rametd.git.hooks import COMMIT, find_hooks, words_of_hooks
 from rametd.git.inside import new_links
 from rametd.git.landed import Landed, LandedAnswers, Target
-from rametd.git.process import clean_environment, failed
+from rametd.git.process import at, clean_environment, failed
 from rametd.git.registrations import REASON, registered_at, verify_worktree
 from rametd.git.repository import RepositoryInfo
 from rametd.git.submodules import links_that_go_back, populate_submodules, unpublished
@@ -137,7 +137,7 @@ class Landing:
         git_dir = await self._git.verified(worktree, None)
         output = await self._git.process.read(
             worktree,
-            *(f"--git-dir={git_dir}", f"--work-tree={worktree}"),
+            *at(git_dir, worktree),
             *("status", "--porcelain", "-z", "--untracked-files=normal", "--no-renames"),
         )
         return tuple(record[3:] for record in output.decode(errors="surrogateescape").split("\0") if record)
@@ -160,7 +160,7 @@ class Landing:
         """
         git = self._git
         git_dir = await git.verified(worktree, None)
-        there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+        there = at(git_dir, worktree)
         busy = await git.compute(busy_with, git_dir)
         if busy:
             raise WrongStateError(
@@ -357,7 +357,7 @@ class LandingTree:
                 hint="move that directory away",
                 worktree=str(self.path),
             )
-        return f"--git-dir={git_dir}", f"--work-tree={self.path}"
+        return at(git_dir, self.path)
 
 
 async def identity(

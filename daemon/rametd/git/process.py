@@ -27,6 +27,12 @@ ALWAYS: Final = (
 ONE_BY_ONE: Final = ("-c", "checkout.workers=1")
 """Options for background work: one checkout writer, even if the person has configured more."""
 
+
+def at(git_dir: Path, worktree: Path) -> tuple[str, str]:
+    """Options for a git command: this repository and working tree, whatever git would find from the directory."""
+    return f"--git-dir={git_dir}", f"--work-tree={worktree}"
+
+
 # Variables that a person sets for git on purpose. Any other GIT_* variable (GIT_DIR, GIT_INDEX_FILE, GIT_WORK_TREE, ...) would
 # direct git to another repository than the one we name: a daemon started from a hook inherits exactly those.
 _KEPT: Final = frozenset(

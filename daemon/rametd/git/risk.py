@@ -14,7 +14,7 @@ from rametd.domain.errors import GitFailedError
 from rametd.git.commits import reachable
 from rametd.git.context import GitContext
 from rametd.git.inside import git_dir_at, left_over, only_here, places
-from rametd.git.process import failed
+from rametd.git.process import at, failed
 from rametd.git.registrations import Registration, left_at, locate, split_inside
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, last_head
 from rametd.git.snapshot import private_index, write_tree
@@ -236,7 +236,7 @@ async def _status(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Fou
         *("status", "--porcelain=v2", "--branch", "-z"),
         *("--untracked-files=normal", "--ignore-submodules=none", "--no-renames"),
     )
-    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    there = at(git_dir, worktree)
     lenient: list[str] = []
     environment = {"GIT_OPTIONAL_LOCKS": "0"}
     async with AsyncExitStack() as stack:

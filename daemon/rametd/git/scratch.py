@@ -15,6 +15,7 @@ from typing import Final
 import pygit2
 
 from rametd.git.context import GitContext
+from rametd.git.process import at
 from rametd.git.repository import common_dir, open_repository
 from rametd.git.snapshot import private_index, write_commit
 
@@ -48,7 +49,7 @@ async def without_files(git: GitContext, git_dir: Path, commit: str) -> AsyncIte
             (folder / "info" / "sparse-checkout").write_text("!/*\n")
 
         await git.compute(make)
-        scratch = Scratch(folder, (f"--git-dir={folder}", f"--work-tree={files}", *_NOTHING))
+        scratch = Scratch(folder, (*at(folder, files), *_NOTHING))
         await git.process.write(files, *scratch.there, "read-tree", "-m", "-u", "HEAD")
         yield scratch
 
@@ -68,7 +69,7 @@ async def change_files(git: GitContext, worktree: Path, git_dir: Path, index: Pa
         return commits[1]
 
     commit = await git.compute(make)
-    there = (f"--git-dir={index.parent}", f"--work-tree={worktree}")
+    there = at(index.parent, worktree)
     words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", commit)
     await git.process.write(worktree, *there, *words)
 

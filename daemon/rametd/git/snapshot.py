@@ -17,6 +17,7 @@ from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext, WorktreeTree
 from rametd.git.foreign import has_no_links
 from rametd.git.locks import DIRECTORY
+from rametd.git.process import at
 from rametd.git.repository import common_dir, head_of, open_repository
 from rametd.git.sharing import temporary
 from rametd.git.unread import add_all, is_unborn
@@ -33,7 +34,7 @@ async def write_tree(git: GitContext, worktree: Path, git_dir: Path | None = Non
     if git_dir is None:
         git_dir = await git.verified(worktree, None)
     # Both ends are named, so that git cannot climb to a repository further up should the .git file vanish.
-    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    there = at(git_dir, worktree)
     async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
         skipped = await add_all(git, worktree, git_dir, index)
         environment = {"GIT_INDEX_FILE": str(index)}

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
+from rametd.git.process import at
 from rametd.git.registrations import existing_git_dir
 from rametd.git.repository import RepositoryInfo
 
@@ -210,7 +211,7 @@ async def _has(git: GitContext, module: Path, commit: str) -> bool:
 
 
 async def _on_remote(git: GitContext, module: Path, commit: str) -> bool:
-    there = (f"--git-dir={module}", f"--work-tree={module}")
+    there = at(module, module)
     refs = await git.process.run(module, *there, "for-each-ref", "--count=1", f"--contains={commit}", "refs/remotes")
     if refs.stdout.strip():
         return True
@@ -298,7 +299,7 @@ async def _obtain(git: GitContext, local: Path | None, directory: Path, inner: t
 async def _there(git: GitContext, directory: Path) -> tuple[str, str] | None:
     """Return a repository's directory and git directory for git; None if ``directory`` has none."""
     git_dir = await git.compute(existing_git_dir, directory)
-    return None if git_dir is None else (f"--git-dir={git_dir}", f"--work-tree={directory}")
+    return None if git_dir is None else at(git_dir, directory)
 
 
 def _moved(output: bytes) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ from rametd.domain.errors import GitBusyError, GitFailedError, WorktreeChangedEr
 from rametd.git.context import GitContext
 from rametd.git.landing import by, identity
 from rametd.git.obstacles import additions, named, refuse_repositories, uncommitted
-from rametd.git.process import Completed, failed
+from rametd.git.process import Completed, at, failed
 from rametd.git.repository import head_of, open_repository, peel
 from rametd.git.scratch import without_files
 from rametd.git.snapshot import current_tree
@@ -74,7 +74,7 @@ async def _take_along(git: GitContext, worktree: Path, there: tuple[str, ...], b
 
 async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str, new: str) -> CutOff:
     git_dir = await git.verified(worktree, None)
-    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    there = at(git_dir, worktree)
 
     def where() -> tuple[str | None, bool, str | None]:
         """The branch that is checked out, whether it has the new commit, and where HEAD is."""
@@ -240,7 +240,7 @@ class Syncing:
         """
         git = self._git
         git_dir = await git.verified(worktree, None)
-        there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+        there = at(git_dir, worktree)
         if busy := await git.compute(busy_with, git_dir):  # first, as during a rebase no branch is checked out
             raise WorktreeChangedError(
                 f"{worktree} is in the middle of {busy}",

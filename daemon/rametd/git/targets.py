@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
+from rametd.git.process import at
 from rametd.git.registrations import existing_git_dir, line_of, registrations
 from rametd.git.repository import RepositoryInfo, branch_tip, open_repository
 from rametd.git.underway import busy_with
@@ -91,7 +92,8 @@ class Targets:
                 git_dir = await git.verified(found.path, branch)
                 done = await git.process.run(
                     found.path,
-                    *(f"--git-dir={git_dir}", f"--work-tree={found.path}", "-c", "merge.verifySignatures=false"),
+                    *at(git_dir, found.path),
+                    *("-c", "merge.verifySignatures=false"),
                     *("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", "--no-stat", new),
                     environment={"GIT_REFLOG_ACTION": words},
                     lock=lock,

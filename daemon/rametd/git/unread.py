@@ -13,7 +13,7 @@ from typing import Final
 
 from rametd.domain.text import utf8
 from rametd.git.context import GitContext
-from rametd.git.process import Completed, failed
+from rametd.git.process import Completed, at, failed
 
 _AS_IS: Final = (
     *("-c", "core.splitIndex=false"),  # a shared index would be written next to the user's
@@ -86,7 +86,7 @@ async def unhide(git: GitContext, worktree: Path, there: tuple[str, str], index:
 
 async def add_all(git: GitContext, worktree: Path, git_dir: Path, index: Path) -> tuple[str, ...]:
     """Add all readable files to a private index; return git's messages about the others. Raise GitFailedError, GitBusyError."""
-    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    there = at(git_dir, worktree)
     environment = {"GIT_INDEX_FILE": str(index)}
     await unhide(git, worktree, there, index, await hidden(git, worktree, there, index))
     left_out: dict[str, str] = {}

@@ -26,7 +26,7 @@ from rametd.domain.errors import (
 )
 from rametd.git import branches, names, removal
 from rametd.git.context import GitContext
-from rametd.git.process import Completed, failed
+from rametd.git.process import Completed, at, failed
 from rametd.git.registrations import (
     REASON,
     WORKTREE_CONFIG,
@@ -177,7 +177,7 @@ async def fill(git: GitContext, path: Path, branch: str | None, commit: str = "H
     """
     git_dir = await git.verified(path, branch)
     # Name both directories: if the .git file vanished now, git would find a repository further up and reset that.
-    there = (f"--git-dir={git_dir}", f"--work-tree={path}")
+    there = at(git_dir, path)
     done = await git.process.run(path, *there, "reset", "--hard", "--quiet", "--no-recurse-submodules", commit)
     if done.returncode == 0:
         return
@@ -280,7 +280,7 @@ class Worktrees:
         path that ends in ``/`` is a directory, any other a file or a link. None may lead through a link. Raise WorktreeChangedError."""
         git = self._git
         git_dir = await git.verified(worktree, None)
-        there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+        there = at(git_dir, worktree)
         stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
         # With the index, git would stop at the first path inside a submodule.
         asked = ("check-ignore", "--no-index", "-z", "--stdin")

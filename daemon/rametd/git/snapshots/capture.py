@@ -14,6 +14,7 @@ from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.inside import git_dir_at
 from rametd.git.loose import write_loose
+from rametd.git.process import at
 from rametd.git.repository import Head, common_dir, head_of, open_repository
 from rametd.git.snapshot import current_tree, private_index, write_tree
 from rametd.git.snapshots import nested
@@ -103,7 +104,7 @@ def _is_worktree(git_dir: Path, directory: Path) -> bool:
 
 async def staged_tree(git: GitContext, git_dir: Path) -> str:
     """Return the staged content as a tree, without paths in conflict; reads no file of the worktree."""
-    there = (f"--git-dir={git_dir}", f"--work-tree={git_dir}")
+    there = at(git_dir, git_dir)
     async with private_index(git, git_dir) as index:  # `write-tree` stores its tree cache in the index
         environment = {"GIT_INDEX_FILE": str(index)}
         output = await git.process.read(git_dir, *there, "ls-files", "--unmerged", "-z", environment=environment)

@@ -22,6 +22,7 @@ from rametd.git.context import GitContext, WorktreeTree
 from rametd.git.foreign import has_no_links
 from rametd.git.inside import absent, copy_objects, git_dir_at, of_remotes, places, staged_only, under_way
 from rametd.git.obstacles import additions, in_the_way, named, refuse_repositories
+from rametd.git.process import at
 from rametd.git.repository import Head, common_dir, head_of, open_repository
 from rametd.git.snapshot import private_index, scratch_index, write_tree
 from rametd.git.snapshots.model import Nested, Snapshot
@@ -113,7 +114,7 @@ async def _copy_files(
         return None, (), {}
     async with scratch_index(git, common) as index:
         skipped = await add_all(git, directory, common, index)
-        there = (f"--git-dir={common}", f"--work-tree={directory}")
+        there = at(common, directory)
         environment = {"GIT_INDEX_FILE": str(index)}
         tree = await git.process.write(directory, *there, "write-tree", "--missing-ok", environment=environment)
         staged = await git.process.read(directory, *there, "ls-files", "--stage", "-z", environment=environment)
@@ -156,7 +157,7 @@ def _is_as_recorded(repository: pygit2.Repository, written: WorktreeTree, record
 
 async def _is_clean(git: GitContext, common: Path, directory: Path, inner: Path, recorded: str) -> bool:
     """Return whether the recorded commit is checked out without changes, and a remote has it. Doubt counts as no."""
-    there = (f"--git-dir={inner}", f"--work-tree={directory}")
+    there = at(inner, directory)
     listing = ("status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal", "--ignore-submodules=none")
     status = await git.process.run(directory, *there, *listing, environment={"GIT_OPTIONAL_LOCKS": "0"})
     lines = [line for line in status.stdout.split(b"\0") if line]
@@ -207,7 +208,7 @@ async def _lay(git: GitContext, common: Path, worktree: Path, wanted: Nested) ->
     """Write the files of a repository that no longer exists; an existing file that differs stays."""
     target = worktree / wanted.place
     await git.compute(lambda: target.mkdir(parents=True, exist_ok=True))
-    there = (f"--git-dir={common}", f"--work-tree={target}")
+    there = at(common, target)
     async with scratch_index(git, common) as index:
         environment = {"GIT_INDEX_FILE": str(index)}
         await git.process.write(target, *there, "read-tree", wanted.files, environment=environment)
@@ -242,7 +243,7 @@ async def _write_over(
         for each in (before, wanted)
         if each is not None and each.holder
     }
-    there = (f"--git-dir={inner}", f"--work-tree={directory}")
+    there = at(inner, directory)
     async with git.worktree_lock(directory), private_index(git, inner) as index:
         environment = {"GIT_INDEX_FILE": str(index)}
         skipped = await add_all(git, directory, inner, index)
@@ -273,7 +274,7 @@ async def _move_head(git: GitContext, directory: Path, inner: Path, wanted: Nest
     if head.branch is not None or held:
         stays = f"stays on its branch {head.branch}" if head.branch is not None else f"stays where it is for {held[0]}"
         return [f"{wanted.place} {stays}: its files are those that it had on {wanted.head[:12]}"]
-    there = (f"--git-dir={inner}", f"--work-tree={directory}")
+    there = at(inner, directory)
     move = ("update-ref", "-m", "ramet: rewind", "--no-deref", "HEAD", wanted.head, str(head.commit))
     await git.process.write(directory, *there, *move)
     await git.process.write(directory, *there, "read-tree", wanted.head)

@@ -12,6 +12,7 @@ from rametd.domain.errors import GitFailedError, WorktreeChangedError
 from rametd.domain.text import utf8
 from rametd.git.context import GitContext
 from rametd.git.obstacles import additions, in_the_way, refuse_repositories
+from rametd.git.process import at
 from rametd.git.registrations import registrations
 from rametd.git.repository import head_of, open_repository
 from rametd.git.scratch import change_files
@@ -31,7 +32,7 @@ async def lay(git: GitContext, worktree: Path, files: str) -> None:
     """
     git_dir = await git.verified(worktree, None)
     async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
-        there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+        there = at(git_dir, worktree)
         await git.process.run(
             worktree, *there, "update-index", "-q", "--refresh", environment={"GIT_INDEX_FILE": str(index)}
         )
@@ -72,7 +73,7 @@ async def _bring_back(
     git: GitContext, worktree: Path, git_dir: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
 ) -> str:
     await git.verified(worktree, None)
-    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    there = at(git_dir, worktree)
     async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
         environment = {"GIT_INDEX_FILE": str(index)}
 
@@ -112,13 +113,13 @@ async def refuse_failing_filters(
     Git deletes files before it writes others, so that a filter that fails in between would leave a half-written worktree. Therefore
     write the filtered files to ``scratch`` first.
     """
-    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    there = at(git_dir, worktree)
     configured = await git.process.run(worktree, *there, "config", "--get-regexp", r"^filter\..*\.(smudge|process)$")
     if not configured.stdout:
         return
     beside = scratch / "filtered"
     await git.compute(lambda: beside.mkdir(exist_ok=True))
-    ends = (f"--git-dir={git_dir}", f"--work-tree={beside}")
+    ends = at(git_dir, beside)
     environment = {"GIT_INDEX_FILE": str(scratch / "filtered-index")}
     shown = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=AMT", now, target)
     paths = await git.process.read(worktree, *there, *shown)
@@ -159,7 +160,7 @@ async def move_back(
     if another branch is checked out or this one has moved on.
     """
     git_dir = await git.verified(worktree, None)
-    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    there = at(git_dir, worktree)
     name = own or "HEAD"
 
     def where() -> tuple[str | None, str | None, str]:

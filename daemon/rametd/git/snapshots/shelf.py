@@ -33,6 +33,7 @@ from rametd.git import branches, risk
 from rametd.git.context import GitContext
 from rametd.git.integrity import lost_objects, mend_files
 from rametd.git.locks import DIRECTORY
+from rametd.git.process import at
 from rametd.git.registrations import (
     REASON,
     UNFINISHED,
@@ -188,7 +189,7 @@ async def _capture(
     borrowed = git_dir == common and not (tree / ".git").is_dir()
     if shelved and (place.entry / _MARK).is_file() and git_dir == place.entry:
         # The snapshot is lost; files deleted by thinning do not count as deleted.
-        await git.process.run(tree, f"--git-dir={git_dir}", f"--work-tree={tree}", "checkout-index", "-a", "-q", "-u")
+        await git.process.run(tree, *at(git_dir, tree), "checkout-index", "-a", "-q", "-u")
     facts: dict[str, Any] = {"worktree": str(place.worktree)}
     warnings = [why] if why is not None else []
     head = Head(None, None)
@@ -378,7 +379,7 @@ async def thin(git: GitContext, place: Place, taken: Snapshot) -> None:
     tree, git_dir = place.shelf, place.entry
     if not await git.compute(lambda: tree.is_dir() and (git_dir / "index").is_file()):
         return
-    there = (f"--git-dir={git_dir}", f"--work-tree={tree}")
+    there = at(git_dir, tree)
     listing = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
     ignored = os.fsdecode(await git.process.read(tree, *there, *listing)).split("\0")[:-1]
     found = await _unchanged(git, tree, git_dir, there, taken)
@@ -622,7 +623,7 @@ async def _fill(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
     if taken.facts.get("whole"):  # it was unreadable, and so not thinned
         return []
     tree, git_dir = place.shelf, place.entry
-    there = (f"--git-dir={git_dir}", f"--work-tree={tree}")
+    there = at(git_dir, tree)
     mark = git_dir / _MARK
     if await git.compute(lambda: mark.is_file() and mark.read_text().strip() != taken.id):
         # A person recreated its ref with another snapshot than that of the thinning.
@@ -695,7 +696,7 @@ async def _set_head(
         tip = await git.compute(branch_tip, repo, branch)
         if taken.head and tip not in {None, taken.head} and commit == tip:
             # The branch has moved on and nothing was uncommitted, so update the files.
-            there = (f"--git-dir={git_dir}", f"--work-tree={tree}")
+            there = at(git_dir, tree)
             await git.process.write(tree, *there, "read-tree", "-m", "-u", taken.head, commit)
         return []
     if not taken.branch:

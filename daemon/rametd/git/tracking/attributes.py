@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from rametd.git.context import GitContext
+from rametd.git.process import at
 from rametd.git.tracking.walking import is_below
 
 _CONVERTED: Final = ("filter", "ident", "working-tree-encoding")
@@ -37,7 +38,7 @@ class Attributes:
         self.exist = True
         self._git = git
         self._worktree = worktree
-        self._there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+        self._there = at(git_dir, worktree)
         self._known: dict[str, Conversion] = {}
 
     def forget(self, *, exist: bool) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
+from rametd.git.process import at
 from rametd.git.repository import common_dir
 from rametd.git.tracking.walking import is_below, is_file
 
@@ -84,7 +85,7 @@ def stamp(path: str | Path) -> Stamp:
 
 async def read_rules(git: GitContext, worktree: Path, git_dir: Path) -> Rules:
     """Read the rules. They are at least as new as the stamps."""
-    there = _there(worktree, git_dir)
+    there = at(git_dir, worktree)
     # Read the configuration twice: the files that the first reading names are stamped before the second one counts.
     first = await _configuration(git, worktree, there)
     files = _files(first, git.process.environment, worktree, git_dir)
@@ -106,7 +107,7 @@ async def read_rules(git: GitContext, worktree: Path, git_dir: Path) -> Rules:
 
 async def index_facts(git: GitContext, worktree: Path, git_dir: Path) -> IndexFacts:
     """Read the user's present index."""
-    there = _there(worktree, git_dir)
+    there = at(git_dir, worktree)
     before = await git.compute(stamp, git_dir / "index")
     entries = await git.process.read(worktree, *there, "ls-files", "-v", "--stage", "-z")
     tracked_ignored = await git.process.read(
@@ -126,7 +127,7 @@ async def ignored_directories(
     git: GitContext, worktree: Path, git_dir: Path, below: Iterable[str] = ()
 ) -> frozenset[str]:
     """Return directories that ignore rules name, at or below some paths (by default everywhere)."""
-    there = _there(worktree, git_dir)
+    there = at(git_dir, worktree)
     listing = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z", "--", *below)
     # With an empty index: git would not list a directory that has tracked files.
     nothing = {"GIT_INDEX_FILE": str(git_dir / "ramet-no-index")}
@@ -141,15 +142,11 @@ async def ignored(git: GitContext, worktree: Path, git_dir: Path, paths: Iterabl
     wanted = b"".join(os.fsencode(path) + b"\0" for path in paths)
     if not wanted:
         return frozenset()
-    arguments = (*_there(worktree, git_dir), "check-ignore", "--no-index", "--stdin", "-z")
+    arguments = (*at(git_dir, worktree), "check-ignore", "--no-index", "--stdin", "-z")
     done = await git.process.run(worktree, *arguments, stdin=wanted, environment={"GIT_OPTIONAL_LOCKS": "0"})
     if done.returncode > 1:
         raise GitFailedError(f"git check-ignore: {done.words}", command="check-ignore")
     return frozenset(_split(done.stdout))
-
-
-def _there(worktree: Path, git_dir: Path) -> tuple[str, str]:
-    return f"--git-dir={git_dir}", f"--work-tree={worktree}"
 
 
 def _split(output: bytes) -> list[str]:
