@@ -109,14 +109,14 @@ async def steady(scale: Scale, sandbox: Sandbox, daemon: DaemonProcess, ids: Seq
     yield Figure("events doubled", doubled, "events", what, 0)
     beside_what = f"`rametctl top` on {len(ids)} scripted agents that tell {scale.per_second} events/s each"
     yield Figure("dashboard beside agents", share, "% of a core", beside_what, 30)
-    told = len(ids) * scale.per_second * scale.telling_s * 0.3
-    yield Figure("dashboard, growth in 10,000 events", growth * 10_000 / told, "MB", beside_what)
+    sent = len(ids) * scale.per_second * scale.telling_s * 0.3
+    yield Figure("dashboard, growth in 10,000 events", growth * 10_000 / sent, "MB", beside_what)
     yield Figure("dashboard, key to screen, p99", percentile(answers, 99), "ms", beside_what, 100)
     web_what = (
         f"`rametctl web` with three tabs on {len(ids)} scripted agents that tell {scale.per_second} events/s each"
     )
     yield Figure("web page beside agents", web_share, "% of a core", f"{web_what}; wanted: 50")
-    yield Figure("web page, growth in 10,000 events", web_growth * 10_000 / told, "MB", web_what)
+    yield Figure("web page, growth in 10,000 events", web_growth * 10_000 / sent, "MB", web_what)
     yield Figure("event delay, p50", percentile(delays, 50), "ms", f"agent's clock to client's, {what}", 30)
     yield Figure("event delay, p99", percentile(delays, 99), "ms", f"agent's clock to client's, {what}", 100)
     delays = heard.delays(between)

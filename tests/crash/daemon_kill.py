@@ -217,8 +217,8 @@ class DaemonKill:
             session = talk.session
             assert the_pid(self._sandbox, session.conversation_id) == talk.pid, f"the agent of {name} died"
             await self._check_journal(name, session.id)
-            told = transcript(self._sandbox, session.conversation_id)
-            assert [each.text for each in told] == talk.texts, (
+            written = transcript(self._sandbox, session.conversation_id)
+            assert [each.text for each in written] == talk.texts, (
                 f"the agent of {name} was not told what was said, once and in order"
             )
             ran = Path(session.worktree) / "ran.txt"

@@ -72,7 +72,7 @@ class Known:
     place: str = "here"  # or "archived", "trash"
     turns: int = 0
     states: dict[int, State] = field(default_factory=dict)
-    kept: State | None = None  # what its tree was when it was put away
+    shelved: State | None = None  # its tree before it was archived or removed
     tree_gone: bool = False
     alone: str = ""  # the commit of a detached HEAD whose tree was deleted
     inside: State = field(default_factory=dict)  # what was in repositories inside it then
@@ -144,7 +144,7 @@ class LostBytes:
             self._checkpoint,
         }:
             if known.place == "here" and not known.tree_gone:
-                await self._kept(known)  # no agent writes there
+                await self._checkpointed(known)  # no agent writes there
             self._in_hand = known
         await action(known)
         if blow is not None:
@@ -186,7 +186,7 @@ class LostBytes:
                     trace(f"  meanwhile {path!r} {text!r}")
 
     async def _find_written(self, known: Known) -> None:
-        """What somebody wrote while no daemon ran is there, or kept."""
+        """Check that files written while no daemon ran exist, or that a snapshot has them."""
         written, known.written = dict(known.written), {}
         there = {path for path, text in written.items() if _reads(known.tree / path) == text}
         names = [f"refs/ramet/{kind}/{known.id}" for kind in ("checkpoints", "archive", "trash")]
@@ -194,21 +194,21 @@ class LostBytes:
         commits = [f"{ref}:files" for ref in refs]
         shelf = known.tree.with_name(f".{known.tree.name}.shelved")
         there |= {path for path, text in written.items() if _reads(shelf / path) == text}
-        kept = [trees.read_commit(self._repository, commit) for commit in commits]
+        states = [trees.read_commit(self._repository, commit) for commit in commits]
         for path, text in written.items():
             wanted = trees.entry("100644", text.encode())
             if path in there or any(
-                state.get(path, "").split(" ", 1)[1:] == wanted.split(" ", 1)[1:] for state in kept
+                state.get(path, "").split(" ", 1)[1:] == wanted.split(" ", 1)[1:] for state in states
             ):
                 continue
             # What git ignores goes with a tree that is put away.
-            if known.place != "here" and self._is_ignored(path, kept):
+            if known.place != "here" and self._is_ignored(path, states):
                 continue
             raise AssertionError(f"{path!r} of {known.id} is lost: it was {text!r}; {commits}")
 
-    def _is_ignored(self, path: str, kept: list[State]) -> bool:
-        """Whether any kept state has rules that may hide it."""
-        return any(name.rpartition("/")[2] == ".gitignore" for state in kept for name in state) and path != "since"
+    def _is_ignored(self, path: str, states: list[State]) -> bool:
+        """Return whether a recorded state has rules that may ignore a path."""
+        return any(name.rpartition("/")[2] == ".gitignore" for state in states for name in state) and path != "since"
 
     # ── what is done ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -274,22 +274,22 @@ class LostBytes:
                 known.states[turn] = json.loads(self._end_of(known, turn).read_text())
         return session
 
-    async def _kept(self, known: Known) -> None:
-        """Wait until the end of its last turn is kept: before, nobody's edits by hand are told from the agent's."""
+    async def _checkpointed(self, known: Known) -> None:
+        """Wait for the checkpoint of its last turn, before which edits by hand would count as the agent's."""
         session = await self._settle(known)
 
-        async def kept() -> bool:
+        async def has_checkpoint() -> bool:
             assert any(each.turn >= session.turns for each in await self._checkpoints(known)), (
-                f"turn {session.turns} of {known.id} is not kept"
+                f"turn {session.turns} of {known.id} has no checkpoint"
             )
             return True
 
         if known.turns:
-            await self._mortal.patiently(kept)
+            await self._mortal.patiently(has_checkpoint)
 
     async def _edit(self, known: Known) -> None:
         if not known.tree_gone:
-            await self._kept(known)
+            await self._checkpointed(known)
             trees.Edits(known.tree, self._chance.getrandbits(30)).make()
 
     async def _nest(self, known: Known) -> None:
@@ -298,7 +298,7 @@ class LostBytes:
         inner = known.tree / f"{trees.NEST}{self._number}"
         if known.tree_gone:
             return
-        await self._kept(known)
+        await self._checkpointed(known)
         inner.mkdir()
         git(inner, "init", "-q")
         (inner / "committed").write_text("committed\n")
@@ -329,9 +329,9 @@ class LostBytes:
         self._inside_stays(known, inside, answer)
         if answer:
             self._compare(known, self._of(checkpoint), hidden, f"rewind to checkpoint {checkpoint.number}")
-            kept = self._of(answer.before)
-            assert known.written or before.items() <= kept.items(), (
-                f"what a rewind of {known.id} overwrote: {told(before, kept)}"
+            saved = self._of(answer.before)
+            assert known.written or before.items() <= saved.items(), (
+                f"what a rewind of {known.id} overwrote: {describe_difference(before, saved)}"
             )
 
     def _inside_stays(self, known: Known, inside: State, rewound: Any = None) -> None:
@@ -340,18 +340,20 @@ class LostBytes:
             now = trees.read_inside(known.tree)
             nested = f"{rewound.before.ref}:nested" if rewound else ""
             if nested and git(self._repository, "ls-tree", "--name-only", rewound.before.ref).split().count("nested"):
-                kept = set(trees.read_commit(self._repository, nested).values())
-                inside = {path: entry for path, entry in inside.items() if entry not in kept}
-            assert inside.items() <= now.items(), f"what is in repositories inside {known.id}: {told(inside, now)}"
+                saved = set(trees.read_commit(self._repository, nested).values())
+                inside = {path: entry for path, entry in inside.items() if entry not in saved}
+            assert inside.items() <= now.items(), (
+                f"what is in repositories inside {known.id}: {describe_difference(inside, now)}"
+            )
 
     def _compare(self, known: Known, wanted: State, ignored: set[str], what: str) -> None:
-        """All that was kept is there, and nothing else but what was ignored before."""
+        """Check that everything recorded exists, and nothing else but files that were ignored before."""
         there = trees.read_tree(known.tree, iter(wanted))
         more = trees.read_tree(known.tree)
         found = there | {path: entry for path, entry in more.items() if path not in ignored}
         if known.written:  # these are looked for on their own
             return
-        assert found == wanted, f"{what} of {known.id}: {told(wanted, found)}"
+        assert found == wanted, f"{what} of {known.id}: {describe_difference(wanted, found)}"
 
     async def _fork(self, known: Known) -> None:
         if len([each for each in self._known if each.place == "here"]) >= SESSIONS:
@@ -401,13 +403,13 @@ class LostBytes:
         was_here = known.place == "here"
         if was_here:
             await self._settle(known)
-            kept = None if known.tree_gone else trees.read_tree(known.tree)
+            before = None if known.tree_gone else trees.read_tree(known.tree)
             inside = {} if known.tree_gone else trees.read_inside(known.tree)
         if await self._call(method, request, *reasons):
             assert not known.tree.exists(), f"{known.tree} is still there"
             known.place = place
             if was_here:
-                known.kept, known.inside = (None if known.written else kept), inside
+                known.shelved, known.inside = (None if known.written else before), inside
             if not any(each.place == "here" for each in self._known):
                 await self._create()
 
@@ -421,10 +423,10 @@ class LostBytes:
 
     def _is_back(self, known: Known, answer: Any) -> None:
         assert Path(answer.session.worktree) == known.tree
-        if known.kept is not None:
-            self._compare(known, known.kept, set(), f"bringing back {list(answer.warnings)}")
+        if known.shelved is not None:
+            self._compare(known, known.shelved, set(), f"bringing back {list(answer.warnings)}")
         inside = {path: trees.entry("100644", (known.tree / path).read_bytes()) for path in known.inside}
-        assert inside == known.inside, told(known.inside, inside)
+        assert inside == known.inside, describe_difference(known.inside, inside)
         if known.alone:  # a turn may have gone on from there since
             git(known.tree, "merge-base", "--is-ancestor", known.alone, "HEAD")
         known.place, known.branch, known.tree_gone, known.alone = "here", answer.session.branch, False, ""
@@ -441,7 +443,7 @@ class LostBytes:
 
     async def _lose_tree(self, known: Known) -> None:
         """By hand, with what only it held; what was there at the ends of turns is not to go with it."""
-        await self._kept(known)
+        await self._checkpointed(known)
         if known.tree.exists():
             if self._chance.random() < 0.5:
                 git(known.tree, "checkout", "-q", "--detach")
@@ -470,14 +472,14 @@ class LostBytes:
         if known.place == "trash" or not known.states:
             return
         if known.place == "here" and not known.tree_gone:
-            await self._kept(known)
+            await self._checkpointed(known)
         checkpoints = await self._checkpoints(known)
-        kept = [self._of(checkpoint) for checkpoint in checkpoints]
+        states = [self._of(checkpoint) for checkpoint in checkpoints]
         for turn, state in known.states.items():
-            if state not in kept:
+            if state not in states:
                 near = next((self._of(each) for each in checkpoints if each.turn == turn), {})
                 raise AssertionError(
-                    f"turn {turn} of {known.id} is lost: {told(state, near)}; {[(c.number, c.reason, c.turn) for c in checkpoints]}"
+                    f"turn {turn} of {known.id} is lost: {describe_difference(state, near)}; {[(c.number, c.reason, c.turn) for c in checkpoints]}"
                 )
 
     async def _reckon(self) -> None:
@@ -492,7 +494,7 @@ class LostBytes:
                 await self._bring_back(known)
         assert differences(self._person, fingerprint(self._repository)) == {}
         for known in self._known:
-            await self._kept(known)
+            await self._checkpointed(known)
         git(
             self._repository,
             "-c",
@@ -526,7 +528,7 @@ def _reads(file: Path) -> str | None:
         return None
 
 
-def told(wanted: State, found: State) -> str:
+def describe_difference(wanted: State, found: State) -> str:
     return json.dumps(
         {path: [wanted.get(path), found.get(path)] for path in sorted(wanted.keys() | found.keys()) if wanted.get(path) != found.get(path)},
         indent=1,

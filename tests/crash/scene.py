@@ -124,9 +124,9 @@ def transcript(sandbox: Sandbox, conversation: str) -> list[Told]:
 
 async def check_prompts(client: Client, sandbox: Sandbox, session: session_pb2.Session, texts: list[str]) -> None:
     """The person's prompts were taken in once each and in order, by one conversation; the receipts say the same."""
-    told = transcript(sandbox, session.conversation_id)
-    assert [each.text for each in told if each.text in texts] == texts
-    assert max(Counter(each.uuid for each in told).values()) == 1
+    lines = transcript(sandbox, session.conversation_id)
+    assert [each.text for each in lines if each.text in texts] == texts
+    assert max(Counter(each.uuid for each in lines).values()) == 1
     log = await client.log(session.id)
     queued = [event.prompt_queued.prompt for event in log if event.HasField("prompt_queued")]
     received = Counter(event.prompt_received.prompt_id for event in log if event.HasField("prompt_received"))

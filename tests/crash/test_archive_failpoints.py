@@ -100,7 +100,7 @@ async def test_a_failed_restore_sets_the_tree_aside_with_what_was_written_to_it(
     await die_in(killed, sandbox, restore)
     (tree / "since.txt").write_text("theirs, since\n")
     ref = f"refs/ramet/archive/{made.id}"
-    kept = git(repository, "rev-parse", ref)
+    before = git(repository, "rev-parse", ref)
     git(repository, "update-ref", "-d", ref)
     killed.start()
 
@@ -108,7 +108,7 @@ async def test_a_failed_restore_sets_the_tree_aside_with_what_was_written_to_it(
     assert not tree.exists()
     async with connected(sandbox) as client:
         assert (tree.with_name(f".{made.id}.shelved") / "since.txt").read_text() == "theirs, since\n"
-        git(repository, "update-ref", ref, kept)
+        git(repository, "update-ref", ref, before)
         await restore(client)
         assert sorted(state_of(tree)) == sorted([*WORKED, "?? since.txt"])
     killed.kill()
@@ -134,9 +134,9 @@ async def test_a_removal_that_git_holds_up_does_not_hold_up_the_start_and_ends_b
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await archive(client)
         assert "is being removed" in str(caught.value.details())
-        (told,) = await findings(client)
-        assert (told.code, told.severity, told.subject) == ("removal-unfinished", "info", "one")
-        assert "resumed when the daemon started" in told.message
+        (finding,) = await findings(client)
+        assert (finding.code, finding.severity, finding.subject) == ("removal-unfinished", "info", "one")
+        assert "resumed when the daemon started" in finding.message
         lock.unlink()
         await no_operations(sandbox)
         assert rows(sandbox, "SELECT id FROM sessions") == [(other.id,)]

@@ -192,10 +192,10 @@ async def test_an_agent_that_floods_its_output_does_not_fill_the_daemons_memory(
     session = await settle_down(client, "floods", within=60)
     assert session.turns == 2
 
-    async def kept() -> bool:
+    async def three_checkpoints() -> bool:
         return len(await client.checkpoints("floods")) == 3
 
-    await eventually(kept)  # for which the agent's last words are looked for
+    await eventually(three_checkpoints)  # for which the agent's last words are looked for
 
     grown = peak_memory(daemon.pid) - before
     assert grown < ROOM, f"{grown >> 20} MB"

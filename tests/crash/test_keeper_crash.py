@@ -23,12 +23,12 @@ from tests.support.eventually import eventually
 from tests.support.keepers import (
     ECHO,
     agent,
-    executor_of_its_own,
     is_running,
     journal_bytes,
     keeper_path,
     kill,
     next_line,
+    private_executor,
     read_all,
     rest_of,
     run_record,
@@ -62,7 +62,7 @@ async def grown_to(path: Path, size: int) -> None:
 
 @pytest.fixture
 async def executor() -> AsyncIterator[LocalExecutor]:
-    async with executor_of_its_own() as executor:
+    async with private_executor() as executor:
         yield executor
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.crash.scene import rows
 from tests.crash.test_archive_failpoints import no_operations, state_of, worked_on
 from tests.crash.test_failpoints import die_in
-from tests.support.archiving import archive, bring_back, remove
+from tests.support.archiving import archive, remove, restore_trash
 from tests.support.daemon import DaemonProcess, Sandbox, connected, git
 
 pytestmark = pytest.mark.crash
@@ -74,11 +74,11 @@ async def test_removal_of_an_archived_session_survives_a_kill_around_each_ref_ch
 
         await no_operations(sandbox)
         assert not tree.exists(), when
-        kept = f"refs/ramet/trash/{made.id}"
-        assert git(repository, "for-each-ref", "--format=%(refname)", "refs/ramet/trash", "refs/ramet/archive") == kept
+        ref = f"refs/ramet/trash/{made.id}"
+        assert git(repository, "for-each-ref", "--format=%(refname)", "refs/ramet/trash", "refs/ramet/archive") == ref
         assert tip in git(repository, "rev-list", f"--glob=refs/ramet/commits/{made.id}").split(), when
         async with connected(sandbox) as client:
-            (words,) = (await bring_back(client, made.id)).warnings
+            (words,) = (await restore_trash(client, made.id)).warnings
             assert tip[:12] in words
             assert state_of(tree) == was, when
             await remove(client, "one", force=True)

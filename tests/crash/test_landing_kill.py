@@ -53,10 +53,10 @@ async def test_a_batch_onto_a_checked_out_target_moves_it_once_over_kills_at_eac
         landed = await Landings(client).wait("one", "two")
         assert {each.id for each in again} == {each.id for each in landed.values()}
         assert {each.state for each in landed.values()} == {LANDED}
-        told = [event.target_moved for event in await client.log() if event.HasField("target_moved")]
+        moved = [event.target_moved for event in await client.log() if event.HasField("target_moved")]
     assert subjects(repository) == ["Merge branch 'ramet/two' into main", "Merge branch 'ramet/one' into main", "first"]
     assert moves(repository) == 1
-    assert [(each.old_commit, each.new_commit) for each in told] == [
+    assert [(each.old_commit, each.new_commit) for each in moved] == [
         (git(repository, "rev-parse", "main~2"), git(repository, "rev-parse", "main"))
     ]
     assert rows(sandbox, "SELECT count(*) FROM operations") == [(0,)]

@@ -148,8 +148,8 @@ async def test_no_plan_is_half_there_no_target_moves_twice_and_no_entry_is_lost(
     assert rows(sandbox, "SELECT count(*) FROM sessions") == [(0,)]
     daemon.start()
     async with connected(sandbox) as client:
-        told = [event.target_moved for event in await client.log() if event.HasField("target_moved")]
-    assert len({each.new_commit for each in told}) == len(told) == moves(repository)
+        moved = [event.target_moved for event in await client.log() if event.HasField("target_moved")]
+    assert len({each.new_commit for each in moved}) == len(moved) == moves(repository)
     assert rows(sandbox, "SELECT kind FROM operations") == []
     for number in range(rounds):
         for name in ("a", "b"):

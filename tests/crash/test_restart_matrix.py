@@ -188,12 +188,12 @@ class Play:
         async def look() -> bool:
             session = await self.client.get(state)
             pid = self.pid(state)
-            told = f"{session_pb2.SessionState.Name(session.state)} ({session.state_reason}), process {pid}"
-            assert session.state == wanted, told
-            assert session.agent_alive == (process != NONE), told
+            described = f"{session_pb2.SessionState.Name(session.state)} ({session.state_reason}), process {pid}"
+            assert session.state == wanted, described
+            assert session.agent_alive == (process != NONE), described
             assert {SAME: pid == self.pids[state] != 0, NEW: pid not in {0, self.pids[state]}, NONE: pid == 0}[
                 process
-            ], told
+            ], described
             if pid:
                 assert flag_of(pid, "--permission-mode") == FLAGS[self.made[state].mode]
                 assert flag_of(pid, "--model") == "claude-sonnet-5"

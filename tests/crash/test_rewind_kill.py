@@ -30,7 +30,7 @@ async def checkpoints(client: Client) -> list[worktree_pb2.Checkpoint]:
     return list((await client.worktrees.ListCheckpoints(request, metadata=client.metadata)).checkpoints)
 
 
-async def kept(client: Client, number: int) -> list[worktree_pb2.Checkpoint]:
+async def at_least(client: Client, number: int) -> list[worktree_pb2.Checkpoint]:
     async def look() -> list[worktree_pb2.Checkpoint]:
         found = await checkpoints(client)
         assert len(found) >= number
@@ -48,7 +48,7 @@ async def worked_on(client: Client, repository: Path) -> session_pb2.Session:
     """A session with a turn behind it, a commit by hand, and files that are staged, changed and new since; two checkpoints."""
     await client.create(repository, script(write("one.txt", "1\n"), {"text": "first"}), name="made", mode=EDITS)
     made = await client.reach("made", IDLE)
-    await kept(client, 2)
+    await at_least(client, 2)
     tree = Path(made.worktree)
     (tree / "two.txt").write_text("2\n")
     git(tree, "add", "two.txt")
@@ -69,13 +69,13 @@ async def no_operations(sandbox: Sandbox) -> None:
     await eventually(nothing)
 
 
-def holds_what_was_there(tree: Path, kept: worktree_pb2.Checkpoint) -> None:
+def check_overwritten(tree: Path, checkpoint: worktree_pb2.Checkpoint) -> None:
     """Whether a checkpoint has every byte of `worked_on`."""
-    listed = git(tree, "ls-tree", "-r", "--name-only", kept.commit).split()
+    listed = git(tree, "ls-tree", "-r", "--name-only", checkpoint.commit).split()
     assert listed == ["by-hand", "dir0/file0.txt", "dir2/file2.txt", "one.txt", "two.txt"]
-    found = {name: git(tree, "show", f"{kept.commit}:{name}") for name in listed if name != "dir2/file2.txt"}
+    found = {name: git(tree, "show", f"{checkpoint.commit}:{name}") for name in listed if name != "dir2/file2.txt"}
     assert found == {"by-hand": "mine", "dir0/file0.txt": "changed", "one.txt": "1", "two.txt": "2"}
-    assert git(tree, "show", f"{kept.ref}:index/dir0/file0.txt") == "staged"
+    assert git(tree, "show", f"{checkpoint.ref}:index/dir0/file0.txt") == "staged"
 
 
 def is_as_it_began(tree: Path, made: session_pb2.Session) -> None:
@@ -113,16 +113,16 @@ async def test_what_is_written_between_two_kills_of_a_rewind_becomes_a_checkpoin
         assert set(again) == {(True, False, True)} == {undo}
         assert (turn, start) == ((False, False, True), (False, True, False))
         assert (answer.before.number, answer.checkpoint.number) == (3, 1)
-        holds_what_was_there(tree, answer.before)
+        check_overwritten(tree, answer.before)
         assert git(tree, "show", f"{answer.before.ref.removesuffix('3')}4:files/meanwhile") == "theirs"
-        told = "its files were changed during the rewind: checkpoint 4 has them"
-        assert told in answer.warnings
-        assert told in [event.warning.message for event in await client.log("made")]
+        warning = "its files were changed during the rewind: checkpoint 4 has them"
+        assert warning in answer.warnings
+        assert warning in [event.warning.message for event in await client.log("made")]
         session = await client.get("made")
         assert session.conversation_id == answer.session.conversation_id != made.conversation_id
         await client.send("made", script({"text": "goes on"}))
         assert (await eventually(lambda: turned(client))).state == session_pb2.SESSION_STATE_IDLE
-        assert (await kept(client, len(again) + 4))[0].current
+        assert (await at_least(client, len(again) + 4))[0].current
     daemon.kill()
 
 
@@ -198,10 +198,10 @@ async def test_a_rewind_whose_git_outlives_the_daemon_ends_while_the_next_one_se
             gate.unlink()
 
             answer = await asked
-            holds_what_was_there(tree, answer.before)
+            check_overwritten(tree, answer.before)
             assert (await eventually(lambda: turned(client))).conversation_id == answer.session.conversation_id
-            told = transcript(sandbox, answer.session.conversation_id)
-            assert [each.text for each in told] == [text]
+            lines = transcript(sandbox, answer.session.conversation_id)
+            assert [each.text for each in lines] == [text]
             is_as_it_began(tree, made)
             await delete(client, other.id)
     daemon.kill()

@@ -55,8 +55,8 @@ def fill(path: Path) -> None:
 @pytest.mark.smoke
 async def test_it_is_read_only_while_full_and_goes_on_by_itself(small_disk: Path) -> None:
     store = await Store.open(small_disk / "ramet.db", pace=Pace(batch=0.0, retry=0.05))
-    told: list[bool] = []
-    store.on_read_only = told.append
+    reports: list[bool] = []
+    store.on_read_only = reports.append
     filler = small_disk / "filler"
     acknowledged: list[int] = []
 
@@ -78,8 +78,8 @@ async def test_it_is_read_only_while_full_and_goes_on_by_itself(small_disk: Path
 
         filler.unlink()
         await eventually(lambda: not store.read_only)
-        assert told == [True, False]
-        told.clear()
+        assert reports == [True, False]
+        reports.clear()
         (event,) = await store.write(lambda unit: unit.events.append(NewEvent("room")))
         acknowledged.append(event.seq)
     await store.aclose()

@@ -90,8 +90,10 @@ async def test_what_is_written_between_the_kill_and_the_next_start_stays(
         assert await warnings(client) == []
         session = await client.get("made")
         assert session.base_commit == (git(repository, "rev-parse", "HEAD") if done else made.base_commit)
-        told = [event for event in await client.log("made") if event.HasField("session_synced")]
-        assert [event.session_synced.new_commit for event in told] == ([git(tree, "rev-parse", "HEAD")] if done else [])
+        synced = [event for event in await client.log("made") if event.HasField("session_synced")]
+        assert [event.session_synced.new_commit for event in synced] == (
+            [git(tree, "rev-parse", "HEAD")] if done else []
+        )
         git(tree, "checkout", "-q", "--", "dir0/file0.txt")
         assert (await sync(client, method)).commits == (0 if done else 1)
     daemon.kill()

@@ -97,10 +97,10 @@ async def test_a_turn_in_claude_code_itself_is_part_of_the_session(running: Daem
         terminal.type("\r")
         assert terminal.ends() == 0
     session = await after(client, "mine", 3)
-    told = ends(await client.log("mine"))
-    assert [end.text for end in told] == ["the first answer", "the second answer", "the third answer"]
-    assert told[1].cost_usd == pytest.approx(told[0].cost_usd)
-    assert session.cost_usd == pytest.approx(sum(end.cost_usd for end in told))
+    ended = ends(await client.log("mine"))
+    assert [end.text for end in ended] == ["the first answer", "the second answer", "the third answer"]
+    assert ended[1].cost_usd == pytest.approx(ended[0].cost_usd)
+    assert session.cost_usd == pytest.approx(sum(end.cost_usd for end in ended))
     assert session.conversation_id == before.conversation_id
 
 

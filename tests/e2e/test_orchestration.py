@@ -15,7 +15,7 @@ from ramet.v1 import attention_pb2, common_pb2, session_pb2
 from tests.support.agents import script
 from tests.support.daemon import IDLE, PAUSED, Client, DaemonProcess, connected, daemon_process, make_sandbox
 from tests.support.eventually import eventually
-from tests.support.family import Step, bash, payloads, sessions, told
+from tests.support.family import Step, bash, payloads, sessions, tool_results
 
 pytestmark = pytest.mark.real_cli
 
@@ -106,7 +106,7 @@ async def test_a_lead_and_three_children_finish_over_kills_in_spawn_wait_and_mes
         assert (lead.turns, lead.conversation_id) == (1, made.conversation_id)
         for name in NAMES:
             assert (Path(known[name].worktree) / f"{name}.txt").read_text() == f"{name}\n"
-        answers = await told(later, "lead")
+        answers = await tool_results(later, "lead")
         assert len(answers) == len(steps) - 1
         waited = json.loads(answers[4])
         assert waited["done"] is True
@@ -146,7 +146,7 @@ async def test_a_sessions_own_shell_makes_children_and_may_do_nothing_that_is_th
     )
     await client.reach("types", IDLE)
 
-    (words,) = await told(client, "types")
+    (words,) = await tool_results(client, "types")
     codes = [line for line in words.splitlines() if line.startswith("code ")]
     assert codes == ["code 1", "code 1", "code 1", "code 0"], words
     typed = await client.get("typed")

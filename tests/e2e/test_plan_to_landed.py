@@ -126,7 +126,7 @@ def payloads(events: list[event_pb2.Event], kind: str) -> list[event_pb2.Event]:
     return [event for event in events if event.WhichOneof("payload") == kind]
 
 
-async def told(client: Client, name: str) -> list[str]:
+async def tool_results(client: Client, name: str) -> list[str]:
     """What the tools of a session, or whoever refused them, told the model."""
     said = payloads(await client.log(name), "user_message")
     return [result.text for event in said for result in event.user_message.results]
@@ -164,7 +164,7 @@ async def test_three_threads_of_a_plan_keep_their_paths_hear_of_conflicts_and_la
     sessions = {name: await client.reach(name, IDLE, within=60) for name in ("api", "web", "docs")}
 
     # One tried to write into another's path: it was kept from it, and told whose it is.
-    refused = await told(client, "web")
+    refused = await tool_results(client, "web")
     assert "api/routes.txt belongs to the session 'api'" in refused[0]
     events = await client.log("web")
     assert [(each.path_refused.owner_id, each.path_refused.changed) for each in payloads(events, "path_refused")] == [

@@ -291,9 +291,9 @@ async def test_a_worktree_that_the_agent_wants_to_make_is_refused_and_none_is_ma
     before = git(repository, "worktree", "list")
     await client.reach("isolates", IDLE)
 
-    told = await results(client, "isolates")
-    assert "This session already has a worktree of its own" in told[0]
-    assert "EnterWorktree" in told[1]
+    outputs = await results(client, "isolates")
+    assert "This session already has a worktree of its own" in outputs[0]
+    assert "EnterWorktree" in outputs[1]
     assert git(repository, "worktree", "list") == before
 
 

@@ -123,14 +123,14 @@ async def test_agents_at_work_are_told_once_that_a_sibling_changes_the_same_line
 
     await eventually(red)
 
-    async def told() -> bool:
+    async def each_warned_once() -> bool:
         pending = [
             [event.prompt_queued.prompt for event in await client.log(name) if event.HasField("prompt_queued")]
             for name in ("left", "right")
         ]
         return all(sum("will not merge" in each.text for each in prompts) == 1 for prompts in pending)
 
-    await eventually(told)
+    await eventually(each_warned_once)
     for name in ("left", "right"):
         session = await client.get(name)
         (Path(session.worktree) / "go").touch()

@@ -102,8 +102,8 @@ async def test_a_session_goes_on_with_the_agent_that_waits_in_its_tree(
     (agent,) = agents(sandbox, session.id)
     assert agent.pid == waiting.pid
     log = await client.log("second")
-    told = [result.text for event in log for result in event.user_message.results]
-    assert told == [f"ramet/second:{session.ports[0]}:second"]
+    outputs = [result.text for event in log for result in event.user_message.results]
+    assert outputs == [f"ramet/second:{session.ports[0]}:second"]
     assert [event.agent_started.generation for event in log if event.HasField("agent_started")] == [1]
     asked = requests(model, "RAMET_BRANCH")
     assert "opus" in asked[0]["model"]

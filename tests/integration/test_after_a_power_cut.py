@@ -11,7 +11,7 @@ from rametd.git import Git
 from rametd.platform.processes import boot_id
 
 from tests.support import repositories
-from tests.support.archiving import archive, bring_back, remove, restore
+from tests.support.archiving import archive, remove, restore, restore_trash
 from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, reason_of
 from tests.support.eventually import eventually
 from tests.support.landing import commit
@@ -97,7 +97,7 @@ async def test_a_start_after_a_power_cut_replaces_a_damaged_checkpoint_and_says_
             assert f"checkpoint {first.number} is damaged" in (refused.value.details() or "")
         assert (tree / "work.txt").read_text() == "an hour of work\n"
         await remove(client, "one", force=True)
-        await bring_back(client, "one")
+        await restore_trash(client, "one")
         assert (tree / "work.txt").read_text() == "an hour of work\n"
 
         async def noted() -> bool:
@@ -117,7 +117,7 @@ async def test_a_truncated_object_is_written_again_before_its_worktree_is_remove
 
     if how == "removed":
         await remove(client, "one", force=True)
-        warnings = (await bring_back(client, "one")).warnings
+        warnings = (await restore_trash(client, "one")).warnings
     else:
         await archive(client, "one")
         warnings = (await restore(client, "one")).warnings
@@ -143,7 +143,7 @@ async def test_a_file_that_git_takes_for_unchanged_and_cannot_read_is_not_thinne
 
     if how == "removed":
         await remove(client, "one", force=True)
-        await bring_back(client, "one")
+        await restore_trash(client, "one")
     else:
         await archive(client, "one")
         await restore(client, "one")

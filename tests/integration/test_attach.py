@@ -76,8 +76,8 @@ async def test_turns_of_an_attached_person_count_and_kept_prompts_go_on(
     assert [event.warning.message for event in kinds(events, "warning")] == [
         "2 turns made at pts/7 are part of the session now"
     ]
-    kept = [checkpoint for checkpoint in await client.checkpoints("mine") if checkpoint.files]
-    assert [(checkpoint.turn, checkpoint.additions) for checkpoint in kept] == [(before.turns + 2, 1)]
+    with_files = [checkpoint for checkpoint in await client.checkpoints("mine") if checkpoint.files]
+    assert [(checkpoint.turn, checkpoint.additions) for checkpoint in with_files] == [(before.turns + 2, 1)]
 
 
 async def test_a_running_turn_is_not_taken_away_unless_told(client: Client, running: DaemonProcess) -> None:

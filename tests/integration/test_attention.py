@@ -25,7 +25,7 @@ from tests.support.daemon import (
     reason_of,
 )
 from tests.support.eventually import eventually
-from tests.support.family import answer, approve, bash, payloads, refusal, requests, said, told
+from tests.support.family import answer, approve, bash, payloads, refusal, requests, said, tool_results
 
 PLAN = common_pb2.PERMISSION_MODE_PLAN
 FORM = {"mcp_server_name": "forms", "message": "Which port?", "requested_schema": {"type": "object"}}
@@ -83,7 +83,7 @@ async def test_each_kind_of_request_survives_a_kill_and_the_first_answer_counts(
     session = await client.reach("asks", IDLE)
 
     assert (Path(session.worktree) / "permitted").exists()
-    assert any('"Really?"="yes"' in words for words in await told(client, "asks"))
+    assert any('"Really?"="yes"' in words for words in await tool_results(client, "asks"))
     (elicited,) = [words for words in await said(client, "asks") if words.startswith("elicited ")]
     assert json.loads(elicited.removeprefix("elicited ")) == {"action": "accept", "content": {"port": 1}}
     assert session.mode == common_pb2.PERMISSION_MODE_DEFAULT, "the plan was approved"
@@ -99,7 +99,7 @@ async def test_what_the_person_declines_is_declined(client: Client, repository: 
         await answer(client, asked.id, deny=attention_pb2.Denial(message="not today"))
     session = await client.reach("declines", IDLE)
     assert 'elicited {"action": "decline"}' in await said(client, "declines")
-    assert any("not today" in words for words in await told(client, "declines"))
+    assert any("not today" in words for words in await tool_results(client, "declines"))
     assert not (Path(session.worktree) / "no").exists()
 
 
@@ -123,7 +123,7 @@ async def test_a_question_that_was_open_at_a_power_cut_is_asked_again_under_its_
     await client.reach("asks", IDLE)
     opened = [event.request_opened.request for event in payloads(await client.log("asks"), "request_opened")]
     assert [each.id for each in opened if each.kind != attention_pb2.ATTENTION_KIND_REVIEW] == [asked.id]
-    assert any('"Really?"="no"' in words for words in await told(client, "asks"))
+    assert any('"Really?"="no"' in words for words in await tool_results(client, "asks"))
 
 
 async def test_an_answer_given_while_no_agent_lives_counts_when_the_agent_asks_again(

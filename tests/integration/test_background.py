@@ -50,8 +50,10 @@ async def test_a_background_command_is_shown_and_named_by_whatever_ends_it(
         assert "1 in background: background" in listed
         done = await ctl(sandbox, *words, name)
         assert done.code == 0, done.stderr
-        told = "` runs in the background of land" if name == "land" else "`, which ran in the background of its agent"
-        assert f"`background{told}" in done.stderr + done.stdout
+        warning = (
+            "` runs in the background of land" if name == "land" else "`, which ran in the background of its agent"
+        )
+        assert f"`background{warning}" in done.stderr + done.stdout
 
 
 async def test_successors_and_those_who_ask_wait_for_the_background_and_others_do_not(

@@ -11,7 +11,7 @@ from rametd.config import Caps
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
-from tests.support.family import EDITS, Member, payloads, refusal, root, sessions, token_of, told, tool
+from tests.support.family import EDITS, Member, payloads, refusal, root, sessions, token_of, tool, tool_results
 from tests.support.running import client, sandbox
 
 __all__ = ["client", "sandbox"]
@@ -48,7 +48,7 @@ async def test_an_agent_that_spawns_in_a_loop_is_told_of_the_cap_and_what_to_do_
     await client.create(path, script(*steps, {"text": "done"}), name="broad")
     await client.reach("broad", IDLE)
 
-    answers = await told(client, "broad")
+    answers = await tool_results(client, "broad")
     children = [name for name, session in (await sessions(client)).items() if name.startswith("broad-")]
     assert sorted(children) == ["broad-0", "broad-1", "broad-2"]
     assert [("caps.children" in words, "send_message" in words) for words in answers] == [(False, False)] * 3 + [
@@ -72,7 +72,7 @@ async def test_an_agent_that_nests_without_end_is_stopped_by_the_depth(
     known = await sessions(client)
     assert sorted(name for name in known if name.startswith("deep-")) == ["deep-0", "deep-1", "deep-2"]
     assert known["deep-2"].parent_id == known["deep-1"].id
-    (words,) = await told(client, "deep-2")
+    (words,) = await tool_results(client, "deep-2")
     assert "2 deep (caps.depth)" in words
     assert "do this part yourself" in words
 

@@ -47,10 +47,10 @@ async def test_the_start_and_every_turn_are_kept(client: Client, worked: session
     # The person's index, HEAD and stash are as they were.
     assert git(Path(worked.worktree), "status", "--porcelain") == "M dir0/file0.txt\n?? one.txt\n?? two.txt"
     assert git(repository, "stash", "list") == ""
-    told = [event for event in await client.log("made") if event.HasField("checkpoint_made")]
+    events = [event for event in await client.log("made") if event.HasField("checkpoint_made")]
     assert second.current
     second.ClearField("current")
-    assert [event.checkpoint_made.checkpoint for event in told] == [start, first, second]
+    assert [event.checkpoint_made.checkpoint for event in events] == [start, first, second]
 
 
 async def test_one_asked_for_twice_without_a_change_is_one(client: Client, worked: session_pb2.Session) -> None:
@@ -153,8 +153,8 @@ async def test_a_prompt_that_came_within_a_turn_begins_its_own_only_when_that_tu
     await eventually(lambda: has_turns(client, 5))
 
     await count(client, "made", 6)
-    kept = {each.turn: git(repository, "show", f"{each.commit}:one.txt") for each in await with_reason(client, TURN)}
-    assert kept == {1: "1", 2: "1", 3: "3", 4: "4", 5: "5"}
+    files = {each.turn: git(repository, "show", f"{each.commit}:one.txt") for each in await with_reason(client, TURN)}
+    assert files == {1: "1", 2: "1", 3: "3", 4: "4", 5: "5"}
 
 
 async def test_a_diff_is_made_against_what_is_named(

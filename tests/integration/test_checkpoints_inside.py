@@ -10,7 +10,7 @@ from ramet.v1 import event_pb2, session_pb2, worktree_pb2
 from rametd.git import Git
 
 from tests.support import repositories
-from tests.support.archiving import archive, bring_back, refusal, remove, restore
+from tests.support.archiving import archive, refusal, remove, restore, restore_trash
 from tests.support.daemon import Client, git
 
 pytestmark = pytest.mark.full
@@ -135,9 +135,9 @@ async def test_a_worktree_inside_is_kept_and_left_alone(client: Client, reposito
 
     (words,) = (await rewind(client, first)).warnings
 
-    kept = inside(repository, first)["side"]
-    assert words == f"side is a worktree of its own and stays as it is: {kept[:12]} has its files of then"
-    assert git(repository, "show", f"{kept}:draft") == "one"
+    commit = inside(repository, first)["side"]
+    assert words == f"side is a worktree of its own and stays as it is: {commit[:12]} has its files of then"
+    assert git(repository, "show", f"{commit}:draft") == "one"
     assert (tree / "side" / "draft").read_text() == "two\n"
 
 
@@ -155,7 +155,7 @@ async def test_of_a_tree_that_was_deleted_by_hand_what_was_inside_is_a_risk_and_
         (words,) = (await restore(client, "made")).warnings
     else:
         await remove(client, "made", force=True)
-        (words,) = (await bring_back(client, "made")).warnings
+        (words,) = (await restore_trash(client, "made")).warnings
 
     assert words.startswith("own was a repository of its own: its files are restored, its commits are in ")
     assert (own / "draft").read_text() == "draft one\n"
@@ -174,8 +174,10 @@ async def test_an_unreadable_nested_repository_is_named_and_all_else_is_captured
     made = await checkpoint(client)
 
     assert git(repository, "show", f"{made.commit}:beside") == "beside"
-    told = [event_pb2.Event.FromString(event.SerializeToString()).warning.message for event in await client.log("made")]
-    assert any("so checkpoints do not have them: in own: " in words for words in told)
+    warnings = [
+        event_pb2.Event.FromString(event.SerializeToString()).warning.message for event in await client.log("made")
+    ]
+    assert any("so checkpoints do not have them: in own: " in words for words in warnings)
 
 
 async def test_submodules_go_back_to_where_they_stood(client: Client, tmp_path: Path) -> None:
@@ -245,7 +247,7 @@ async def test_repositories_inside_come_back_whatever_they_are_called(client: Cl
 
     git(tree, "-c", "advice.addEmbeddedRepo=false", "add", "nested x y")
     await remove(client, "made", force=True)
-    assert list((await bring_back(client, "made")).warnings) == []
+    assert list((await restore_trash(client, "made")).warnings) == []
     assert {git(place, "status", "--porcelain") for place in places} == {"?? draft"}
 
 

@@ -254,8 +254,8 @@ async def test_a_secret_is_in_no_database_no_event_no_log_and_no_argument(
     shown = daemon.sandbox.ctl("show", "keeps", "--json").stdout + daemon.sandbox.ctl("log", "keeps").stdout
     assert canary not in shown
     daemon.sandbox.ctl("rm", "keeps", "--force", "--stop")
-    kept = [path.parent.name for path in holders(state, canary)]
-    assert kept == ["secrets"], "what can be brought back keeps its environment"
+    places = [path.parent.name for path in holders(state, canary)]
+    assert places == ["secrets"], "what can be brought back keeps its environment"
     assert daemon.sandbox.ctl("trash", "empty", "keeps", "--yes").code == 0
     assert holders(state, canary) == []
     assert json.loads(daemon.sandbox.ctl("ls", "--all", "--json").stdout) == []

@@ -37,7 +37,7 @@ async def test_nothing_is_left_of_one_whose_caller_hangs_up_just_then(
         assert go_on.wait(20)
         begin(*arguments)
 
-    async def told(self: Builder, intent: Any) -> None:
+    async def signalled(self: Builder, intent: Any) -> None:
         undoing.set()
         await undo(self, intent)
 
@@ -49,7 +49,7 @@ async def test_nothing_is_left_of_one_whose_caller_hangs_up_just_then(
         trees = git(repository, "worktree", "list")
         with monkeypatch.context() as patch:
             patch.setattr(creator, "begin", slow)
-            patch.setattr(Builder, "undo", told)
+            patch.setattr(Builder, "undo", signalled)
             creating = asyncio.create_task(client.create(repository, name="cut"))
             await asyncio.to_thread(in_hand.wait, 20)
             creating.cancel()

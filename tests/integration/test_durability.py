@@ -16,9 +16,9 @@ from rametd.git.snapshots.shelf import shelf_of
 from rametd.platform import durability
 
 from tests.support.agents import script
-from tests.support.archiving import archive, bring_back, remove, restore
+from tests.support.archiving import archive, remove, restore, restore_trash
 from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_here, git, reason_of
-from tests.support.doctor import once_ours
+from tests.support.doctor import record_former_ids
 from tests.support.eventually import eventually
 from tests.support.landing import Landings, commit
 
@@ -112,7 +112,7 @@ async def restored(client: Client, disk: Disk) -> Scene:
 async def back_from_the_trash(client: Client, disk: Disk) -> Scene:
     session = await made(client, disk)
     await remove(client, "one", force=True)
-    return f"refs/ramet/trash/{session.id}", lambda: bring_back(client, "one")
+    return f"refs/ramet/trash/{session.id}", lambda: restore_trash(client, "one")
 
 
 async def rewound(client: Client, disk: Disk) -> Scene:
@@ -190,7 +190,7 @@ DESTROYS = [
 async def test_what_is_kept_is_durable_together_with_what_it_is_kept_of(
     client: Client, sandbox: Sandbox, disk: Disk, scene: Callable[[Client, Disk], Awaitable[Scene]]
 ) -> None:
-    once_ours(sandbox, "aaaaaaa4", "aaaaaaa5", "aaaaaaa6")
+    record_former_ids(sandbox, "aaaaaaa4", "aaaaaaa5", "aaaaaaa6")
     ref, verb = await scene(client, disk)
     before = disk.look()
     disk.moments.clear()
@@ -210,10 +210,10 @@ async def test_a_turn_ends_without_a_wait_for_the_disk_and_its_checkpoint_is_dur
     session = await client.create(disk.repository, script({"text": "done"}), name="one")
     await client.reach("one", IDLE)
 
-    async def kept() -> bool:
+    async def has_checkpoint() -> bool:
         return any(f"refs/ramet/checkpoints/{session.id}/2" in moment.refs for moment in disk.moments)
 
-    await eventually(kept)
+    await eventually(has_checkpoint)
 
 
 @pytest.mark.parametrize("scene", [removed, archived, synced], ids=lambda scene: scene.__name__)
@@ -233,7 +233,7 @@ async def test_a_disk_that_fails_ends_a_verb_before_it_destroys_anything(
     disk.failing = False
     await remove(client, "one", force=True)
     assert not disk.tree.exists()
-    await bring_back(client, "one")
+    await restore_trash(client, "one")
     assert disk.look().files == before.files
 
 

@@ -162,8 +162,8 @@ def test_a_turn_that_runs_is_not_interrupted_for_a_new_environment(shell: Shell)
     )
     tree = Path(str(shell.show()["worktree"]))
     eventually_sync(lambda: shell.show()["state"] == "working")
-    told = shell("send", shell.name, PRINT, **{TOKEN: "later"})
-    assert f"its agent gets the new {TOKEN} with the first prompt after it" in told
+    words = shell("send", shell.name, PRINT, **{TOKEN: "later"})
+    assert f"its agent gets the new {TOKEN} with the first prompt after it" in words
     (tree / "go").touch()
     shell("wait", shell.name)
     eventually_sync(lambda: shell.show()["state"] == "idle" and (tree / "env.txt").exists())
@@ -245,9 +245,9 @@ def test_a_socket_that_is_gone_is_named_where_it_matters(shell: Shell) -> None:
     shell.new(HELLO, SSH_AUTH_SOCK=str(sock))
     assert "SSH_AUTH_SOCK" not in shell.send()
     sock.unlink()
-    told = shell.send()
-    assert f"SSH_AUTH_SOCK of {shell.name} no longer exists ({sock})" in told
-    assert f"rametctl set {shell.name} --env SSH_AUTH_SOCK" in told
+    words = shell.send()
+    assert f"SSH_AUTH_SOCK of {shell.name} no longer exists ({sock})" in words
+    assert f"rametctl set {shell.name} --env SSH_AUTH_SOCK" in words
     doctor = shell.sandbox.ctl("doctor", "--json").json
     (found,) = [each for each in doctor["findings"] if each["code"] == "environment-socket-gone"]
     assert (found["severity"], shell.name in found["message"], str(sock) in found["message"]) == ("info", True, True)

@@ -8,7 +8,7 @@ from ramet.v1 import session_pb2
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, DaemonProcess, connected, git
-from tests.support.doctor import once_ours
+from tests.support.doctor import record_former_ids
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.full
@@ -33,7 +33,7 @@ async def test_gc_is_about_this_repository_and_its_last_line_says_what_it_would_
 ) -> None:
     sandbox = daemon.sandbox
     other, third = sandbox.repository("other shop"), sandbox.repository("third")
-    once_ours(sandbox, "aaaaaaa4", "aaaaaaa5")
+    record_former_ids(sandbox, "aaaaaaa4", "aaaaaaa5")
     async with connected(sandbox) as client:
         for each in (repository, other):
             leave_behind(each, Path((await client.create(each, name="kept")).worktree))

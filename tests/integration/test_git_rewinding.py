@@ -20,17 +20,17 @@ async def test_what_comes_in_the_way_after_the_look_is_kept_before_anything_is_w
     tree.commit("then")
     tree.git("reset", "-q", "--hard", "HEAD~1")
     sample.write(".git/info/exclude", "ignored\nfolder\n")
-    kept: list[str] = []
+    saved: list[str] = []
 
     async def keep(now: str) -> None:
-        kept.append(now)
-        if len(kept) == 1:
+        saved.append(now)
+        if len(saved) == 1:
             tree.write(name, "mine, just now\n")
 
     await git.snapshots.bring_back(tree.path, target, keep)
 
-    assert len(kept) == 2
-    assert tree.git("show", f"{kept[1]}:{name}") == "mine, just now"
+    assert len(saved) == 2
+    assert tree.git("show", f"{saved[1]}:{name}") == "mine, just now"
     assert (tree.path / name.partition("/")[0]).read_text() == "of then\n"
     assert not list((sample.path / ".git/ramet").glob("index-*"))
 
@@ -56,11 +56,11 @@ async def test_files_come_back_by_way_of_sparse_and_split_indexes_too(git: Git, 
 
 
 async def test_a_branch_with_a_commit_that_nobody_has_kept_stays(git: Git, sample: Sample, tree: Sample) -> None:
-    kept = tree.commit("kept")
+    commit = tree.commit("kept")
     tree.commit("not kept")
     later = tree.head
 
-    assert not (await git.snapshots.move_back(tree.path, sample.head, own="work", tip=kept, leave=True)).done
+    assert not (await git.snapshots.move_back(tree.path, sample.head, own="work", tip=commit, leave=True)).done
     assert tree.head == later
     assert (await git.snapshots.move_back(tree.path, sample.head, own="work", tip=later)).done
     assert tree.head == sample.head

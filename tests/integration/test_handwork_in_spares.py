@@ -163,7 +163,7 @@ def advance(path: Path) -> None:
     git(path, "commit", "-q", "--allow-empty", "-m", "the base moves")
 
 
-async def told(client: Client, name: str = "") -> list[str]:
+async def warnings_of(client: Client, name: str = "") -> list[str]:
     return [event.warning.message for event in await client.log(name) if event.HasField("warning")]
 
 
@@ -180,7 +180,7 @@ async def test_the_pool_lets_go_of_a_spare_in_which_somebody_worked_and_makes_an
 
     assert other != worked_in
     assert (worked_in / "work.py").read_text() == "work\n"
-    (words,) = await told(client)
+    (words,) = await warnings_of(client)
     assert "work.py" in words
     assert f"rametctl adopt {worked_in}" in words
     assert (await client.create(path, name="mine", adopt_path=str(worked_in))).worktree == str(worked_in)
@@ -251,6 +251,6 @@ async def test_a_claim_looks_at_the_files_of_a_spare_whose_changes_are_followed(
 
 
 async def at_least_one(client: Client, name: str) -> list[str]:
-    found = await told(client, name)
+    found = await warnings_of(client, name)
     assert found
     return found

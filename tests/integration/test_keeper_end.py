@@ -21,11 +21,11 @@ from tests.support.eventually import eventually
 from tests.support.keepers import (
     ECHO,
     agent,
-    executor_of_its_own,
     is_running,
     journal_bytes,
     keeper_path,
     next_line,
+    private_executor,
     read_all,
     run_record,
 )
@@ -47,7 +47,7 @@ LEAVES_SERVERS = """
 
 @pytest.fixture
 async def executor() -> AsyncIterator[LocalExecutor]:
-    async with executor_of_its_own() as executor:
+    async with private_executor() as executor:
         yield executor
 
 

@@ -31,10 +31,10 @@ from tests.support.eventually import eventually
 from tests.support.keepers import (
     ECHO,
     agent,
-    executor_of_its_own,
     journal_bytes,
     keeper_path,
     next_line,
+    private_executor,
     resident_kib,
     rest_of,
     run_record,
@@ -43,7 +43,7 @@ from tests.support.keepers import (
 
 @pytest.fixture
 async def executor() -> AsyncIterator[LocalExecutor]:
-    async with executor_of_its_own() as executor:
+    async with private_executor() as executor:
         yield executor
 
 
@@ -152,7 +152,7 @@ async def test_a_socket_that_cannot_be_is_named_and_nothing_is_left(tmp_path: Pa
     too_long = LocalExecutor(tmp_path / "agents", tmp_path / ("x" * 108))
     with pytest.raises(RuntimeDirectoryError, match="bytes"):
         await too_long.start(agent(ECHO, tmp_path))
-    async with executor_of_its_own() as executor:
+    async with private_executor() as executor:
         (executor.sockets / "s-1.sock").mkdir()
         with pytest.raises(RuntimeDirectoryError, match="Is a directory"):
             await executor.start(agent(ECHO, tmp_path))

@@ -53,8 +53,8 @@ async def test_a_session_at_the_usage_limit_waits_for_its_end_and_resumes_once(
     queued = [event.prompt_queued.prompt for event in payloads(log, "prompt_queued")]
     assert [prompt.source for prompt in queued] == ["owner", "owner", "daemon"]
     assert "interrupted" in queued[2].text
-    told = payloads(log, "rate_limit")[0].rate_limit
-    assert (told.status, told.reset_time.seconds) == ("rejected", int(reset))
+    limit = payloads(log, "rate_limit")[0].rate_limit
+    assert (limit.status, limit.reset_time.seconds) == ("rejected", int(reset))
 
 
 @pytest.mark.full

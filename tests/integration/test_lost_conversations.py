@@ -170,7 +170,7 @@ async def test_the_copy_goes_with_the_session(shared: Client, running: DaemonPro
     await copied(sandbox, session)
     remove = session_pb2.DeleteSessionRequest(session="leaves", force=True)
     await shared.sessions.DeleteSession(remove, metadata=shared.metadata)
-    kept = sandbox.root / "state/conversations" / session.id
-    assert kept.is_dir()  # as long as the trash keeps the session
+    copies = sandbox.root / "state/conversations" / session.id
+    assert copies.is_dir()  # as long as the trash keeps the session
     assert sandbox.ctl("trash", "empty", "--yes").code == 0
-    assert not kept.exists()
+    assert not copies.exists()

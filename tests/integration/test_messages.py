@@ -20,7 +20,19 @@ from tests.support.daemon import (
     make_sandbox,
 )
 from tests.support.eventually import eventually
-from tests.support.family import EDITS, Member, approve, bash, gate, payloads, refusal, root, token_of, told, tool
+from tests.support.family import (
+    EDITS,
+    Member,
+    approve,
+    bash,
+    gate,
+    payloads,
+    refusal,
+    root,
+    token_of,
+    tool,
+    tool_results,
+)
 from tests.support.running import client, sandbox
 
 __all__ = ["client", "sandbox"]
@@ -282,7 +294,7 @@ async def test_tools_that_are_called_wrongly_answer_with_what_they_take(
     ]
     await client.create(path, script(*steps, {"text": "done"}), name="fumbles")
     await client.reach("fumbles", IDLE)
-    answers = await told(client, "fumbles")
+    answers = await tool_results(client, "fumbles")
     assert "unknown: ['wish'], missing: ['prompt']; spawn_session takes prompt, name" in answers[0]
     assert "there is no tool 'nonsense'" in answers[3]
     assert '"fumbles"' in answers[4]

@@ -24,7 +24,7 @@ from tests.support.daemon import (
     git,
 )
 from tests.support.eventually import eventually
-from tests.support.family import EDITS, Member, bash, gate, refusal, root, sessions, told, tool, write
+from tests.support.family import EDITS, Member, bash, gate, refusal, root, sessions, tool, tool_results, write
 
 
 def test_the_tools_are_the_contracts_with_a_schema_and_words_for_every_argument() -> None:
@@ -60,7 +60,7 @@ async def test_an_agent_sees_what_its_children_do_and_what_it_is_to_them(client:
     ]
     lead = await client.create(repository, script(*steps, {"text": "done"}), name="lead", mode=EDITS)
     await client.reach("lead", IDLE)
-    answers: list[Any] = [json.loads(text) for text in await told(client, "lead")]
+    answers: list[Any] = [json.loads(text) for text in await tool_results(client, "lead")]
 
     spawned, waited, listed, kid, me, stat, diff, cut, transcript, tail, stopped, said = answers
     assert (spawned["session"]["relation"], spawned["session"]["mode"]) == ("child", "acceptEdits")
@@ -136,7 +136,7 @@ async def test_a_wait_times_out_for_each_condition_and_reports_an_internal_error
             assert (answer.done, answer.advice) == (False, "not done yet: call again with the cursor")
         await client.create(path, script(tool("stop_session", session="x"), {"text": "done"}), name="faulty")
         await client.reach("faulty", IDLE)
-        (words,) = await told(client, "faulty")
+        (words,) = await tool_results(client, "faulty")
         assert words.startswith("internal error ")
         assert "insides" not in words
 
@@ -161,7 +161,7 @@ async def test_a_spawn_in_which_the_daemon_is_killed_makes_one_child(sandbox: Sa
             await client.reach("kid", IDLE)
             known = await sessions(client)
             assert [name for name, session in known.items() if session.parent_id == lead.id] == ["kid"]
-            (answer,) = [text for text in await told(client, "lead") if "kid" in text]
+            (answer,) = [text for text in await tool_results(client, "lead") if "kid" in text]
             assert json.loads(answer)["session"]["id"] == known["kid"].id
             assert (await client.get("lead")).turns == (await client.get("kid")).turns == 1
             assert len(git(path, "worktree", "list").splitlines()) == 3, "the first checkout, lead's and kid's"
@@ -187,6 +187,6 @@ async def test_a_wait_goes_on_with_the_next_daemon(sandbox: Sandbox, daemon: Dae
     await client.reach("lead", WORKING, IDLE)
     daemon.restart()
     await client.reach("lead", IDLE)  # the child's question is what it waits for
-    waited = json.loads((await told(client, "lead"))[-1])
+    waited = json.loads((await tool_results(client, "lead"))[-1])
     assert waited["advice"] == "done; kid waits for the person"
     assert {each["name"]: each["state"] for each in waited["sessions"]}["kid"] == "waiting"

@@ -13,7 +13,19 @@ from ramet.v1 import attention_pb2, common_pb2, event_pb2, orchestration_pb2, se
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, daemon_process, git, make_sandbox
 from tests.support.eventually import eventually
-from tests.support.family import EDITS, Member, answer, bash, payloads, refusal, requests, root, told, tool, write
+from tests.support.family import (
+    EDITS,
+    Member,
+    answer,
+    bash,
+    payloads,
+    refusal,
+    requests,
+    root,
+    tool,
+    tool_results,
+    write,
+)
 from tests.support.running import client, sandbox
 
 __all__ = ["client", "sandbox"]
@@ -44,7 +56,7 @@ async def turn(client: Client, path: Path, name: str, *steps: Any, **fields: Any
     fields.setdefault("mode", EDITS)
     await client.create(path, script(*steps, {"text": "done"}), name=name, **fields)
     await client.reach(name, IDLE)
-    return await told(client, name)
+    return await tool_results(client, name)
 
 
 async def refused_paths(client: Client, name: str) -> list[event_pb2.PathRefused]:

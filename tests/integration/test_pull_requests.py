@@ -330,8 +330,8 @@ async def test_the_state_is_told_with_four_valued_checks_reviews_and_blockers_in
         "1 open review thread",
     ]
     log = await shop.client.log("seen")
-    told = [event.pull_request_changed.pull_request for event in log if event.HasField("pull_request_changed")]
-    assert told[-1].blockers == failed.blockers
+    pulls = [event.pull_request_changed.pull_request for event in log if event.HasField("pull_request_changed")]
+    assert pulls[-1].blockers == failed.blockers
 
 
 async def test_an_outage_keeps_what_was_seen_and_says_why_it_is_old(shop: Shop) -> None:
@@ -418,10 +418,10 @@ async def test_what_is_merged_is_archived_and_its_branches_go_and_nothing_else(s
     foretold = await shop.clean(dry_run=True)
     assert [(each.session_name, each.done) for each in foretold] == [("merged", True), ("stays", False)]
     assert (await shop.client.get("merged")).state == IDLE
-    (done, kept) = await shop.clean(remote_branches=True)
+    (done, rest) = await shop.clean(remote_branches=True)
 
     assert done.reason == f"archived, branch {merged.branch} deleted, {merged.branch} deleted on origin"
-    assert kept.reason == "its pull request is open"
+    assert rest.reason == "its pull request is open"
     assert (await shop.client.get("merged")).state == session_pb2.SESSION_STATE_ARCHIVED
     assert not Path(merged.worktree).exists()
     assert shop.github.tip(merged.branch) is None
@@ -479,8 +479,8 @@ async def test_the_verbs_say_what_happened(shop: Shop) -> None:
     assert (shown["url"], shown["checks"], shown["branch"]) == (url, "none", made.branch)
     assert ctl("pr", "open", "spoken", "--json", cwd=shop.path).json["url"] == url
     assert ctl("pr", "fix", "spoken", cwd=shop.path).stdout == "nothing new to fix\n"
-    kept = ctl("pr", "cleanup", "spoken", cwd=shop.path)
-    assert (kept.code, kept.stdout) == (1, "spoken: its pull request is open\n")
+    ran = ctl("pr", "cleanup", "spoken", cwd=shop.path)
+    assert (ran.code, ran.stdout) == (1, "spoken: its pull request is open\n")
     linked = ctl("pr", "link", "spoken", "--pr", str(number), cwd=shop.path)
     assert linked.stdout.splitlines()[0] == f"#{number} Speak is spoken's"
     await shop.client.create(shop.path, name="nothing", base_ref="main")
@@ -528,10 +528,10 @@ async def test_a_branch_on_which_another_pull_request_is_based_stays(shop: Shop)
     await shop.status("first")
 
     (foretold,) = await shop.clean("first", remote_branches=True, dry_run=True)
-    (kept,) = await shop.clean("first", remote_branches=True)
+    (rest,) = await shop.clean("first", remote_branches=True)
 
     assert f"#{stacked} is based on it" in foretold.reason
-    assert (kept.done, f"`gh pr edit {stacked} --base main`" in kept.reason) == (False, True), kept.reason
+    assert (rest.done, f"`gh pr edit {stacked} --base main`" in rest.reason) == (False, True), rest.reason
     assert shop.github.tip(first.branch) is not None
     shop.github.pull(stacked).base = "main"
     (done,) = await shop.clean("first", remote_branches=True)

@@ -181,11 +181,11 @@ async def test_an_idle_agent_is_told_when_it_is_at_work_again(client: Client, sh
     prompt = script({"text": "at it"}, {"hang": True})
     await client.sessions.SendPrompt(session_pb2.SendPromptRequest(session="one", prompt=prompt))
 
-    async def told() -> list[str]:
+    async def warnings_of() -> list[str]:
         prompts = [event.prompt_queued.prompt for event in await client.log("one") if event.HasField("prompt_queued")]
         return [each.text for each in prompts if "will not merge" in each.text]
 
-    assert len(await eventually(told)) == 1
+    assert len(await eventually(warnings_of)) == 1
 
 
 async def test_a_working_agent_hears_of_all_conflicts_at_once_and_an_idle_one_of_none(

@@ -163,8 +163,8 @@ async def test_a_setup_is_offered_once_a_repository_also_to_simultaneous_session
     request = session_pb2.CreateSessionRequest(path=str(repository))
     answers = await asyncio.gather(*(client.sessions.CreateSession(request) for _ in range(3)))
 
-    told = [warning for answer in answers for warning in answer.warnings]
-    assert [warning.startswith("tip: ") for warning in told] == [True], told
+    warnings = [warning for answer in answers for warning in answer.warnings]
+    assert [warning.startswith("tip: ") for warning in warnings] == [True], warnings
 
 
 def pool_words(ran: Ran) -> str:
@@ -206,10 +206,10 @@ async def test_a_broken_file_of_a_repository_keeps_nobody_from_looking_at_its_po
     await client.trust(repository)
     (repository / ".ramet.toml").write_text("pool = 7\n")
 
-    told = pool_words(await asyncio.to_thread(sandbox.ctl, "pool", "status", cwd=repository))
+    words = pool_words(await asyncio.to_thread(sandbox.ctl, "pool", "status", cwd=repository))
 
-    assert "No spares are created now: " in told
-    assert ".ramet.toml" in told
+    assert "No spares are created now: " in words
+    assert ".ramet.toml" in words
     pool_words(await asyncio.to_thread(sandbox.ctl, "pool", "drain", cwd=repository))
     (repository / ".ramet.toml").write_text("[pool]\nsize = 0\n")
     await client.trust(repository)
@@ -233,11 +233,11 @@ async def test_the_file_of_a_repository_is_shown_apart_until_the_repository_is_t
     assert "is not in effect" not in (await ctl("config", "show")).stdout
     (repository / ".ramet.toml").write_text('setup = "make deps"\n')
     assert await setup() == ([], [["make deps"]])
-    told = (await ctl("config", "show")).stdout
-    assert f"{repository}/.ramet.toml is not in effect: {repository} is not trusted. It says:" in told
-    assert '  setup = ["make deps"]' in told
+    config = (await ctl("config", "show")).stdout
+    assert f"{repository}/.ramet.toml is not in effect: {repository} is not trusted. It says:" in config
+    assert '  setup = ["make deps"]' in config
 
-    (command,) = [line.partition(": ")[2] for line in told.splitlines() if line.startswith("to apply it")]
+    (command,) = [line.partition(": ")[2] for line in config.splitlines() if line.startswith("to apply it")]
     for words in command.split(" && "):
         await ctl(*words.split()[1:], *(("--yes",) if "trust" in words else ()))
     assert await setup() == (["make deps"], [])
@@ -248,9 +248,9 @@ async def test_the_file_of_a_repository_is_shown_apart_until_the_repository_is_t
     await ctl("repo", "trust", "--no")
 
     (repository / ".ramet.toml").write_text("setup = 7\n")
-    told = (await ctl("config", "show")).stdout
-    assert "is not trusted, and it could not: " in told
-    assert "setup" in told.partition("and it could not: ")[2]
+    config = (await ctl("config", "show")).stdout
+    assert "is not trusted, and it could not: " in config
+    assert "setup" in config.partition("and it could not: ")[2]
     assert "setup" in (await ctl("repo", "trust", "--yes", code=1)).stderr
 
 

@@ -275,9 +275,9 @@ async def test_a_fork_at_a_checkpoint_has_its_files(client: Client, repository: 
     session = await make(client, repository)
     tree = Path(session.worktree)
     (tree / "draft.txt").write_text("first\n")
-    kept: Any = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="one"))
+    made: Any = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="one"))
     (tree / "draft.txt").write_text("second\n")
-    request = session_pb2.ForkSessionRequest(session="one", checkpoint=str(kept.checkpoint.number), name="again")
+    request = session_pb2.ForkSessionRequest(session="one", checkpoint=str(made.checkpoint.number), name="again")
     answer: Any = await client.sessions.ForkSession(request)
     assert (Path(answer.session.worktree) / "draft.txt").read_text() == "first\n"
 
@@ -288,9 +288,9 @@ async def test_a_fork_at_a_checkpoint_needs_no_tree_of_the_session_that_it_is_of
     session = await make(client, repository)
     tree = Path(session.worktree)
     (tree / "draft.txt").write_text("first\n")
-    kept: Any = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="one"))
+    made: Any = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="one"))
     shutil.rmtree(tree)
-    request = session_pb2.ForkSessionRequest(session="one", checkpoint=str(kept.checkpoint.number), name="again")
+    request = session_pb2.ForkSessionRequest(session="one", checkpoint=str(made.checkpoint.number), name="again")
     answer: Any = await client.sessions.ForkSession(request)
     assert (Path(answer.session.worktree) / "draft.txt").read_text() == "first\n"
 

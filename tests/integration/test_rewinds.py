@@ -262,7 +262,7 @@ async def test_a_rewind_keeps_what_was_only_staged(
 async def test_checkpoints_are_known_again_after_their_rows_went_with_a_damaged_database(
     daemon: DaemonProcess, client: Client, worked: session_pb2.Session
 ) -> None:
-    kept = await count(client, "made", 3)
+    checkpoints = await count(client, "made", 3)
     daemon.kill()
     for part in ("ramet.db", "ramet.db-wal", "ramet.db-shm"):
         (daemon.sandbox.root / "state" / part).write_bytes(b"no database at all " * 400)
@@ -277,8 +277,8 @@ async def test_checkpoints_are_known_again_after_their_rows_went_with_a_damaged_
         return copy
 
     found = await count(client, "made", 3)
-    assert [facts(each) for each in found] == [facts(each) for each in kept]
-    assert all(0 <= b.create_time.seconds - a.create_time.seconds <= 5 for a, b in zip(found, kept, strict=True))
+    assert [facts(each) for each in found] == [facts(each) for each in checkpoints]
+    assert all(0 <= b.create_time.seconds - a.create_time.seconds <= 5 for a, b in zip(found, checkpoints, strict=True))
 
     async def read_again() -> bool:
         return (await client.get("made")).turns == worked.turns
@@ -346,12 +346,12 @@ async def test_what_only_the_conversation_lost_by_a_rewind_is_gone_back_to_by_an
     await turn(client, "made", {"text": "only said"})
     await count(client, "made", 4)  # the files of 4 are those of 3
 
-    told = sandbox.ctl("rewind", "made", "3").stdout
-    assert "is back at checkpoint 3, 0 files changed; its conversation ends with turn 2" in told
-    assert "to undo this: rametctl rewind made 4" in told
-    told = sandbox.ctl("rewind", "made", "4").stdout
-    assert "its conversation ends with turn 3" in told
-    assert "to undo this: rametctl rewind made 5" in told
+    shown = sandbox.ctl("rewind", "made", "3").stdout
+    assert "is back at checkpoint 3, 0 files changed; its conversation ends with turn 2" in shown
+    assert "to undo this: rametctl rewind made 4" in shown
+    shown = sandbox.ctl("rewind", "made", "4").stdout
+    assert "its conversation ends with turn 3" in shown
+    assert "to undo this: rametctl rewind made 5" in shown
     again = await turn(client, "made", {"text": "and more"})
     assert "only said" in transcript(daemon, again.conversation_id)
     await count(client, "made", 6)
@@ -366,8 +366,8 @@ async def test_a_rewind_to_where_it_stands_says_that_there_is_nothing_to_undo(
     daemon: DaemonProcess, client: Client, worked: session_pb2.Session, sandbox: Sandbox
 ) -> None:
     await count(client, "made", 3)
-    told = sandbox.ctl("rewind", "made", "3")
-    assert (told.code, told.stdout) == (0, "made was at checkpoint 3 already: nothing has changed\n")
+    ran = sandbox.ctl("rewind", "made", "3")
+    assert (ran.code, ran.stdout) == (0, "made was at checkpoint 3 already: nothing has changed\n")
     assert len(await client.checkpoints("made")) == 3
 
 

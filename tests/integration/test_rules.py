@@ -11,7 +11,7 @@ from ramet.v1 import attention_pb2, common_pb2, repo_pb2, session_pb2
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, WAITING, Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
-from tests.support.family import EDITS, approve, bash, refusal, requests, told, write
+from tests.support.family import EDITS, approve, bash, refusal, requests, tool_results, write
 from tests.support.running import client, sandbox
 
 __all__ = ["client", "sandbox"]
@@ -60,11 +60,11 @@ async def test_an_approval_for_the_session_is_not_asked_for_again_in_it(client: 
     session = await client.reach(f"s-{path.name}", IDLE)
 
     assert len(await requests(client, session.id, closed=True)) == 1
-    (kept,) = await rules(client, path)
-    assert (kept.id, kept.session_id, kept.effect) == (answered.rule.id, session.id, ALLOW)
-    assert (kept.source, kept.request_id) == ("owner", answered.request.id)
-    assert kept.matches == 2
-    assert kept.HasField("match_time")
+    (rule,) = await rules(client, path)
+    assert (rule.id, rule.session_id, rule.effect) == (answered.rule.id, session.id, ALLOW)
+    assert (rule.source, rule.request_id) == ("owner", answered.request.id)
+    assert rule.matches == 2
+    assert rule.HasField("match_time")
 
     await client.create(path, script(bash("git status")), name=f"o-{path.name}")
     await client.reach(f"o-{path.name}", WAITING)
@@ -86,9 +86,9 @@ async def test_approve_always_holds_for_the_whole_repository_and_after_a_restart
         elsewhere = running.sandbox.repository(f"not-{path.name}")
         await later.create(elsewhere, script(bash("git status")), name=f"c-{path.name}")
         await later.reach(f"c-{path.name}", WAITING)
-        (kept,) = await rules(later, path)
-        assert kept.matches == 1
-        request = attention_pb2.DeleteRuleRequest(rule_id=kept.id)
+        (rule,) = await rules(later, path)
+        assert rule.matches == 1
+        request = attention_pb2.DeleteRuleRequest(rule_id=rule.id)
         await later.attention.DeleteRule(request, metadata=later.metadata)
         assert await rules(later, path) == []
         await later.create(path, script(bash("git status")), name=f"d-{path.name}")
@@ -102,7 +102,7 @@ async def test_a_rule_that_denies_goes_before_a_mode_that_allows_everything(clie
     session = await client.reach(f"bypass-{path.name}", IDLE)
     assert (Path(session.worktree) / "dir0").exists()
     assert (Path(session.worktree) / "made").exists()
-    assert all("Bash(rm:*)" in words for words in (await told(client, session.id))[:2])
+    assert all("Bash(rm:*)" in words for words in (await tool_results(client, session.id))[:2])
 
 
 async def test_a_rule_that_asks_asks_whatever_the_mode(client: Client, path: Path) -> None:
@@ -158,5 +158,5 @@ async def test_many_calls_at_once_are_each_counted(client: Client, path: Path) -
     await asyncio.gather(*(client.create(path, prompt, name=name) for name in names))
     for name in names:
         await client.reach(name, IDLE)
-    (kept,) = await rules(client, path)
-    assert kept.matches == 15
+    (stored,) = await rules(client, path)
+    assert stored.matches == 15

@@ -311,8 +311,8 @@ async def test_a_command_in_the_background_can_be_stopped(tmp_path: Path) -> Non
         await host.control("stop_task", task_id=task["task_id"])
         await gone(pid)
         assert await host.end() == 0
-    told = next(frame for frame in host.frames if frame.get("subtype") == "task_notification")
-    assert told["status"] == "stopped"
+    notice = next(frame for frame in host.frames if frame.get("subtype") == "task_notification")
+    assert notice["status"] == "stopped"
 
 
 async def test_what_it_spawned_outlives_it(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ async def remove(client: Client, session: str) -> None:
     await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=session, force=True))
 
 
-async def told(client: Client, session: str, kind: str) -> list[Any]:
+async def payloads_of(client: Client, session: str, kind: str) -> list[Any]:
     return [getattr(event, kind) for event in await client.log(session) if event.WhichOneof("payload") == kind]
 
 
@@ -151,15 +151,15 @@ async def test_an_agent_starts_once_its_worktree_is_prepared(client: Client, pro
     await client.trust(project)
     session = await client.create(project, script({"text": "hello"}), name="waits")
     await reach_setup(client, "waits", SETTING_UP)
-    assert not await told(client, "waits", "agent_started")
+    assert not await payloads_of(client, "waits", "agent_started")
     Path(session.worktree, "gate").touch()
     await client.reach("waits", IDLE)
     kinds = [event.WhichOneof("payload") for event in await client.log("waits")]
     assert kinds.index("setup_changed") < kinds.index("command_ended") < kinds.index("agent_started")
-    output = "".join(each.text for each in await told(client, "waits", "command_output"))
+    output = "".join(each.text for each in await payloads_of(client, "waits", "command_output"))
     assert output.splitlines() == ["$ until [ -e gate ]; do sleep 0.05; done", "$ echo prepared > prepared"]
-    assert [each.state for each in await told(client, "waits", "setup_changed")] == [SETTING_UP, DONE]
-    prompts = await told(client, "waits", "prompt_queued")
+    assert [each.state for each in await payloads_of(client, "waits", "setup_changed")] == [SETTING_UP, DONE]
+    prompts = await payloads_of(client, "waits", "prompt_queued")
     assert prompts[0].prompt.text == script({"text": "hello"})
 
 
@@ -168,7 +168,7 @@ async def test_a_setup_that_fails_says_so_and_the_agent_works_all_the_same(clien
     await client.trust(project)
     session = await client.create(project, script({"text": "hello"}), name="bad")
     assert (await client.reach("bad", IDLE)).setup == FAILED
-    changes = await told(client, "bad", "setup_changed")
+    changes = await payloads_of(client, "bad", "setup_changed")
     assert changes[-1].reason == "code 4: not here"
     shown = await client.sessions.GetSession(session_pb2.GetSessionRequest(session="bad"), metadata=client.metadata)
     assert shown.setup_failure == "code 4: not here"
@@ -184,12 +184,12 @@ async def test_a_setup_runs_again_when_what_it_depends_on_changed_and_only_then(
     await client.send("one", script({"text": "first"}))
     await client.reach("one", IDLE)
     await client.sessions.StopSession(session_pb2.StopSessionRequest(session="one"))
-    assert len(await told(client, "one", "setup_changed")) == 2
+    assert len(await payloads_of(client, "one", "setup_changed")) == 2
 
     Path(session.worktree, "package-lock.json").write_text("left-pad\nis-odd\nis-even\n")
     await client.send("one", script({"text": "second"}))
     await client.reach("one", IDLE)
-    assert len(await told(client, "one", "setup_changed")) == 4
+    assert len(await payloads_of(client, "one", "setup_changed")) == 4
     assert Path(session.worktree, "node_modules/is-even").is_dir()
 
 
@@ -280,7 +280,7 @@ async def test_a_killed_daemon_s_setup_and_servers_go_on_and_are_taken_up(
         await later.reach("one", IDLE)
         assert (await later.get("one")).setup == DONE
         assert (tree / "ran").read_text() == "once\n"
-        output = "".join(each.text for each in await told(later, "one", "command_output"))
+        output = "".join(each.text for each in await payloads_of(later, "one", "command_output"))
         assert output.count("begun\n") == 1
         found = await later.terminals.GetCommand(terminal_pb2.GetCommandRequest(command=server.id))
         assert (found.command.pid, found.command.state) == (server.pid, terminal_pb2.COMMAND_STATE_RUNNING)
@@ -330,7 +330,7 @@ async def test_nothing_of_it_blocks_the_daemon_s_loop() -> None:
                 await here.terminals.GetShell(terminal_pb2.GetShellRequest(session="one"))
                 await set_up(here, "one")
                 await here.terminals.StopCommand(terminal_pb2.StopCommandRequest(command=command.id))
-                output = "".join(each.text for each in await told(here, "one", "command_output"))
+                output = "".join(each.text for each in await payloads_of(here, "one", "command_output"))
                 assert "begun\ncarried\n" in output
                 await remove(here, "one")
             assert [entry for entry in logged if entry["log_level"] in {"error", "critical"}] == []

@@ -132,10 +132,10 @@ async def test_no_more_than_its_share_of_a_flood_is_kept(client: Client, sandbox
     ended = await eventually(lambda: ended_one(client, command.id))
     assert ended is not None
     assert ended.output_bytes == 160 * 131072 + len("\nthe end\n")
-    kept = sum(file.stat().st_size for file in (sandbox.root / "state" / "commands").glob("*/journal.*"))
-    assert 16 << 20 <= kept <= 19 << 20
+    stored = sum(file.stat().st_size for file in (sandbox.root / "state" / "commands").glob("*/journal.*"))
+    assert 16 << 20 <= stored <= 19 << 20
     output, _ = await watch(client, command.id)
-    assert len(output) == kept
+    assert len(output) == stored
     assert output.endswith(b"\nthe end\n")
 
 

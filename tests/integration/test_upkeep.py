@@ -13,7 +13,7 @@ from rametd.git.registrations import REASON
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_here, git, reason_of
-from tests.support.doctor import findings, once_ours
+from tests.support.doctor import findings, record_former_ids
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.full
@@ -160,7 +160,7 @@ async def test_what_was_left_of_sessions_that_are_gone_goes_unless_it_holds_work
     tip = git(repository, "commit-tree", "-p", "main", "-m", "own", "main^{tree}")
     git(repository, "update-ref", "refs/heads/ramet/own", tip)
     git(repository, "branch", "mine")
-    once_ours(sandbox, "aaaaaaa4", "aaaaaaa5", "aaaaaaa6")
+    record_former_ids(sandbox, "aaaaaaa4", "aaaaaaa5", "aaaaaaa6")
     git(repository, "update-ref", "refs/ramet/checkpoints/aaaaaaa5/1", "main")
     lone = git(repository, "commit-tree", "-p", "main", "-m", "lone", "main^{tree}")
     git(repository, "update-ref", "refs/ramet/archive/aaaaaaa6", lone)
@@ -218,7 +218,7 @@ async def test_each_difference_has_its_code_and_the_safe_ones_are_mended(
     (trees["tidy"].parent / "by-name" / "tidy").unlink()
     (sandbox.root / "state" / "index" / f"{made['tidy'].id}.json").unlink()
     (sandbox.root / "state" / "index" / "aaaaaaa2.json").write_text("{}")
-    once_ours(sandbox, "aaaaaaa3")
+    record_former_ids(sandbox, "aaaaaaa3")
     git(repository, "update-ref", "refs/ramet/trash/aaaaaaa3", "main")
     stale = trees["tidy"].parent / "aaaaaaa4"
     git(

@@ -111,9 +111,9 @@ async def test_a_killed_daemon_leaves_neither_a_gap_nor_a_double(world: World, v
         await eventually(lambda: view.outage is None)
         warn(world, session, f"{number} after")
     await eventually(lambda: texts(view, session)[-1:] == [f"{stops} after"])
-    told = [text for text in texts(view, session) if text]
+    shown = [text for text in texts(view, session) if text]
     words = ("before", "while it is away", "after")
-    assert told == ["0", *(f"{number} {when}" for number in range(1, stops + 1) for when in words)]
+    assert shown == ["0", *(f"{number} {when}" for number in range(1, stops + 1) for when in words)]
     await eventually(lambda: state_of(view, session) == session.state)
 
 
@@ -147,8 +147,8 @@ async def test_another_event_log_replaces_everything_that_was_known(world: World
     world.state.epoch = "epoch2"
     world.state.sessions.clear()
     world.state.events.clear()
-    kept = world.state.session("kept")
-    request = world.state.request(kept)
+    other = world.state.session("kept")
+    request = world.state.request(other)
     world.daemon.start()
     await eventually(lambda: [session.name for session in view.sessions.values()] == ["kept"])
     await eventually(lambda: view.part(REQUESTS).value == [request])

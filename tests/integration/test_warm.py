@@ -103,9 +103,9 @@ async def test_an_agent_is_told_of_its_session_once_ports_and_all(sandbox: Sandb
         file.read_bytes() for file in (sandbox.root / "state" / "agents" / f"{two.id}-0").glob("stdin.*")
     )
     asked = [json.loads(line).get("request", {}) for line in written.splitlines()]
-    told = [each["settings"]["env"] for each in asked if each.get("subtype") == "apply_flag_settings"]
+    applied = [each["settings"]["env"] for each in asked if each.get("subtype") == "apply_flag_settings"]
     # When it came up, and when it got its session.
-    assert [each.get("RAMET_PORT_0") for each in told] == [None, str(two.ports[0])]
+    assert [each.get("RAMET_PORT_0") for each in applied] == [None, str(two.ports[0])]
     running.kill()
 
 

@@ -262,10 +262,10 @@ async def test_a_prompt_goes_to_the_session_with_its_files(owner: Visitor, world
 
 @pytest.mark.parametrize("name", ["", "..", ".", "/", "../../etc/passwd", ".gitignore", "a\0b", "ä.png", "x" * 500])
 def test_a_file_never_lands_elsewhere(tmp_path: Path, name: str) -> None:
-    kept = [keep(str(tmp_path), name, data) for data in (b"1", b"2")]
+    paths = [keep(str(tmp_path), name, data) for data in (b"1", b"2")]
     files = sorted(each.name for each in (tmp_path / FILES).iterdir())
-    assert files == sorted([*kept, ".gitignore"])
-    assert len(set(kept)) == 2
+    assert files == sorted([*paths, ".gitignore"])
+    assert len(set(paths)) == 2
 
 
 def test_a_file_never_follows_a_link_that_an_agent_has_made(tmp_path: Path) -> None:
@@ -331,13 +331,13 @@ async def test_a_question_without_an_answer_is_not_sent(owner: Visitor, world: W
 
 
 async def test_a_refusal_says_what_the_daemon_says(owner: Visitor, world: World) -> None:
-    told = "it was answered by owner 3 s ago: approved"
+    words = "it was answered by owner 3 s ago: approved"
     world.state.refusals["ResolveRequest"] = [
-        Refusal("FAILED_PRECONDITION", told, "REQUEST_CLOSED", "see: rametctl log")
+        Refusal("FAILED_PRECONDITION", words, "REQUEST_CLOSED", "see: rametctl log")
     ]
     answer = await owner.post("/requests/none", {"answer": "approve"})
     assert (answer.status_code, answer.json()) == (
-        409, {"error": told, "hint": "see: rametctl log", "reason": "REQUEST_CLOSED"},
+        409, {"error": words, "hint": "see: rametctl log", "reason": "REQUEST_CLOSED"},
     )  # fmt: skip
 
 
@@ -616,9 +616,9 @@ async def test_an_absent_daemon_is_told_and_nothing_of_meanwhile_is_missing(owne
         pass
     warn(world, session, "meanwhile")
     await asyncio.to_thread(world.daemon.start)
-    told = ""
-    while "meanwhile" not in told or '"away": ""' not in told:
-        told += json.dumps(await watched.next())
+    sent = ""
+    while "meanwhile" not in sent or '"away": ""' not in sent:
+        sent += json.dumps(await watched.next())
     await watched.news.aclose()
 
 

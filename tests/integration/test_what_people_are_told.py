@@ -74,10 +74,10 @@ async def test_a_tree_that_was_deleted_by_hand_comes_back_by_what_every_verb_say
     assert sandbox.ctl("approve", name).code == 0
     session = await client.reach(name, IDLE)
 
-    async def kept() -> bool:
+    async def has_turn_checkpoint() -> bool:
         return bool(sandbox.ctl("checkpoints", name, "--json").json[0]["reason"] == "turn")
 
-    await eventually(kept)
+    await eventually(has_turn_checkpoint)
     shutil.rmtree(session.worktree)
     verbs = (
         ("shell",), ("run", "--detach", "--", "true"), ("fork",), ("send", "go on"), ("diff",), ("diff", "--watch"),
@@ -85,12 +85,12 @@ async def test_a_tree_that_was_deleted_by_hand_comes_back_by_what_every_verb_say
     )  # fmt: skip
     back = ""
     for verb, *rest in verbs:
-        told = sandbox.ctl(verb, name, *rest, cwd=repository)
-        assert (told.code, told.stdout) == (1, ""), (verb, told)
-        assert f"the worktree {session.worktree} is gone" in told.stderr, verb
-        assert f"rametctl fork {name} --at 2" in told.stderr, verb
-        found = re.search(r"`rametctl (archive [^`]*) && rametctl (restore [^`]*)`", told.stderr)
-        assert found is not None, (verb, told.stderr)
+        ran = sandbox.ctl(verb, name, *rest, cwd=repository)
+        assert (ran.code, ran.stdout) == (1, ""), (verb, ran)
+        assert f"the worktree {session.worktree} is gone" in ran.stderr, verb
+        assert f"rametctl fork {name} --at 2" in ran.stderr, verb
+        found = re.search(r"`rametctl (archive [^`]*) && rametctl (restore [^`]*)`", ran.stderr)
+        assert found is not None, (verb, ran.stderr)
         back = " ".join(found.groups())
     assert back == f"archive {name} restore {name}"
     assert (await client.get(name)).state == IDLE, "nothing was queued for an agent that could not work"
@@ -116,9 +116,9 @@ async def test_a_branch_without_upstream_and_a_tag_lead_out_of_their_refusals(
     git(repository, "tag", "v1")
 
     def refused(*arguments: str) -> str:
-        told = sandbox.ctl("new", *arguments, cwd=repository)
-        assert told.code in {1, 3}, told
-        return told.stderr
+        ran = sandbox.ctl("new", *arguments, cwd=repository)
+        assert ran.code in {1, 3}, ran
+        return ran.stderr
 
     for arguments in (("--fetch", "--existing", "topic"), ("--fetch", "--base", "topic")):
         assert "--base origin/topic --fetch" in refused(*arguments)
@@ -165,10 +165,10 @@ async def test_a_checkpoint_tells_what_git_could_not_read(client: Client, sandbo
     git(repository, "config", "filter.broken.required", "true")
     (repository / ".git" / "info" / "attributes").write_text("inside filter=broken\n")
     (Path(session.worktree) / "inside").write_text("git has no way to store it\n")
-    told = sandbox.ctl("checkpoints", name, "--make")
-    assert told.code == 0
-    assert "rametctl: warning: not in the checkpoint, as git could not read it: " in told.stderr
-    assert "inside" in told.stderr
+    ran = sandbox.ctl("checkpoints", name, "--make")
+    assert ran.code == 0
+    assert "rametctl: warning: not in the checkpoint, as git could not read it: " in ran.stderr
+    assert "inside" in ran.stderr
 
 
 async def test_a_detached_command_that_dies_at_once_is_not_said_to_run(
@@ -195,9 +195,9 @@ async def test_a_rebase_names_the_files_that_are_in_the_way(client: Client, sand
     (Path(session.worktree) / "dir0" / "file0.txt").write_text("mine\n")
     (Path(session.worktree) / "dir1" / "file1.txt").write_text("mine\n")
     git(Path(session.worktree), "add", "dir1/file1.txt")
-    told = sandbox.ctl("sync", name, "--rebase")
-    assert told.code == 1
-    assert "uncommitted changes are in the way: dir0/file0.txt, dir1/file1.txt; commit them" in told.stderr
+    ran = sandbox.ctl("sync", name, "--rebase")
+    assert ran.code == 1
+    assert "uncommitted changes are in the way: dir0/file0.txt, dir1/file1.txt; commit them" in ran.stderr
 
 
 @pytest.mark.parametrize("verb", ["rm", "archive"])
@@ -206,15 +206,15 @@ async def test_a_teardown_that_failed_is_told_by_what_ran_it(
 ) -> None:
     name = f"torn-{repository.name}"
     await client.create(repository, name=name)
-    told = sandbox.ctl(verb, name)
-    assert told.code == 0
-    assert "the teardown failed: " in told.stderr
-    assert "the database is in use" in told.stderr
+    ran = sandbox.ctl(verb, name)
+    assert ran.code == 0
+    assert "the teardown failed: " in ran.stderr
+    assert "the database is in use" in ran.stderr
 
 
 async def test_an_answer_of_any_length_is_printed_and_logged(sandbox: Sandbox, repository: Path) -> None:
     name, size = f"talks-{repository.name}", 5_000_000
-    told = sandbox.ctl("new", script({"flood": size, "line": size}), "--name", name, "--wait", cwd=repository)
-    assert (told.code, "xxxxx" in told.stdout) == (0, True), told.stderr
+    ran = sandbox.ctl("new", script({"flood": size, "line": size}), "--name", name, "--wait", cwd=repository)
+    assert (ran.code, "xxxxx" in ran.stdout) == (0, True), ran.stderr
     assert sandbox.ctl("log", name, cwd=repository).code == 0
     assert sandbox.ctl("log", name, "--json", cwd=repository).code == 0

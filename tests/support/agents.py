@@ -1,4 +1,4 @@
-"""Agents in tests: the scripted one, the real one against the scripted model, and a bare host that speaks with either."""
+"""Agents in tests: the scripted one, the real one against the scripted model, and a minimal host for either."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ def write_wrapper(directory: Path) -> Path:
 
 
 def script(*steps: Frame) -> str:
-    """A prompt that carries these steps."""
+    """Return a prompt with these steps."""
     return f"please DO:{json.dumps(steps)}"
 
 
@@ -53,7 +53,7 @@ def private_environment(home: Path, model_port: int = 0, **more: str) -> dict[st
 
 @contextlib.asynccontextmanager
 async def scripted_model(*arguments: str) -> AsyncIterator[int]:
-    """Run the scripted model as a process; gives its port."""
+    """Run the scripted model as a process; yield its port."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ramet_demo.scripted.model", *arguments, stdout=asyncio.subprocess.PIPE
     )
@@ -67,7 +67,7 @@ async def scripted_model(*arguments: str) -> AsyncIterator[int]:
 
 
 class Host:
-    """The host's end of stream-json, bare: frames as they are, requests answered by `answers`."""
+    """The host's end of stream-json: unchanged frames, and requests answered by `answers`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -103,7 +103,7 @@ class Host:
         await self.send({"type": "control_response", "response": body})
 
     async def prompt(self, text: str, name: str | None = None) -> str:
-        """Send a user message; returns its uuid."""
+        """Send a user message; return its uuid."""
         name = name or str(uuid.uuid4())
         message = {"role": "user", "content": text}
         await self.send(
@@ -112,7 +112,7 @@ class Host:
         return name
 
     async def control(self, subtype: str, **more: Any) -> Frame:
-        """Send a control request; returns the envelope of its answer."""
+        """Send a control request; return the envelope of its answer."""
         self._count += 1
         name = f"req_{self._count}"
         await self.send({"type": "control_request", "request_id": name, "request": {"subtype": subtype, **more}})
@@ -121,7 +121,7 @@ class Host:
         return envelope
 
     async def frame(self, wanted: Callable[[Frame], bool], *, since: int = 0, within: float = 30) -> Frame:
-        """The first frame from number ``since`` on that is wanted."""
+        """Wait for the first frame from number ``since`` on for which ``wanted`` is true."""
         async with asyncio.timeout(within):
             while True:
                 for frame in self.frames[since:]:
@@ -144,11 +144,11 @@ class Host:
         await self.frame(lambda f: f.get("subtype") == "session_state_changed" and f["state"] == "idle", since=since)
 
     def kinds(self, since: int = 0) -> list[str]:
-        """What came, in short: types, for system frames their subtypes, and states."""
+        """Return the types of all frames, for system frames their subtypes, and states."""
         return [kind_of(frame) for frame in self.frames[since:]]
 
     async def end(self) -> int:
-        """Close stdin; returns the exit code once all output is read."""
+        """Close stdin; return the exit code once all output is read."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         return await self.ended()
@@ -158,13 +158,13 @@ class Host:
         return await self.process.wait()
 
     async def errors(self) -> str:
-        """All of stderr, after the end."""
+        """Return all of stderr, after the end."""
         assert self.process.stderr is not None
         return (await self.process.stderr.read()).decode()
 
 
 def consent(request: Frame) -> Frame | None:
-    """Allow every tool, return nothing from hooks, and be an MCP server with one tool, `greet`."""
+    """Answer requests: allow every tool, return nothing from hooks, and serve one MCP tool, `greet`."""
     if request["subtype"] == "can_use_tool":
         return {"behavior": "allow", "updatedInput": request["input"]}
     if request["subtype"] != "mcp_message":
@@ -197,7 +197,7 @@ FLAGS = ("--replay-user-messages", "--permission-prompt-tool", "stdio", "--setti
 async def running(
     home: Path, *flags: str, program: Sequence[str] = SCRIPTED, environment: dict[str, str] | None = None
 ) -> AsyncIterator[Host]:
-    """Run an agent in ``home/repo`` (the scripted one by default); what is left of it at the end is killed."""
+    """Run an agent in ``home/repo`` (the scripted one by default); kill its processes at the end."""
     (home / "repo").mkdir(exist_ok=True)
     common = ("--output-format", "stream-json", "--verbose", *FLAGS, *flags, "--input-format", "stream-json")
     pipe = asyncio.subprocess.PIPE

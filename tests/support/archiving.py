@@ -1,4 +1,4 @@
-"""Sessions that go and come back, as the tests ask for it, and trees as they are to be found again."""
+"""Archive, remove and restore sessions in tests, and compare their worktrees before and after."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ async def remove(client: Client, name: str, **fields: Any) -> session_pb2.Delete
     return await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=name, **fields))
 
 
-async def bring_back(client: Client, name: str) -> worktree_pb2.RestoreTrashResponse:
+async def restore_trash(client: Client, name: str) -> worktree_pb2.RestoreTrashResponse:
     return await client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry=name))
 
 
@@ -35,7 +35,7 @@ async def refusal(call: Any) -> tuple[str, str]:
 
 
 def work_on(tree: Path) -> str:
-    """Something of every kind; what git says of it, and what the files hold."""
+    """Make changes of every kind in a worktree; return its `state_of`."""
     (tree / "committed.txt").write_text("committed\n")
     git(tree, "add", "committed.txt")
     git(tree, "commit", "-q", "-m", "committed")

@@ -1,4 +1,4 @@
-"""Blocking calls on the event loop, made to fail: for daemons that run inside a test's own loop."""
+"""Make blocking calls on the event loop fail, for daemons that run inside a test's own loop."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,9 +9,9 @@ from blockbuster import BlockBuster, blockbuster_ctx
 
 @contextmanager
 def no_blocking_calls() -> Iterator[BlockBuster]:
-    """Any call of the daemon's code that blocks the loop raises `BlockingError`: files, locks, sleeps, sockets, subprocesses.
+    """Make any call of the daemon's code that blocks the loop raise `BlockingError`: files, locks, sleeps, sockets, subprocesses.
 
-    To be entered once the daemon serves: before that there is nobody who could wait.
+    Enter it once the daemon serves: before that no client waits.
     """
     with blockbuster_ctx(rametd) as guard:
         yield guard

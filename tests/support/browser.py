@@ -30,7 +30,7 @@ expect.set_options(timeout=MS)
 
 
 class Served:
-    """``rametctl web`` as a process, and how pages of it are opened."""
+    """``rametctl web`` as a process; opens pages of it."""
 
     def __init__(self, sandbox: Sandbox, browser: Browser) -> None:
         self.sandbox = sandbox
@@ -38,7 +38,7 @@ class Served:
         self.repository = sandbox.repository("shop")
         self.port = 0
         self.faults: list[str] = []
-        """What browsers complained of: errors of code, refused resources, dialogs."""
+        """Complaints of browsers: errors of code, refused resources, dialogs."""
         self.signed_in: Any = None
         """Cookies of the owner."""
         self.new("first")
@@ -74,7 +74,7 @@ class Served:
 
     @contextmanager
     def page(self, path: str = "/", *, link: str = "", **context: Any) -> Iterator[Page]:
-        """A page in a browser of the owner; with ``link``, in one that has just opened it."""
+        """Return a page in the owner's browser; with ``link``, in a new browser that opened that link."""
         state = None if link else self.signed_in
         found = self.browser.new_context(**{"viewport": WIDE, "storage_state": state, **context})
         try:
@@ -128,7 +128,7 @@ def web(sandbox: Sandbox, daemon: DaemonProcess, playwright: Playwright) -> Iter
 
 @pytest.fixture(autouse=True)
 def no_complaints(web: Served) -> Iterator[None]:
-    """No test leaves an error in a browser's console: no fault of our code, nothing that the policy had to refuse."""
+    """Fail a test that leaves an error in a browser's console: a fault of our code, or a resource that the policy refused."""
     web.faults.clear()
     yield
     assert web.faults == []
@@ -139,7 +139,7 @@ def shows(page: Page, text: str) -> None:
 
 
 def eventually_here(page: Page, probe: Callable[[], bool]) -> None:
-    """Wait for what a handler of the page's events notes: they run while Playwright waits, and only then."""
+    """Wait for the effect of a handler of the page's events, which runs only while Playwright waits."""
 
     def look() -> bool:
         page.wait_for_timeout(10)
@@ -157,7 +157,7 @@ def holds(page: Page, expression: str) -> None:
 
 
 def key(page: Page, *keys: str) -> None:
-    """Press keys, once the page's script takes them: a page can be seen before."""
+    """Press keys once the page's script handles them, which is later than the page is shown."""
     holds(page, INTERACTIVE)
     for each in keys:
         page.keyboard.press(each)

@@ -1,4 +1,4 @@
-"""What tests of checkpoints and rewinds do: turns that write files, lists, rewinds."""
+"""Helpers for tests of checkpoints and rewinds: turns that write files, lists, rewinds."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def write(name: str, text: str) -> dict[str, object]:
 
 
 async def count(client: Client, name: str, number: int) -> list[worktree_pb2.Checkpoint]:
-    """Its checkpoints, once there are so many."""
+    """Return a session's checkpoints once there are ``number`` of them."""
 
     async def look() -> list[worktree_pb2.Checkpoint]:
         found = await client.checkpoints(name)
@@ -50,7 +50,7 @@ async def turn(client: Client, name: str, *steps: dict[str, object]) -> session_
 
 @pytest.fixture
 async def worked(client: Client, repository: Path) -> session_pb2.Session:
-    """A session with two turns behind it."""
+    """Return a session that has had two turns."""
     await client.create(repository, script(write("one.txt", "1\n"), {"text": "first"}), name="made", mode=EDITS)
     await client.reach("made", IDLE)
     await count(client, "made", 2)

@@ -1,4 +1,4 @@
-"""Running rametctl in tests: in this process, as a process, and on a terminal that can be looked at."""
+"""Run rametctl in tests: in this process, as a process, and on a terminal with a readable screen."""
 
 import fcntl
 import io
@@ -32,7 +32,7 @@ from tests.support.fake_state import State
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -41,7 +41,7 @@ class Result:
 
 @dataclass
 class World:
-    """A home of its own, a runtime directory of its own, and a fake daemon that serves there (see `world`)."""
+    """A private home and runtime directory, and a fake daemon that serves there (see `world`)."""
 
     home: Path
     runtime: Path
@@ -54,7 +54,7 @@ class World:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment of the commands; nothing of the person who runs the tests is in it but PATH."""
+        """The environment of the commands; of the person who runs the tests it has only PATH."""
         return {
             "PATH": os.environ["PATH"],
             "HOME": str(self.home),
@@ -77,7 +77,7 @@ class World:
     ) -> Result:
         """Run ``rametctl ARGS`` in this process; ``stdin`` None is /dev/null, bytes come through a pipe-like file.
 
-        ``terminal``: both outputs say that they are one, without being read by one.
+        ``terminal``: both outputs claim to be a terminal.
         """
         stream = _TerminalLike if terminal else io.TextIOWrapper
         out, err = (stream(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
@@ -135,7 +135,7 @@ def _text(stream: io.TextIOWrapper) -> str:
 
 @contextmanager
 def world(tmp_path: Path, *, serve: bool = True) -> Iterator[World]:
-    """A world with a daemon that serves; everything is ended and removed afterwards."""
+    """Yield a world with a daemon that serves; end and remove everything afterwards."""
     runtime = Path(tempfile.mkdtemp(prefix="rmt-"))
     home, cwd = tmp_path / "home", tmp_path / "cwd"
     home.mkdir()
@@ -151,7 +151,7 @@ def world(tmp_path: Path, *, serve: bool = True) -> Iterator[World]:
 
 
 class Terminal:
-    """A process on a pseudo terminal, and what its screen shows."""
+    """A process on a pseudo terminal, and its screen."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], cwd: Path, columns: int, rows: int) -> None:
         self._screen = pyte.Screen(columns, rows)
@@ -184,14 +184,14 @@ class Terminal:
         self.close()
 
     def close(self) -> None:
-        """Close the terminal. It controls no process, so that none gets SIGHUP."""
+        """Close the terminal. It is no process's controlling terminal, so that none gets SIGHUP."""
         if self._master >= 0:
             os.close(self._master)
             self._master = -1
 
     @property
     def screen(self) -> pyte.Screen:
-        """The screen. Interpreting output costs more than most programs need to write it: it happens here only."""
+        """Interpret the output and return the screen. This is slow, so nothing else does it."""
         if self._interpreted < len(self.raw):
             self._stream.feed(bytes(self.raw[self._interpreted :]))
             self._interpreted = len(self.raw)
@@ -199,7 +199,7 @@ class Terminal:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of the screen, without what is blank on the right and below."""
+        """Return the lines of the screen, without blanks on the right and below."""
         return [line.rstrip() for line in "\n".join(self.screen.display).rstrip().split("\n")]
 
     def shows(self, text: str, *, within: float = PATIENCE_S) -> None:
@@ -215,16 +215,16 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def resize(self, columns: int, rows: int) -> None:
-        """Change the size, as a window does whose lines are cut, not broken anew."""
+        """Change the size, as a window that cuts lines and does not wrap them again."""
         self.screen.resize(rows, columns)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def interrupt(self) -> None:
-        """What Ctrl-C does."""
+        """Press Ctrl-C."""
         os.killpg(self.process.pid, signal.SIGINT)
 
     def ends(self, *, within: float = PATIENCE_S) -> int:
-        """The exit code, once it has ended and all it said is on the screen."""
+        """Wait for the end and the last output; return the exit code."""
         self._until(lambda: self.process.poll() is not None, "it goes on", within)
         while self._read(0):
             pass
@@ -244,7 +244,7 @@ class Terminal:
         try:
             data = os.read(self._master, 65536)
         except OSError:
-            # Linux says EIO once the other side is closed.
+            # Linux reports EIO once the other side is closed.
             time.sleep(timeout)
             return False
         self.raw += data

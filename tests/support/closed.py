@@ -1,4 +1,4 @@
-"""Directories that git may not look into, also where the tests run as root, whom no mode keeps out."""
+"""Directories that git may not read, even if the tests run as root, for whom modes do not count."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ exec setpriv --bounding-set -dac_override,-dac_read_search --inh-caps -dac_overr
 
 
 def unprivileged_git(folder: Path) -> None:
-    """Put a `git` into ``folder`` that modes keep out as they do a person's."""
+    """Put a `git` into ``folder`` for which modes count, as for a person's."""
     git = shutil.which("git")
     assert git is not None
     if os.geteuid() == 0:

@@ -1,4 +1,4 @@
-"""What the scripted agent owes the real CLI: the shapes of frames, recorded from the real one.
+"""The contract of the scripted agent: the shapes of frames, recorded from the real CLI.
 
 ``python -m tests.support.contract`` records `GOLDEN` anew, after an upgrade of the SDK.
 """
@@ -48,7 +48,7 @@ BY_MODEL = frozenset({"modelUsage", "model_usage_since_last_result"})
 
 
 async def converse(home: Path, program: Sequence[str], port: int) -> list[Frame]:
-    """Have the same conversation with either agent; returns its frames."""
+    """Hold the same conversation with either agent; return its frames."""
     write = {"tool": "Write", "input": {"file_path": "$CWD/a.txt", "content": "x"}}
     fails = {"tool": "Bash", "input": {"command": "cat a.txt; exit 3", "description": "Fail"}}
     calls = {"tool": "mcp__host__greet", "input": {}}
@@ -59,7 +59,7 @@ async def converse(home: Path, program: Sequence[str], port: int) -> list[Frame]
         "options": [{"label": x, "description": x} for x in "ab"],
     }
     asks = {"tool": "AskUserQuestion", "input": {"questions": [question]}}
-    # It ends in the background once the turn that began it has ended, and not before.
+    # It ends in the background, only after the turn that began it.
     gate = home / "repo" / "gate"
     gate.parent.mkdir()
     os.mkfifo(gate)
@@ -122,7 +122,7 @@ def _kind(frame: Frame) -> str:
 
 
 def kinds(frames: list[Frame]) -> list[str]:
-    """The order of a conversation."""
+    """Return the kinds of a conversation's frames, in order."""
     return [_kind(frame) for frame in frames]
 
 
@@ -139,7 +139,7 @@ def shapes(frames: list[Frame]) -> Shapes:
 
 
 async def converse_with_both() -> tuple[list[Frame], list[Frame]]:
-    """The frames of the real CLI and of the scripted agent."""
+    """Return the frames of the real CLI and of the scripted agent."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as real, tempfile.TemporaryDirectory() as scripted:
         async with scripted_model() as port:
             return await converse(Path(real), [str(CLAUDE)], port), await converse(Path(scripted), SCRIPTED, port)

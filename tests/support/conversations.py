@@ -1,4 +1,4 @@
-"""One conversation with every kind of entry, as the real CLI and the scripted agent tell it, and how it is drawn.
+"""A conversation with every kind of entry, as events of the real CLI and of the scripted agent, and as drawn lines.
 
 ``python -m tests.support.conversations`` records the events of both agents anew and draws them, after an upgrade of the SDK or a change of what the
 daemon stores. Places, ids, times and prices are replaced, so that two recordings differ only where the agents do.
@@ -124,9 +124,9 @@ async def _checkpoints(client: Client, name: str, turns: int) -> bool:
 
 
 def normalised(events: Sequence[event_pb2.Event], session: session_pb2.Session) -> list[event_pb2.Event]:
-    """Events as two recordings have them in common, without what the renderer never sees."""
-    kept = [each for each in events if each.WhichOneof("payload") not in {"partial", "control_line", "agent_notice"}]
-    text = json.dumps([MessageToDict(each, preserving_proto_field_name=True) for each in kept])
+    """Return events with the parts that two recordings have in common and that the renderer reads."""
+    shown = [each for each in events if each.WhichOneof("payload") not in {"partial", "control_line", "agent_notice"}]
+    text = json.dumps([MessageToDict(each, preserving_proto_field_name=True) for each in shown])
     text = text.replace(session.worktree, TREE)
     for pattern in (
         r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
@@ -142,7 +142,7 @@ def normalised(events: Sequence[event_pb2.Event], session: session_pb2.Session) 
 
 
 def draw(events: Sequence[event_pb2.Event], width: int | None, *, folded: bool = True) -> str:
-    """The conversation as `logs` shows it, styles left out."""
+    """Return the conversation as `logs` shows it, without styles."""
     conversation = Conversation(worktree=TREE, names={})
     for event in events:
         conversation.add(event)
@@ -157,7 +157,7 @@ def stored(agent: str) -> list[event_pb2.Event]:
 
 
 async def record(agent: str) -> list[event_pb2.Event]:
-    """Hold the conversation in a daemon of its own."""
+    """Hold the conversation in a separate daemon."""
     async with scripted_model() as port:
         with make_sandbox(model_port=port, real_cli=agent == "real") as sandbox, daemon_process(sandbox):
             async with connected(sandbox) as client:

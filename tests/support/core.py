@@ -1,4 +1,4 @@
-"""A `Core` without a daemon: a real store and real git, a clock of the test's own, and no agents."""
+"""A `Core` without a daemon: a real store and real git, the test's clock, and no agents."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -28,7 +28,7 @@ async def bare_core(
     failpoint: Failpoint | None = None,
     store_clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[Core]:
-    """Everything below ``root``."""
+    """Yield a `Core` with all its files below ``root``."""
     store = await Store.open(root / "ramet.db", clock=store_clock)
     git = Git(environ)
     hub = Hub(store)

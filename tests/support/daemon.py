@@ -1,7 +1,7 @@
 """Daemons in tests: a real process with private directories, and one inside the test's own loop. Both serve a real socket.
 
-A `Sandbox` owns every directory that the daemon, its agents and its clients touch. When it closes, every keeper and agent that was started in it is
-ended, and what is still alive afterwards fails the test.
+A `Sandbox` owns every directory that the daemon, its agents and its clients touch. When it closes, it ends every keeper and agent in
+it, and fails the test if a process is still alive.
 """
 
 import asyncio
@@ -62,18 +62,18 @@ STARTING = session_pb2.SESSION_STATE_STARTING
 CHANNEL = (
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
-    # A channel whose daemon is not there yet, or is there again, would else look for it once a second.
+    # Without this, a channel looks only once a second for a daemon that is not there yet, or is there again.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 200),
 )
 
 PORTS = 20_000 + 1_000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12)
-"""The first of a thousand; all of them are below those that systems give to clients."""
+"""The first of a thousand ports, all below those that systems give to clients."""
 
 
 @dataclass
 class Sandbox:
-    """Private directories, an environment that leads only to them, and the configuration in it."""
+    """Private directories, an environment that points only to them, and the configuration in it."""
 
     root: Path
     model_port: int = 0
@@ -83,7 +83,7 @@ class Sandbox:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What daemon, agents and clients of this sandbox run with."""
+        """The environment of this sandbox's daemon, agents and clients."""
         return {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(self.root / "home"),
@@ -109,22 +109,22 @@ class Sandbox:
         return self.root / "run" / "rametd.sock"
 
     def configure(self, text: str) -> None:
-        """Replace the owner's configuration. Spares are made only where it speaks of the pool: tests count worktrees.
+        """Replace the owner's configuration. Spares are created only if it has a table `pool`, since tests count worktrees.
 
-        Sessions' ports are of a range that no other process of the test run uses.
+        Sessions get ports of a range that no other process of the test run uses.
         """
         if "[pool]" not in text:
             text += "\n[pool]\nsize = 0\n"
         if "[ports]" not in text:
             text += "\n[ports]\n"
-        if "[ports]\nbase = " not in text:  # it may be what was configured before, and more
+        if "[ports]\nbase = " not in text:  # it may contain the previous configuration
             text = text.replace("[ports]\n", f"[ports]\nbase = {PORTS}\n")
         path = self.root / "config" / "ramet" / "config.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
     def processes(self) -> list[psutil.Process]:
-        """Every living process whose environment is this sandbox's: daemons, keepers, agents and what they started."""
+        """List every living process with this sandbox's environment: daemons, keepers, agents and their descendants."""
         mark = f"RAMET_HOME={self.root / 'state'}".encode()
         keepers = [str(self.root / "state" / kind).encode() for kind in ("agents", "commands")]
         found = []
@@ -152,7 +152,7 @@ class Sandbox:
         ]
 
     def kill_everything(self) -> None:
-        """What a power cut does to the processes, those too that start in that instant."""
+        """Kill all processes, as a power cut does, also those that start meanwhile."""
         deadline = time.monotonic() + PATIENCE_S
         while found := self.processes():
             assert time.monotonic() < deadline, f"these do not end: {found}"
@@ -183,7 +183,7 @@ class Sandbox:
             return Ran(status, out.read().decode(), err.read().decode())
 
     def repository(self, name: str = "repo", files: int = 3) -> Path:
-        """A repository with one commit, on ``main``."""
+        """Create a repository with one commit, on ``main``."""
         path = self.root / name
         shutil.copytree(_template(files), path, symlinks=True)
         git(path, "update-index", "--refresh")  # the copies are other inodes than the index knows
@@ -192,7 +192,7 @@ class Sandbox:
 
 @cache
 def _template(files: int) -> Path:
-    """What `Sandbox.repository` copies: made once a process, gone with it."""
+    """The repository that `Sandbox.repository` copies: created once in each process, and removed with it."""
     path = Path(tempfile.mkdtemp(prefix="rmt-"))
     atexit.register(shutil.rmtree, path)
     git(path, "init", "-q", "-b", "main")
@@ -217,7 +217,7 @@ class Ran:
 
 
 def git(path: Path, *arguments: str) -> str:
-    """Run git as somebody with a name, without the machine's configuration; what only looks writes nothing."""
+    """Run git as a named person, without the machine's configuration; commands that only read write nothing."""
     environment = {
         **os.environ,
         "GIT_OPTIONAL_LOCKS": "0",
@@ -232,13 +232,13 @@ def git(path: Path, *arguments: str) -> str:
 
 PERSON = (("NAME", "A Person"), ("EMAIL", "person@example.org"))
 QUICK = ("-c", "core.fsync=none", "-c", "maintenance.auto=false")
-"""What git does without in the hands of a test's person: no power is cut, and nothing grows old enough to be packed."""
+"""Settings that make the test person's git faster: no fsync, and no packing."""
 
 
 def _wait_dead(pid: int, within: float = PATIENCE_S) -> None:
-    """Wait until a process that is being killed, which need not be a child, runs and holds nothing any more.
+    """Wait until a killed process, which need not be a child, no longer runs or holds a resource.
 
-    Not until it is reaped, as psutil would: that is up to its parent or to init, which may take its time.
+    Do not wait until it is reaped, as psutil would: its parent or init may take long.
     """
     with contextlib.suppress(ProcessLookupError):
         descriptor = os.pidfd_open(pid)
@@ -266,7 +266,7 @@ def children_of(process: psutil.Process) -> list[psutil.Process]:
 
 @contextlib.contextmanager
 def make_sandbox(*, model_port: int = 0, real_cli: bool = False, config: str = "") -> Iterator[Sandbox]:
-    """A sandbox under a short path (sockets need one), gone afterwards; fails when a process outlives what ends it.
+    """Yield a sandbox under a short path (sockets need one) and remove it afterwards; fail if a process survives its end.
 
     ``config`` is TOML; the scripted agent is `agents.claude.path` unless ``real_cli``.
     """
@@ -306,14 +306,14 @@ class Client:
         self.orchestration = orchestration_pb2_grpc.OrchestrationServiceStub(self.channel)
 
     async def create(self, path: Path, prompt: str = "", **fields: Any) -> session_pb2.Session:
-        """A session with the sandbox's usual mode (everything that edits is allowed); ``environment`` is what the call carries."""
+        """Create a session in the sandbox's usual mode (all edits are allowed); the call carries ``environment``."""
         fields.setdefault("request_id", str(uuid.uuid4()))
         carried = ((METADATA, encode(fields.pop("environment"))),) if "environment" in fields else ()
         request = session_pb2.CreateSessionRequest(path=str(path), prompt=prompt, **fields)
         return (await self.sessions.CreateSession(request, metadata=(*self.metadata, *carried))).session
 
     async def trust(self, path: Path, *, trusted: bool = True) -> repo_pb2.Repo:
-        """Trust what a repository has now, as `rametctl repo trust` does, or take the trust back."""
+        """Trust a repository's present contents, as `rametctl repo trust` does, or withdraw the trust."""
         repo = (
             await self.repos.RegisterRepo(repo_pb2.RegisterRepoRequest(path=str(path)), metadata=self.metadata)
         ).repo
@@ -344,7 +344,7 @@ class Client:
         return await eventually(look, within=within)
 
     async def log(self, name: str = "", *, frames: bool = False) -> list[event_pb2.Event]:
-        """All events, of one session or of all."""
+        """Return all events, of one session or of all."""
         found: list[event_pb2.Event] = []
         token = ""
         while True:
@@ -358,7 +358,7 @@ class Client:
                 return found
 
     async def checkpoints(self, name: str) -> list[worktree_pb2.Checkpoint]:
-        """The newest first. The first of a session that begins without a prompt is made a moment after it."""
+        """Return the newest first. The first checkpoint of a session without a prompt is created shortly after it."""
         request = worktree_pb2.ListCheckpointsRequest(session=name)
         return list((await self.worktrees.ListCheckpoints(request, metadata=self.metadata)).checkpoints)
 
@@ -367,9 +367,9 @@ class Client:
 
 
 class DaemonProcess:
-    """``rametd`` as a process of its own, to be killed and started again.
+    """``rametd`` as a separate process, which tests kill and restart.
 
-    ``forked`` daemons come from `zygote` and serve thirty times sooner; measurements, and tests of the command line, start a program instead.
+    ``forked`` daemons come from `zygote` and start thirty times faster; measurements, and tests of the command line, start a program instead.
     """
 
     def __init__(self, sandbox: Sandbox, *, forked: bool = True) -> None:
@@ -418,13 +418,13 @@ class DaemonProcess:
                 time.sleep(0.01)
 
     def kill(self) -> None:
-        """SIGKILL, and wait for the end."""
+        """Kill it with SIGKILL, and wait for the end."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit code."""
+        """End it with SIGTERM; return the exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=30)
@@ -437,7 +437,7 @@ class DaemonProcess:
 
 @contextlib.contextmanager
 def daemon_process(sandbox: Sandbox, *, forked: bool = True) -> Iterator[DaemonProcess]:
-    """A daemon that serves; ended afterwards if it still runs."""
+    """Yield a daemon that serves; end it afterwards if it still runs."""
     daemon = DaemonProcess(sandbox, forked=forked)
     daemon.start()
     try:
@@ -449,7 +449,7 @@ def daemon_process(sandbox: Sandbox, *, forked: bool = True) -> Iterator[DaemonP
 
 @contextlib.asynccontextmanager
 async def daemon_here(sandbox: Sandbox) -> AsyncIterator[Daemon]:
-    """A daemon inside this loop, so that tests see its exceptions and `blockbuster` its blocking calls."""
+    """Run a daemon inside this loop, so that tests see its exceptions and `blockbuster` its blocking calls."""
     daemon = Daemon(sandbox.directories, sandbox.environ)
     task = asyncio.create_task(daemon.run())
     client = Client(sandbox.socket)
@@ -458,7 +458,7 @@ async def daemon_here(sandbox: Sandbox) -> AsyncIterator[Daemon]:
         async def serving() -> bool:
             if task.done():
                 await task
-            if not sandbox.socket.exists():  # a channel that has found none waits before it looks again
+            if not sandbox.socket.exists():  # a channel without a daemon waits before its next attempt
                 return False
             try:
                 return (await client.daemon.GetInfo(daemon_pb2.GetInfoRequest())).serving
@@ -483,12 +483,12 @@ async def connected(sandbox: Sandbox, token: str = "") -> AsyncIterator[Client]:
 
 
 def reason_of(error: grpc.aio.AioRpcError) -> str:
-    """The stable reason in an error's details."""
+    """Return the stable reason in an error's details."""
     return _info_of(error)[0]
 
 
 def hint_of(error: grpc.aio.AioRpcError) -> str:
-    """What an error says is to be done next."""
+    """Return an error's hint."""
     return _info_of(error)[1].get("hint", "")
 
 

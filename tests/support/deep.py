@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def dig(root: Path, depth: int, name: str = "d") -> None:
-    """A file in directories in directories."""
+    """Create a file below ``depth`` nested directories."""
     here = os.open(root, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir(name, dir_fd=here)

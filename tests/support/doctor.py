@@ -1,4 +1,4 @@
-"""What doctor tells, as tests ask for it, and its advice, as a person follows it."""
+"""Run doctor and gc in tests, and follow doctor's advice as a person would."""
 
 import asyncio
 import re
@@ -16,13 +16,13 @@ from tests.support.daemon import Client, Sandbox
 async def findings(
     client: Client, *, fix: bool = False, repo: str = "", ports: bool = False
 ) -> list[worktree_pb2.Finding]:
-    """All of them, but for strangers on ports unless ``ports``: what listens there is whatever else runs on the machine, other tests among it."""
+    """Return all findings; those about foreign listeners on ports only with ``ports``, as other tests may listen there."""
     answer = await client.worktrees.Diagnose(worktree_pb2.DiagnoseRequest(fix=fix, repo=repo))
     return [found for found in answer.findings if ports or found.code != "port-foreign"]
 
 
 async def diagnose(client: Client, **how: Any) -> dict[str, worktree_pb2.Finding]:
-    """By subject."""
+    """Return the findings by subject."""
     return {found.subject: found for found in await findings(client, **how)}
 
 
@@ -35,25 +35,25 @@ async def garbage(client: Client, *, dry_run: bool = True) -> dict[str, worktree
     return {item.name: item for item in answer.items}
 
 
-def once_ours(sandbox: Sandbox, *ids: str) -> None:
-    """Have the database tell of sessions that are no more: what is named by other ids is another Ramet's."""
+def record_former_ids(sandbox: Sandbox, *ids: str) -> None:
+    """Record ids of former sessions in the database: things with unknown ids would count as another Ramet's."""
     with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
         database.executemany("INSERT OR IGNORE INTO given_ids (id) VALUES (?)", [(each,) for each in ids])
 
 
 async def follow(sandbox: Sandbox, repository: Path, advice: str, what: str) -> None:
-    """Do what a line of an advice says, as a person pastes it into a shell."""
+    """Run a line of an advice, as a person who pastes it into a shell."""
     (command,) = [line.partition(": ")[2] for line in advice.splitlines() if line.startswith(what)]
     await run(sandbox, repository, command)
 
 
 def commands_in(words: str) -> list[str]:
-    """Those that a hint has between backticks."""
+    """Return the commands that a hint has between backticks."""
     return re.findall("`([^`]+)`", words)
 
 
 async def run(sandbox: Sandbox, repository: Path, command: str) -> str:
-    """What a command says that a person pastes into a shell; it has to succeed."""
+    """Run a command that a person pastes into a shell; return its output. It must succeed."""
     done = await asyncio.to_thread(
         subprocess.run,
         ["sh", "-c", command],

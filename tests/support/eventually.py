@@ -1,4 +1,4 @@
-"""Waiting in tests: for a condition with a deadline, never for a time."""
+"""Wait in tests for a condition with a deadline, never for a fixed time."""
 
 import asyncio
 import time
@@ -7,9 +7,9 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 PATIENCE_S = 40.0
-"""Far more than anything takes on a machine of its own: others' load must fail no test."""
+"""Seconds; far more than anything takes on an idle machine, as load must not fail a test."""
 EVERY_S = 0.02
-"""Between two looks; the first ones follow each other sooner, as most things take a few milliseconds."""
+"""Seconds between two probes; the first ones follow faster, as most things take a few milliseconds."""
 
 
 @overload
@@ -21,7 +21,7 @@ async def eventually(probe: Callable[[], T], *, within: float = PATIENCE_S, ever
 
 
 async def eventually(probe: Callable[[], Any], *, within: float = PATIENCE_S, every: float = EVERY_S) -> Any:
-    """Return the first truthy answer of ``probe`` (plain or async); after ``within`` seconds fail and tell the last answer.
+    """Return the first truthy answer of ``probe`` (plain or async); after ``within`` seconds fail with the last answer.
 
     An ``AssertionError`` raised by the probe counts as "not yet".
     """
@@ -38,7 +38,7 @@ async def eventually(probe: Callable[[], Any], *, within: float = PATIENCE_S, ev
         except AssertionError as error:
             last = error
         if time.monotonic() > deadline:
-            raise AssertionError(f"not so within {within} s; last seen: {last!r}")
+            raise AssertionError(f"not true within {within} s; last answer: {last!r}")
         await asyncio.sleep(pause := min(1.5 * pause, every))
 
 
@@ -54,5 +54,5 @@ def eventually_sync(probe: Callable[[], T], *, within: float = PATIENCE_S, every
         except AssertionError as error:
             last = error
         if time.monotonic() > deadline:
-            raise AssertionError(f"not so within {within} s; last seen: {last!r}")
+            raise AssertionError(f"not true within {within} s; last answer: {last!r}")
         time.sleep(pause := min(1.5 * pause, every))

@@ -1,6 +1,6 @@
-"""A daemon with canned answers that serves the whole contract: the client is tested against it alone.
+"""A daemon with canned answers that serves the complete contract, to test the client without a real one.
 
-`FakeDaemon` serves in this process; its `State` outlives it, so that a test can put another daemon in its place. Run as a
+`FakeDaemon` serves in this process; its `State` outlives it, so that a test can replace the daemon. Run as a
 program (``main``) it stands in for ``rametd run``, in the directories of its environment.
 """
 
@@ -38,7 +38,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 class FakeDaemon:
-    """Serves a `State` on a socket; ``start`` and ``stop`` as often as needed, each a daemon of its own."""
+    """Serves a `State` on a socket. ``start`` and ``stop`` may alternate; each start is a new daemon."""
 
     def __init__(self, state: State, socket: Path, *, home: Path = Path("/state")) -> None:
         self.state = state
@@ -60,7 +60,7 @@ class FakeDaemon:
         )
         daemon_pb2_grpc.add_DaemonServiceServicer_to_server(services.Daemon(self), server)
         repo_pb2_grpc.add_RepoServiceServicer_to_server(services.Repos(self), server)
-        # What these lack is answered UNIMPLEMENTED, as an older daemon would.
+        # Missing methods are answered UNIMPLEMENTED, as by an older daemon.
         session_pb2_grpc.add_SessionServiceServicer_to_server(services.Sessions(self), server)  # type: ignore[abstract]
         event_pb2_grpc.add_EventServiceServicer_to_server(services.Events(self), server)
         landing_pb2_grpc.add_LandingServiceServicer_to_server(services.Landings(self), server)  # type: ignore[abstract]
@@ -82,7 +82,7 @@ class FakeDaemon:
         self.health.set("", answer.SERVING if serving else answer.NOT_SERVING)
 
     def stop(self, *, grace: float | None = None) -> None:
-        """End as a killed daemon does: streams break, the socket is dead. ``grace``: seconds for calls to come to an end."""
+        """End as a killed daemon does: streams break, the socket is dead. ``grace``: seconds for calls to end."""
         if self._server is None:
             return
         self.stopping.set()
@@ -95,7 +95,7 @@ class FakeDaemon:
 
 @contextmanager
 def stand_in(directory: Path) -> Iterator[dict[str, str]]:
-    """Environment variables that make the client start this program as its daemon: a package ``rametd`` found first."""
+    """Return environment variables that make the client start this program as its daemon, by a package ``rametd`` first on the path."""
     package = directory / "rametd"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -107,8 +107,8 @@ def stand_in(directory: Path) -> Iterator[dict[str, str]]:
 def main() -> None:
     """Serve in the directories of the environment until SIGTERM or Shutdown.
 
-    RAMET_FAKE_FAIL: leave at once with these words. RAMET_FAKE_RECOVERY: seconds before it serves. RAMET_FAKE_LINGER:
-    seconds for which it holds its lock once its socket is closed.
+    RAMET_FAKE_FAIL: exit at once with this message. RAMET_FAKE_RECOVERY: seconds before it serves. RAMET_FAKE_LINGER:
+    seconds for which it holds its lock after it closed its socket.
     Each start adds its pid to ``starts`` in the state directory.
     """
     places = directories(os.environ)

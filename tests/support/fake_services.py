@@ -41,7 +41,7 @@ class Servicer:
         self.state = daemon.state
 
     def note(self, method: str, request: Any, context: Any) -> None:
-        """Record the call, then refuse it where a refusal is due."""
+        """Record the call, then refuse it if the test requested that."""
         metadata = {key: value for key, value in context.invocation_metadata() if key.startswith("ramet-")}
         call = Call(method, request, metadata)
         self.state.calls.append(call)
@@ -50,7 +50,7 @@ class Servicer:
             refuse(context, pending.pop(0))
 
     def find(self, reference: str, context: Any) -> session_pb2.Session:
-        """A session by id, unique prefix, name or REPO/NAME."""
+        """Find a session by id, unique prefix, name or REPO/NAME."""
         for session in self.state.sessions.values():
             if reference in {session.id, session.name, f"{session.repo}/{session.name}"}:
                 return session
@@ -64,7 +64,7 @@ class Servicer:
 
 
 def refuse(context: Any, refusal: Refusal) -> NoReturn:
-    """End the call with a status, and with an ErrorInfo as the daemon makes it."""
+    """End the call with a status, and with an ErrorInfo as the daemon sends it."""
     code = getattr(grpc.StatusCode, refusal.status)
     if refusal.reason:
         detail = AnyMessage()
@@ -446,7 +446,7 @@ class Worktrees(Servicer, worktree_pb2_grpc.WorktreeServiceServicer):
             yield worktree_pb2.WatchConflictsResponse(session_ids=list(self.state.sessions))
 
     def _moments(self, context: Any) -> Iterator[None]:
-        """One at once, and one for each event."""
+        """Yield at once, and after each event."""
         seen = -1
         while context.is_active() and not self.daemon.stopping.is_set():
             with self.state.changed:

@@ -1,4 +1,4 @@
-"""What the daemon with canned answers holds, and what a test puts into it."""
+"""The state of the daemon with canned answers, which tests fill."""
 
 import threading
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Refusal:
 
 @dataclass
 class Call:
-    """One call that came in."""
+    """A received call."""
 
     method: str
     request: Any
@@ -41,13 +41,13 @@ class Call:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that it carried."""
+        """The environment that it carried."""
         return decode(self.metadata.get(METADATA, b""))
 
 
 @dataclass
 class State:
-    """What a daemon holds. ``refusals``: by method, the errors of its next calls. ``on_call`` runs in each call."""
+    """The data of a daemon. ``refusals``: by method, the errors of its next calls. ``on_call`` runs in each call."""
 
     epoch: str = "epoch1"
     sessions: dict[str, session_pb2.Session] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class State:
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def session(self, name: str, **fields: Any) -> session_pb2.Session:
-        """Add a session; ``fields`` override what it has."""
+        """Add a session; ``fields`` override its defaults."""
         number = len(self.sessions) + 1
         session = session_pb2.Session(
             id=f"{number:08x}-aaaa",
@@ -113,7 +113,7 @@ class State:
         return request
 
     def rule(self, text: str, **fields: Any) -> attention_pb2.PermissionRule:
-        """Add a rule of the repository that allows."""
+        """Add an allow rule of the repository."""
         rule = attention_pb2.PermissionRule(
             id=f"rule{len(self.rules) + 1}",
             repo="shop",
@@ -127,7 +127,7 @@ class State:
         return rule
 
     def event(self, session: session_pb2.Session | None = None, **payload: Any) -> event_pb2.Event:
-        """Append an event, and wake up who watches."""
+        """Append an event, and wake up watchers."""
         event = event_pb2.Event(seq=len(self.events) + 1, principal="daemon", **payload)
         event.time.seconds = BEGAN + event.seq
         if session is not None:
@@ -140,9 +140,9 @@ class State:
         return event
 
     def called(self, method: str) -> list[Any]:
-        """The requests of all calls of ``method``."""
+        """Return the requests of all calls of ``method``."""
         return [call.request for call in self.calls if call.method == method]
 
     def carried(self, method: str) -> dict[str, str]:
-        """The environment that the last call of ``method`` carried."""
+        """Return the environment that the last call of ``method`` carried."""
         return next(call.environment for call in reversed(self.calls) if call.method == method)

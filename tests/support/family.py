@@ -1,4 +1,4 @@
-"""What tests of families share: calls as a session, scripts that use the daemon's tools, and what came of them."""
+"""Helpers for tests of families: calls as a session, scripts that use the daemon's tools, and their results."""
 
 import uuid
 from collections.abc import Awaitable
@@ -16,12 +16,12 @@ Step = dict[str, Any]
 
 
 def token_of(sandbox: Sandbox, session_id: str) -> str:
-    """The token that a session's agent has in its environment."""
+    """Return the token that a session's agent has in its environment."""
     return Tokens.load(sandbox.root / "state" / "secrets" / "token.key").give(session_id)
 
 
 class Member:
-    """Calls of the tools' service, made as one session; "" is the owner."""
+    """Calls of the tools' service as one session; "" is the owner."""
 
     def __init__(self, client: Client, sandbox: Sandbox, session_id: str = "") -> None:
         self.id = session_id
@@ -44,7 +44,7 @@ class Member:
         return list((await self._stub.ReadMessages(request, metadata=self._metadata)).messages)
 
     async def members(self) -> dict[str, str]:
-        """Name → relation."""
+        """Return the relation by name."""
         request = orchestration_pb2.ListFamilyRequest()
         found = (await self._stub.ListFamily(request, metadata=self._metadata)).sessions
         return {member.name: member.relation for member in found}
@@ -65,12 +65,12 @@ class Member:
 
 
 async def root(client: Client, sandbox: Sandbox, path: Path, name: str, **fields: Any) -> Member:
-    """A session of the person's without a prompt, so without a process: it acts by its token alone."""
+    """Create a session without a prompt, and so without a process; the test acts as it by its token."""
     return Member(client, sandbox, (await client.create(path, name=name, **fields)).id)
 
 
 async def refusal(call: Awaitable[Any]) -> tuple[str, str]:
-    """Reason and words of a refused call."""
+    """Return reason and message of a refused call."""
     try:
         await call
     except grpc.aio.AioRpcError as error:
@@ -79,7 +79,7 @@ async def refusal(call: Awaitable[Any]) -> tuple[str, str]:
 
 
 def tool(called: str, /, **arguments: Any) -> Step:
-    """A step of a scripted agent that calls one of the daemon's tools."""
+    """Return a step of a scripted agent that calls one of the daemon's tools."""
     return {"mcp": {"server": "ramet", "tool": called, "arguments": arguments}}
 
 
@@ -92,7 +92,7 @@ def bash(command: str) -> Step:
 
 
 def gate(path: Path) -> Step:
-    """A step that holds the turn until a file is there."""
+    """Return a step that holds the turn until a file exists."""
     return bash(f"until [ -e {path} ]; do sleep 0.05; done")
 
 
@@ -100,14 +100,14 @@ def payloads(events: list[event_pb2.Event], kind: str) -> list[event_pb2.Event]:
     return [event for event in events if event.WhichOneof("payload") == kind]
 
 
-async def told(client: Client, name: str) -> list[str]:
-    """What the tools of a session told the model."""
+async def tool_results(client: Client, name: str) -> list[str]:
+    """Return the tools' answers to a session's model."""
     events = payloads(await client.log(name), "user_message")
     return [result.text for event in events for result in event.user_message.results]
 
 
 async def said(client: Client, name: str) -> list[str]:
-    """The texts of an agent."""
+    """Return the texts of an agent."""
     events = payloads(await client.log(name), "assistant_message")
     return [block.text for event in events for block in event.assistant_message.blocks if block.text]
 
@@ -123,14 +123,14 @@ async def approve(client: Client, name: str, **fields: Any) -> attention_pb2.Res
 
 
 async def requests(client: Client, name: str = "", *, closed: bool = False) -> list[attention_pb2.AttentionRequest]:
-    """Requests but reviews, of one session or of all."""
+    """Return requests except reviews, of one session or of all."""
     request = attention_pb2.ListRequestsRequest(session=name, include_closed=closed)
     listed = (await client.attention.ListRequests(request, metadata=client.metadata)).requests
     return [each for each in listed if each.kind != attention_pb2.ATTENTION_KIND_REVIEW]
 
 
 async def sessions(client: Client) -> dict[str, session_pb2.Session]:
-    """All, by name."""
+    """Return all sessions by name."""
     request = session_pb2.ListSessionsRequest(page_size=1000)
     listed = await client.sessions.ListSessions(request, metadata=client.metadata)
     return {session.name: session for session in listed.sessions}

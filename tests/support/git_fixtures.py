@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the git layer: a repository, who calls git on it, and a worktree of ours. A module that has them imports them by name."""
+"""Fixtures for tests of the git layer: a repository, a `Git` for it, and a worktree of Ramet. Modules import them by name."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.support.repositories import Sample
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """What git runs with: a person's own home, and nothing of the machine's."""
+    """The environment of git: a private home, without the machine's configuration."""
     return repositories.git_environment(tmp_path / "home")
 
 
@@ -43,7 +43,7 @@ async def repo(git: Git, sample: Sample) -> RepositoryInfo:
 
 @pytest.fixture
 async def tree(git: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path) -> Sample:
-    """A worktree of ours on the branch `work`."""
+    """A worktree of Ramet on the branch `work`."""
     (tmp_path / "trees").mkdir()
     await git.worktrees.create(repo, tmp_path / "trees" / "s-1", "work", sample.head, new_branch=True)
     return Sample(tmp_path / "trees" / "s-1", sample.environment)

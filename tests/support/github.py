@@ -1,7 +1,7 @@
-"""A scripted GitHub: the REST and GraphQL that `gh` asks for, over a small model, in the clear on a unix socket.
+"""A scripted GitHub: the REST and GraphQL calls of `gh` over a small model, unencrypted on a unix socket.
 
-`gh config set http_unix_socket PATH` leads the real `gh` here. Branches are read from the bare repository that the tests push to, so that a pull request's
-head and a merge are the real ones. What was asked for is recorded; outages, rate limits and faults are switched on by `fail`.
+`gh config set http_unix_socket PATH` makes the real `gh` use it. Branches are read from the bare repository that the tests push to, so that a pull
+request's head and a merge are real. Requests are recorded; `fail` switches on outages, rate limits and faults.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Pull:
-    """A pull request. ``head`` is None while its branch lives; the commit it was merged or closed at afterwards."""
+    """A pull request. ``head`` is None while its branch exists, afterwards the commit at which it was merged or closed."""
 
     number: int
     title: str
@@ -60,7 +60,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is answered instead of the truth, to paths with ``path`` in them."""
+    """An error that answers requests whose path contains ``path``."""
 
     status: int
     headers: dict[str, str]
@@ -70,7 +70,7 @@ class Fault:
 
 @dataclass
 class GitHubModel:
-    """What the server knows. ``drafts``: whether the repository has draft pull requests."""
+    """The server's data. ``drafts``: whether the repository supports draft pull requests."""
 
     bare: Path
     slug: str = "acme/shop"
@@ -84,7 +84,7 @@ class GitHubModel:
     lock: threading.RLock = field(default_factory=threading.RLock)
     ids: int = 100
 
-    # ── what tests say ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── for tests ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def fail(self, status: int, message: str = "no", *, path: str = "", headers: dict[str, str] | None = None) -> None:
         """Answer with an error from now on, until `heal`."""
@@ -111,7 +111,7 @@ class GitHubModel:
     def open(
         self, branch: str, base: str = "main", title: str = "by hand", body: str = "", *, draft: bool = False
     ) -> Pull:
-        """Open one as a person would."""
+        """Open a pull request as a person would."""
         self.ids += 1
         pull = Pull(self.ids, title, body, branch, base, draft)
         self.pulls.append(pull)
@@ -129,7 +129,7 @@ class GitHubModel:
         pull.state, pull.merged = "closed", True
 
     def check(self, pull: Pull, name: str, conclusion: str | None, *, summary: str = "", log: str | None = None) -> int:
-        """A check run of the pull request's head; None as conclusion: it runs. Returns its id."""
+        """Add a check run of the pull request's head; None as conclusion: it runs. Return its id."""
         self.ids += 1
         run = {"id": self.ids, "name": name, "conclusion": conclusion, "summary": summary, "actions": log is not None}
         self.checks.setdefault(self.head_of(pull), []).append(run)
@@ -140,7 +140,7 @@ class GitHubModel:
     def comment(
         self, pull: Pull, path: str, line: int, body: str, hunk: str = "@@ -1 +1 @@\n+new", author: str = "rita"
     ) -> Json:
-        """A review thread with one comment."""
+        """Add a review thread with one comment."""
         self.ids += 1
         comment = {
             "id": f"C{self.ids}",
@@ -171,10 +171,10 @@ class GitHubModel:
         )
         return done.stdout.strip()
 
-    # ── what is answered ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def answer(self, method: str, path: str, payload: Any) -> tuple[int, Any]:
-        """Status and body: JSON, or bytes."""
+        """Return status and body: JSON, or bytes."""
         parts = urlsplit(path)
         if parts.path == "/graphql":
             return 200, self._graphql(payload["query"], payload.get("variables") or {})
@@ -249,7 +249,7 @@ class GitHubModel:
                 pull.reviews,
                 pull.review,
                 pull.mergeable,
-            ],  # moves the tag, as a newer time does there
+            ],  # changes the tag, as a newer time does at GitHub
         }
 
     def _url(self, pull: Pull) -> str:
@@ -310,7 +310,7 @@ class _Handler(BaseHTTPRequestHandler):
     def address_string(self) -> str:
         return "unix"
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as it is called there
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in http.server
         """The requests are recorded instead."""
 
     def _serve(self) -> None:
@@ -350,7 +350,7 @@ class _Handler(BaseHTTPRequestHandler):
         return status, headers, body
 
     def _body(self) -> bytes:
-        """`gh` sends it in chunks."""
+        """Read the body, which `gh` sends in chunks."""
         if self.headers.get("Transfer-Encoding") != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
         body = b""
@@ -370,12 +370,12 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         super().__init__(str(socket), _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A `gh` that was killed in the middle is part of the tests."""
+        """Ignore errors of a `gh` that a test killed."""
 
 
 @contextlib.contextmanager
 def serving(model: GitHubModel, socket: Path) -> Iterator[None]:
-    """Serve on ``socket`` until the end."""
+    """Serve on ``socket`` inside the block."""
     server = _Server(socket, model)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
@@ -389,7 +389,7 @@ def serving(model: GitHubModel, socket: Path) -> Iterator[None]:
 
 
 def log_in(directory: Path, socket: Path) -> None:
-    """A private configuration of `gh` (``$GH_CONFIG_DIR``): logged in, and led to the socket."""
+    """A private configuration of `gh` (``$GH_CONFIG_DIR``): logged in, and connected to the socket."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "hosts.yml").write_text(
         f"github.com:\n    user: person\n    oauth_token: {TOKEN}\n    git_protocol: https\n"
@@ -398,13 +398,13 @@ def log_in(directory: Path, socket: Path) -> None:
 
 
 def need_gh() -> None:
-    """Skip a module without `gh`, but in CI, which installs it: there its tests fail."""
+    """Skip a module without `gh`; fail in CI, which installs it."""
     if shutil.which("gh") is None and not os.environ.get("CI"):
         pytest.skip("gh is not installed", allow_module_level=True)
 
 
-def lead_to(sandbox: Sandbox, bare: Path, address: str = HERE) -> None:
-    """Have git take ``address`` for the bare repository."""
+def redirect(sandbox: Sandbox, bare: Path, address: str = HERE) -> None:
+    """Configure git to use the bare repository for ``address``."""
     config = sandbox.root / "home" / ".gitconfig"
     config.write_text(
         f'[user]\n\tname = A Person\n\temail = person@example.org\n[url "{bare}"]\n\tinsteadOf = {address}\n'
@@ -412,15 +412,15 @@ def lead_to(sandbox: Sandbox, bare: Path, address: str = HERE) -> None:
 
 
 def with_remote(sandbox: Sandbox, name: str, address: str = HERE) -> tuple[Path, Path]:
-    """A repository and its bare remote, which ``origin`` leads to."""
+    """Create a repository and its bare remote ``origin``."""
     path = sandbox.repository(name)
     return path, add_remote(sandbox, path, address)
 
 
 def add_remote(sandbox: Sandbox, path: Path, address: str = HERE) -> Path:
-    """A bare repository that the ``origin`` of the one at ``path`` leads to, although it is written as ``address``."""
+    """Create a bare repository as the ``origin`` of the one at ``path``, under the URL ``address``."""
     bare = sandbox.root / f"{path.name}.git"
     git(sandbox.root, "clone", "-q", "--bare", str(path), str(bare))
-    lead_to(sandbox, bare, address)
+    redirect(sandbox, bare, address)
     git(path, "remote", "add", "origin", address)
     return bare

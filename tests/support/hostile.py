@@ -1,4 +1,4 @@
-"""A daemon whose every answer is hostile: each text of each message tries to control the terminal, or to hide."""
+"""A daemon with hostile answers: each text of each message tries to control the terminal, or to be invisible."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ HOSTILE = (
     f"evil{CLIPBOARD}\x1b]0;title\x07\x1b[2J\x9b31m\x9d0;title\x9c\x08\x7f\r"
     "\u202e\u2066\u2062\U000e0041\u3164\u180e\U0001d173\U000e0100\u115f\u1160\uffa0\u2800\u200d\ufe0f\u2028\u2029\u0085\xad"
 )
-"""What a control sequence can do, and one of each kind of invisible character."""
+"""Control sequences of every effect, and one of each kind of invisible character."""
 
 INPUT = json.dumps(
     {
@@ -40,7 +40,7 @@ DEPTH = 6
 
 
 def fill(message: Message, pick: int, depth: int = 0) -> Message:
-    """Set every field: texts to `HOSTILE`, enums to a value that ``pick`` chooses, of a oneof the field that it chooses."""
+    """Set every field: texts to `HOSTILE`, enums to a value that ``pick`` chooses, in a oneof the field that it chooses."""
     descriptor = message.DESCRIPTOR
     if descriptor.full_name in {"google.protobuf.Timestamp", "google.protobuf.Duration"}:
         message.seconds = 5  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ def _value(field: FieldDescriptor, pick: int) -> Any:
 
 
 class Handler(grpc.GenericRpcHandler):
-    """Answers every method of the contract: with a message that `fill` made, or with a refusal in hostile words."""
+    """Answers every method of the contract: with a message from `fill`, or with a refusal in hostile words."""
 
     def __init__(self) -> None:
         self.pick = 0
@@ -132,7 +132,7 @@ class Handler(grpc.GenericRpcHandler):
 
 @contextmanager
 def hostile_daemon(socket: Path) -> Iterator[Handler]:
-    """Serve at ``socket``; the handler chooses what is answered."""
+    """Serve at ``socket``; yield the handler, which chooses the answers."""
     handler = Handler()
     server = grpc.server(ThreadPoolExecutor(max_workers=8), handlers=[handler])
     server.add_insecure_port(f"unix:{socket}")

@@ -1,4 +1,4 @@
-"""Keepers in tests: an executor in short directories of its own, agents as small Python scripts, and nothing left behind."""
+"""Keepers in tests: an executor in short private directories, and agents as small Python scripts."""
 
 import os
 import shutil
@@ -25,8 +25,8 @@ ECHO = """
 
 
 @asynccontextmanager
-async def executor_of_its_own() -> AsyncIterator[LocalExecutor]:
-    """An executor; all that it started is ended afterwards."""
+async def private_executor() -> AsyncIterator[LocalExecutor]:
+    """Yield an executor in private directories; end everything that it started afterwards."""
     home = Path(tempfile.mkdtemp(prefix="rmt-"))
     (home / "run").mkdir(0o700)
     executor = LocalExecutor(home / "agents", home / "run")
@@ -40,7 +40,7 @@ async def executor_of_its_own() -> AsyncIterator[LocalExecutor]:
 
 
 def agent(script: str, tmp_path: Path, **changes: Any) -> LaunchSpec:
-    """A Python script as an agent; ``-u``, so that what it prints is there at once."""
+    """A Python script as an agent; ``-u``, so that its output arrives at once."""
     values: dict[str, Any] = {
         "session_id": "s",
         "generation": 1,
@@ -62,12 +62,12 @@ def keeper_path(handle: Handle) -> Path:
 
 
 def journal_bytes(handle: Handle, name: str = directory.JOURNAL) -> bytes:
-    """What is on the disk, all segments in a row."""
+    """Return the journal's bytes on disk, all segments in order."""
     return b"".join(path.read_bytes() for path in sorted(keeper_path(handle).glob(f"{name}.0*")))
 
 
 _unread: WeakKeyDictionary[Attachment, list[JournalLine]] = WeakKeyDictionary()
-"""What came along with the lines that were asked for."""
+"""Lines that arrived together with the requested ones."""
 
 
 async def read_lines(attachment: Attachment, count: int) -> list[JournalLine]:
@@ -83,7 +83,7 @@ async def next_line(attachment: Attachment) -> JournalLine:
 
 
 async def rest_of(attachment: Attachment) -> list[JournalLine]:
-    """All further lines, until the end."""
+    """Return all further lines, until the end."""
     lines = _unread.pop(attachment, [])
     async for more in attachment:
         lines += more
@@ -95,7 +95,7 @@ async def read_all(attachment: Attachment) -> bytes:
 
 
 def resident_kib(pid: int, field: str = "VmRSS") -> int:
-    """Memory of a process as Linux counts it, in KiB."""
+    """Return the memory of a process as Linux counts it, in KiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1])
@@ -103,7 +103,7 @@ def resident_kib(pid: int, field: str = "VmRSS") -> int:
 
 
 def is_running(pid: int) -> bool:
-    """Whether this pid is a process that is no zombie."""
+    """Return whether this pid is a process and no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] not in b"ZX"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""What the tests of landing share: sessions with work, and their way onto the target."""
+"""Helpers for tests of landing: sessions with work, and calls on the merge queues."""
 
 import uuid
 from pathlib import Path
@@ -19,7 +19,7 @@ REMOVED = landing_pb2.LANDING_STATE_REMOVED
 
 
 class Landings:
-    """The calls on the merge queues."""
+    """Calls on the merge queues."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class Landings:
         return list((await self._stub.LandSessions(request, metadata=self._client.metadata)).landings)
 
     async def wait(self, *names: str, seconds: float = 30) -> dict[str, landing_pb2.Landing]:
-        """By name of the session, once all are over or a person is needed."""
+        """Wait until all have ended or need a person; return the entries by session's name."""
         request = landing_pb2.WaitLandingsRequest(landings=names, timeout_seconds=seconds)
         response = await self._stub.WaitLandings(request, metadata=self._client.metadata)
         assert not response.timed_out, response.landings
@@ -50,7 +50,7 @@ class Landings:
         return (await self._stub.RetryLanding(request, metadata=self._client.metadata)).landing
 
     async def reach(self, name: str, state: int, words: str = "", within: float = PATIENCE_S) -> landing_pb2.Landing:
-        """Wait until the entry of a session is in a state, and says ``words``."""
+        """Wait until the entry of a session is in a state, with ``words`` in its reason."""
 
         async def look() -> landing_pb2.Landing:
             named = [each for each in await self.list(include_ended=True) if each.session_name == name]
@@ -64,14 +64,14 @@ class Landings:
 
 
 async def with_work(client: Client, repository: Path, name: str, *files: str, **fields: Any) -> session_pb2.Session:
-    """A session whose branch has a commit with these files, each holding its session's name."""
+    """Create a session whose branch has a commit with these files, each containing the session's name."""
     session = await client.create(repository, name=name, **fields)
     commit(session, **dict.fromkeys(files or (f"{name}.txt",), f"{name}\n"))
     return session
 
 
 def commit(session: session_pb2.Session, **files: str) -> str:
-    """Write files in a session's worktree and commit them; a file's name may have its dots and slashes."""
+    """Write files in a session's worktree and commit them; names of files may have dots and slashes."""
     tree = Path(session.worktree)
     for name, content in files.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -82,10 +82,10 @@ def commit(session: session_pb2.Session, **files: str) -> str:
 
 
 def subjects(repository: Path, ref: str = "main") -> list[str]:
-    """Of the first parents, the newest first."""
+    """Return the subjects of the first parents, the newest first."""
     return git(repository, "log", "--first-parent", "--format=%s", ref).splitlines()
 
 
 def moves(repository: Path, branch: str = "main") -> int:
-    """How often a branch was moved since it was made."""
+    """Return how often a branch was moved since its creation."""
     return len(git(repository, "reflog", "show", "--format=%H", f"refs/heads/{branch}").splitlines()) - 1

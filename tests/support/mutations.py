@@ -1,4 +1,4 @@
-"""Every call that changes something, each made ready so that it can be tried."""
+"""Every mutating call, each with the preparation that it needs."""
 
 import uuid
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ from tests.support.rpc import RPCS
 from tests.support.running import repo_of, token_for
 
 Make = Callable[[Client, DaemonProcess], Awaitable[tuple[dict[str, Any], ...]]]
-"""Prepares a call, and returns its fields and those of another call of the same method, and where that matters who makes it."""
+"""Prepares a call; returns its fields, those of another call of the same method, and the caller if that matters."""
 
 
 async def idle(client: Client, daemon: DaemonProcess) -> str:
@@ -45,7 +45,7 @@ async def update(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any],
 
 async def send(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
     identity = await idle(client, daemon)
-    await client.sessions.PauseSession(session_pb2.PauseSessionRequest(session=identity))  # the prompt is kept
+    await client.sessions.PauseSession(session_pb2.PauseSessionRequest(session=identity))  # the prompt stays queued
     return {"session": identity, "prompt": "one"}, {"session": identity, "prompt": "two"}
 
 
@@ -101,7 +101,7 @@ async def report(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any],
 
 
 async def commented(client: Client, daemon: DaemonProcess) -> tuple[str, str]:
-    """A session with a comment, and the comment."""
+    """Return a session with a comment, and the comment."""
     identity = await idle(client, daemon)
     request = worktree_pb2.AddCommentRequest(session=identity, path="dir0/file0.txt", line=1, text="why")
     return identity, (await client.worktrees.AddComment(request)).comment.id
@@ -114,7 +114,7 @@ async def resolve_comment(client: Client, daemon: DaemonProcess) -> tuple[dict[s
 async def send_comments(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
     sessions = [(await commented(client, daemon))[0] for _ in range(2)]
     for each in sessions:
-        await client.sessions.PauseSession(session_pb2.PauseSessionRequest(session=each))  # the prompt is kept
+        await client.sessions.PauseSession(session_pb2.PauseSessionRequest(session=each))  # the prompt stays queued
     return {"session": sessions[0]}, {"session": sessions[1]}
 
 
@@ -191,7 +191,7 @@ async def land(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], .
 
 
 async def on_landing(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
-    """Of sessions that wait for one that has not landed."""
+    """Return a preparation with landings that wait for a session that has not landed."""
     await with_work(client, repo_of(daemon), name := f"first-{uuid.uuid4().hex[:8]}")
     made = [await with_work(client, repo_of(daemon), f"later-{uuid.uuid4().hex[:8]}", after=[name]) for _ in range(2)]
     queued = await Landings(client).land(*(session.id for session in made))
@@ -242,11 +242,11 @@ async def clean_up_pulls(client: Client, daemon: DaemonProcess) -> tuple[dict[st
 
 
 async def rewind(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
-    kept = [await idle(client, daemon), await idle(client, daemon)]
-    for session in kept:
+    waiting = [await idle(client, daemon), await idle(client, daemon)]
+    for session in waiting:
         request = worktree_pb2.CreateCheckpointRequest(session=session)
         await client.worktrees.CreateCheckpoint(request, metadata=client.metadata)
-    one, other = ({"session": session, "checkpoint": "1"} for session in kept)
+    one, other = ({"session": session, "checkpoint": "1"} for session in waiting)
     return one, other
 
 

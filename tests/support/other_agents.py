@@ -1,4 +1,4 @@
-"""Real agents other than Claude Code against the scripted model: where they are, and the configuration with which they ask it."""
+"""Real agents other than Claude Code against the scripted model: their programs and configuration."""
 
 import json
 import os
@@ -12,14 +12,14 @@ from rametd.agents.presets import PRESETS, Preset
 from rametd.config.kinds import toml
 
 DIRECTORY = "RAMET_TEST_AGENTS"
-"""Names directories with the programs, which otherwise are looked for on the PATH."""
+"""Variable with directories of the programs; without it, PATH is searched."""
 REQUIRED = ("opencode", "codex")
 """Agents that CI installs."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How an agent asks the scripted model. ``$DIR`` is its own directory, ``$URL`` the model."""
+    """Configuration with which an agent uses the scripted model. ``$DIR`` is its own directory, ``$URL`` the model."""
 
     files: Mapping[str, object] = field(default_factory=dict)  # text, or JSON
     env: Mapping[str, str] = field(default_factory=dict)
@@ -120,12 +120,12 @@ KNOWN = {preset.name: preset for preset in PRESETS}
 
 
 def program_of(name: str) -> str:
-    """The path of an agent's program, or ""."""
+    """Return the path of an agent's program, or ""."""
     return shutil.which(KNOWN[name].command[0], path=os.environ.get(DIRECTORY) or os.environ["PATH"]) or ""
 
 
 def need(name: str) -> None:
-    """Skip the test where the agent is missing or too old; fail where CI should have it."""
+    """Skip the test if the agent is missing or too old; fail if CI should have it."""
     if not program_of(name):
         preset = KNOWN[name]
         words = f"no {preset.command[0]}: {preset.install}, or name the directories that have it in {DIRECTORY}"
@@ -133,7 +133,7 @@ def need(name: str) -> None:
 
 
 def configuration(directory: Path, port: int) -> str:
-    """TOML for the daemon; writes the agents' own files into ``directory``."""
+    """Return TOML for the daemon, and write the agents' own files into ``directory``."""
     return "".join(
         _one(KNOWN[name], each, directory / name, port) for name, each in SETTINGS.items() if program_of(name)
     )

@@ -1,4 +1,4 @@
-"""A person in the agent's own program, played: a process that is only alive, and the lines that the program writes to the transcript."""
+"""Simulate a person in the agent's own program: an idle process, and the program's lines in the transcript."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ MODEL = "claude-opus-5-5"
 
 @contextmanager
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    """A process of the person's; killed at the end."""
+    """Yield a process of the person; kill it at the end."""
     with subprocess.Popen(["sleep", "1000"]) as sleeping:
         try:
             yield sleeping
@@ -37,7 +37,7 @@ def transcript_of(sandbox: Sandbox, conversation_id: str) -> Path:
 
 
 def make_turn(sandbox: Sandbox, conversation_id: str, prompt: str, answer: str, *, cost: float, interrupted: bool = False) -> None:  # fmt: skip
-    """Append what Claude Code's interface writes for a turn, and the total cost after it."""
+    """Append the lines of Claude Code's interface for a turn, and the total cost after it."""
     shared = {"entrypoint": "cli", "sessionId": conversation_id, "isSidechain": False, "cwd": "/", "version": "2.1.332"}
 
     def line(kind: str, content: object, **more: object) -> dict[str, object]:
@@ -67,7 +67,7 @@ def make_turn(sandbox: Sandbox, conversation_id: str, prompt: str, answer: str, 
 
 
 def register(sandbox: Sandbox, conversation_id: str, pid: int) -> None:
-    """Claude Code's own register of its processes says that this one has the conversation."""
+    """Record this process as the conversation's in Claude Code's own register of processes."""
     start = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
     directory = sandbox.root / "claude" / "sessions"
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The calls on plans, each about one repository, and what tests ask of the answers."""
+"""Calls on plans of one repository, and readers of their answers."""
 
 import uuid
 from collections.abc import Sequence
@@ -78,5 +78,5 @@ def actions(response: plan_pb2.ApplyPlanResponse) -> list[tuple[str, str]]:
 
 
 def prompted(prompt: str) -> str:
-    """A prompt as TOML takes it."""
+    """Return a prompt as a TOML string."""
     return f"prompt = '''{prompt}'''"

@@ -1,4 +1,4 @@
-"""What notifications arrive at: an HTTP server that remembers what was posted, and a program that remembers how it was run."""
+"""Receivers of notifications: an HTTP server that records requests, and a program that records its runs."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class Posted:
 
 @dataclass
 class Receiver:
-    """A server on a port of its own. ``answers`` are the statuses of the next answers, 200 after them."""
+    """A server on a free port. ``answers`` are the statuses of the next answers, 200 after them."""
 
     url: str
     posted: list[Posted] = field(default_factory=list)
@@ -70,6 +70,6 @@ def program(path: Path, *, code: int = 0) -> Path:
 
 
 def runs(path: Path) -> list[str]:
-    """What each run of the program was given, in order."""
+    """Return arguments and input of each run of the program, in order."""
     found = [each for each in path.parent.glob(f"{path.stem}.run.*") if not each.name.endswith(".new")]
     return [each.read_text() for each in sorted(found, key=lambda each: each.name)]

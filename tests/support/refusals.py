@@ -1,4 +1,4 @@
-"""What a person who got something wrong is told, and that nothing was made by it."""
+"""Check the message of a refused command, and that it created nothing."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.support.eventually import eventually_sync
 
 
 def refused(ran: Ran, code: int, *words: str) -> None:
-    """One line on standard error with all of ``words``, nothing on standard output, and the exit code."""
+    """Check for one line on standard error with all of ``words``, empty standard output, and the exit code."""
     assert (ran.code, ran.stdout) == (code, ""), ran
     lines = ran.stderr.splitlines()
     assert len(lines) == 1, ran.stderr
@@ -23,7 +23,7 @@ def refused(ran: Ran, code: int, *words: str) -> None:
 
 @dataclass(frozen=True)
 class World:
-    """Everything that a session is made of, as it lies about."""
+    """Everything that sessions consist of, in the database and on disk."""
 
     files: frozenset[str]
     rows: tuple[tuple[str, int], ...]
@@ -47,7 +47,7 @@ class World:
         return cls(files, rows, refs, worktrees, len(box.processes()))
 
     def more_than(self, before: "World") -> list[str]:
-        """What is here and was not before. Earlier sessions may go on to end meanwhile: less is no difference."""
+        """Describe additions since ``before``. Fewer things are no difference: earlier sessions may end meanwhile."""
         rows = dict(before.rows)
         return [
             *sorted(self.files - before.files),
@@ -60,7 +60,7 @@ class World:
 
 @contextmanager
 def unchanged(box: Sandbox, repo: Path | None = None) -> Iterator[None]:
-    """Nothing is made, or left, by what happens inside."""
+    """Check that the block creates nothing and leaves nothing."""
     eventually_sync(lambda: not unsettled(box))
     before = World.of(box, repo)
     yield
@@ -74,7 +74,7 @@ def unchanged(box: Sandbox, repo: Path | None = None) -> Iterator[None]:
 
 
 def unsettled(box: Sandbox) -> list[str]:
-    """Sessions whose last checkpoint, of their start or of the end of a turn, is still to come, in the background."""
+    """Return sessions whose last checkpoint, of their start or of a turn's end, the daemon has yet to create."""
     with closing(sqlite3.connect(f"file:{box.root}/state/ramet.db?mode=ro", uri=True)) as db:
         done = "SELECT 1 FROM checkpoints WHERE session_id = sessions.id AND turn >= sessions.turns"
         return [name for (name,) in db.execute(f"SELECT id FROM sessions WHERE NOT EXISTS ({done})")]  # noqa: S608

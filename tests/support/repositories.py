@@ -1,4 +1,4 @@
-"""Real repositories to test with: each builder makes one below a directory of the test's own."""
+"""Real repositories for tests: each builder creates one below a directory of the test."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ CONFIG = """[user]
 
 
 def git_environment(home: Path) -> dict[str, str]:
-    """An environment for git that sees no configuration but one written to ``home``; libgit2 is pointed there too."""
+    """Return an environment in which git sees only the configuration in ``home``; point libgit2 there too."""
     home.mkdir(parents=True, exist_ok=True)
     config = home / ".gitconfig"
     if not config.exists():
@@ -31,13 +31,13 @@ def git_environment(home: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Sample:
-    """A repository on disk. ``path`` is where a person would stand in it."""
+    """A repository on disk. ``path`` is the working directory of a person in it."""
 
     path: Path
     environment: Mapping[str, str]
 
     def git(self, *arguments: str, at: Path | None = None, stdin: bytes | None = None) -> str:
-        """Run git as the user would; its output without the last line end."""
+        """Run git as the user would; return its output without the last line end."""
         done = subprocess.run(
             ["git", *arguments],
             cwd=at or self.path,
@@ -58,7 +58,7 @@ class Sample:
         return file
 
     def commit(self, message: str = "change", at: Path | None = None) -> str:
-        """Commit everything; the commit's id."""
+        """Commit everything; return the commit's id."""
         self.git("add", "-A", at=at)
         self.git("commit", "-q", "--allow-empty", "-m", message, at=at)
         return self.git("rev-parse", "HEAD", at=at)
@@ -69,7 +69,7 @@ class Sample:
 
 
 def unborn(path: Path, environment: Mapping[str, str], *options: str) -> Sample:
-    """`git init` and nothing more."""
+    """Run only `git init`."""
     path.mkdir(parents=True)
     sample = Sample(path, environment)
     sample.git("init", "-q", "--template=", *options)
@@ -77,7 +77,7 @@ def unborn(path: Path, environment: Mapping[str, str], *options: str) -> Sample:
 
 
 def _imported(sample: Sample, *commits: Mapping[str, str]) -> Sample:
-    """Add commits on main, each given by the files it writes, and check the last out: three processes, however many."""
+    """Add commits on main, each given by its files, and check the last out, by three processes for any number."""
     stream = []
     for number, files in enumerate(commits, 1):
         stream.append(
@@ -118,7 +118,7 @@ def empty_first_commit(path: Path, environment: Mapping[str, str]) -> Sample:
 
 
 def detached(path: Path, environment: Mapping[str, str]) -> Sample:
-    """`plain`, standing on its first commit."""
+    """`plain` with a detached HEAD at its first commit."""
     sample = plain(path, environment)
     sample.git("checkout", "-q", "--detach", "HEAD~1")
     return sample
@@ -146,7 +146,7 @@ def bare_with_worktrees(path: Path, environment: Mapping[str, str]) -> Sample:
 
 
 def with_submodule(path: Path, environment: Mapping[str, str]) -> Sample:
-    """`plain` with the submodule `lib`, which has the submodule `deep`; both populated, their sources no longer there."""
+    """`plain` with the submodule `lib`, which has the submodule `deep`; both populated, their sources deleted."""
     deep = plain(path.with_name("deep-source"), environment)
     lib = plain(path.with_name("lib-source"), environment)
     lib.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(deep.path), "deep")
@@ -170,7 +170,7 @@ def sparse(path: Path, environment: Mapping[str, str]) -> Sample:
 
 
 def fingerprint(sample: Sample) -> dict[str, object]:
-    """What must not change behind the user's back: index and HEAD byte for byte, refs outside ours, stash, config, all files."""
+    """Return everything that Ramet must not change: index and HEAD byte for byte, refs except Ramet's, stash, config, all files."""
     places = sample.git("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir").splitlines()
     git_dir, common = (Path(place) for place in places)
     files = {

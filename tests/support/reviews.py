@@ -1,4 +1,4 @@
-"""A session with changes of every kind, to be reviewed."""
+"""A session with changes of every kind, for tests of reviews."""
 
 import struct
 import zlib
@@ -17,7 +17,7 @@ CODE = "import json\n\n\ndef read(text):\n    return json.loads(text)\n\n\n" + "
 
 
 def png(red: int) -> bytes:
-    """A small picture."""
+    """Return a small picture."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -28,7 +28,7 @@ def png(red: int) -> bytes:
 
 
 def before(repository: Path) -> None:
-    """Commit what the session is going to change."""
+    """Commit the files that the session will change."""
     (repository / "src/app").mkdir(parents=True)
     (repository / "src/app/code.py").write_text(CODE)
     (repository / "logo.png").write_bytes(png(200))
@@ -40,7 +40,7 @@ def before(repository: Path) -> None:
 
 
 async def changed(client: Client, repository: Path, name: str = "fix") -> session_pb2.Session:
-    """A session whose turn has ended, and that has changed all of `before`."""
+    """Create a session that has changed all of `before` and whose turn has ended."""
     session = await client.create(repository, 'DO:[{"text": "done"}]', name=name)
     await client.reach(session.id, IDLE)
     session = await client.get(session.id)

@@ -1,4 +1,4 @@
-"""Rows for tests: every field has a value, and a test names those that it is about."""
+"""Rows for tests: every field has a default, and a test sets those that matter to it."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every call of the contract, by its descriptor: for tests that must leave none out."""
+"""Every call of the contract, from its descriptor, for tests of all calls."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Rpc:
         return made
 
     async def call(self, channel: grpc.aio.Channel, request: Message, metadata: Any = ()) -> Message:
-        """The response, of a stream the first one."""
+        """Return the response; of a stream the first one."""
         response = message_factory.GetMessageClass(self.method.output_type)
 
         def encode(message: Message) -> bytes:
@@ -68,7 +68,7 @@ class Rpc:
         return answer
 
     async def refusal(self, channel: grpc.aio.Channel, request: Message, metadata: Any = ()) -> str:
-        """The reason for which a call is refused; "" when it is answered."""
+        """Return the reason of a refused call; "" if it is answered."""
         try:
             await self.call(channel, request, metadata)
         except grpc.aio.AioRpcError as error:
@@ -88,7 +88,7 @@ RPCS = {each.name: each for each in rpcs()}
 
 
 def reasons() -> set[str]:
-    """All that a refusal may have."""
+    """Return all reasons of refusals."""
     return {
         each.reason for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.RametError)
     }

@@ -1,4 +1,4 @@
-"""What the one daemon of a module has, its fixture ``running``, in the places where the tests put it; `client` and `sandbox` are of it."""
+"""Fixtures `client` and `sandbox` of a module's one daemon, its fixture ``running``, and helpers."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

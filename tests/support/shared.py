@@ -1,4 +1,4 @@
-"""One daemon for all tests of a module, each with a repository of its own and without the sessions of the one before."""
+"""One daemon for all tests of a module; each test has its own repository, and none of the earlier sessions."""
 
 from collections.abc import AsyncIterator, Iterator
 from itertools import count

@@ -1,4 +1,4 @@
-"""What a tracker finds, against what a scan finds."""
+"""Compare the tree of a tracker with that of a scan."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ SOURCES: dict[str, Callable[..., Any]] = {
     "inotify": lambda watches, worktree, git_dir, news: InotifyEvents(watches, worktree, news),
     "watchfiles": lambda watches, worktree, git_dir, news: NotifyEvents(worktree, git_dir, news),
 }
-"""Both sources of events; the second is what other systems than Linux have."""
+"""Both sources of events; systems other than Linux have the second."""
 
 
 class Scans:
@@ -38,7 +38,7 @@ class Scans:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Let two files or directories change places, in one step where there is renameat2(2) with RENAME_EXCHANGE."""
+    """Exchange two files or directories, atomically if there is renameat2(2) with RENAME_EXCHANGE."""
     if not sys.platform.startswith("linux"):
         third = one.rename(one.with_name("between"))
         other.rename(one)
@@ -56,7 +56,7 @@ async def scanned(context: GitContext, sample: Sample) -> str:
 
 
 async def same(tracker: Tracker, context: GitContext, sample: Sample, after: str = "") -> str:
-    """The tree, which is the same both ways."""
+    """Check that tracker and scan return the same tree; return it."""
     made, right = (await tracker.tree()).tree, await scanned(context, sample)
     difference = "" if made == right else sample.git("diff-tree", "-r", "--name-status", right, made)
     assert made == right, f"{after}: from the scan to the tracker:\n{difference}"

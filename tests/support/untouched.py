@@ -1,4 +1,4 @@
-"""What a person's own checkout is, byte for byte: files, index, HEAD, stash, reflogs."""
+"""Compare a person's own checkout byte for byte: files, index, HEAD, stash, reflogs."""
 
 import hashlib
 import os
@@ -10,14 +10,14 @@ from pathlib import Path
 from tests.support.daemon import git
 
 SHARED = ("ramet", "worktrees", "objects", "refs", "packed-refs", "logs", "index", "ORIG_HEAD", "FETCH_HEAD")
-"""In a git directory: what is looked at in another way, or is not the checkout's own."""
+"""Entries of a git directory that are compared in another way, or are not the checkout's own."""
 
 
 def fingerprint(checkout: Path) -> dict[str, str]:
-    """Everything in a checkout that is its owner's: all files, ignored ones too, with their modes and times of change; the index; HEAD, its
+    """Return everything in a checkout that belongs to its owner: all files, ignored ones too, with their modes and times of change; the index; HEAD, its
     branch's commit, the reflog of HEAD, the stash, configuration and hooks.
 
-    The index counts by its bytes: whoever looks at it, a test too, does so with ``GIT_OPTIONAL_LOCKS=0``, so that git refreshes nothing in it.
+    The index is compared by its bytes: tests read it with ``GIT_OPTIONAL_LOCKS=0``, so that git does not refresh it.
     """
     found: dict[str, str] = {}
     for path in _everything(checkout):
@@ -37,7 +37,7 @@ def fingerprint(checkout: Path) -> dict[str, str]:
 def differences(
     before: Mapping[str, str], after: Mapping[str, str], *allowed: str
 ) -> dict[str, tuple[str | None, str | None]]:
-    """What is not as it was, each with what it was and what it is; ``allowed`` are globs of names that may differ."""
+    """Return each difference with both values; ``allowed`` are globs of names that may differ."""
     return {
         name: (before.get(name), after.get(name))
         for name in sorted(before.keys() | after.keys())
@@ -46,12 +46,12 @@ def differences(
 
 
 def is_checkout(value: object) -> bool:
-    """Whether a fixture's value is a person's own checkout: a repository's main worktree."""
+    """Return whether a fixture's value is a person's own checkout: a repository's main worktree."""
     return isinstance(value, Path) and (value / ".git").is_dir()
 
 
 def _everything(checkout: Path) -> Iterator[Path]:
-    """All paths, without what is shared: that is not even looked into, as things come and go there while we look."""
+    """Yield all paths except shared ones, whose directories are not read, as their entries change meanwhile."""
     for folder, folders, files in os.walk(checkout):
         here = Path(folder)
         if here == checkout / ".git":

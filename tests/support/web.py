@@ -1,4 +1,4 @@
-"""The web page in tests: its application called without a socket, signed in as the owner, on a daemon with canned answers."""
+"""The web page in tests: its application without a socket, signed in as the owner, with a fake daemon."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -21,14 +21,14 @@ COOKIE = "ramet_7363"
 
 
 class Visitor:
-    """A browser without a browser: what it may do is in ``cookie``."""
+    """A simulated browser; ``cookie`` has its rights."""
 
     def __init__(self, site: Site, cookie: str) -> None:
         self.site = site
         self.cookie = cookie
         app = application(site, hosts=["ramet.example"], cookie=COOKIE)
         self.paths = [each.path for each in app.routes if isinstance(each, Route) and "GET" in (each.methods or ())]
-        """Of all routes that take GET, public ones too."""
+        """Paths of all routes for GET, public ones included."""
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=ORIGIN)
 
     async def get(self, path: str, **headers: str) -> httpx.Response:
@@ -42,12 +42,12 @@ class Visitor:
         return await self.http.request(method, path, json=values, headers=sent)
 
     def link(self, **fields: Any) -> "Visitor":
-        """Another visitor, with a link of its own: ``session`` makes it a read-only one."""
+        """Return another visitor with its own link; ``session`` makes it read-only."""
         return Visitor(self.site, cookie(self.site.access, **fields))
 
 
 def cookie(access: Access, **fields: Any) -> str:
-    """The cookie of a new browser session."""
+    """Return the cookie of a new browser session."""
     opened = access.open(access.link(**fields), "test")
     assert opened is not None
     return opened[0]
@@ -55,7 +55,7 @@ def cookie(access: Access, **fields: Any) -> str:
 
 @asynccontextmanager
 async def visiting(environ: Mapping[str, str]) -> AsyncIterator[Visitor]:
-    """A site that is kept current inside the block, and its owner."""
+    """Yield a site that is updated inside the block, and its owner."""
     places = directories(environ)
     places.home.mkdir(mode=0o700, exist_ok=True)
     site = Site(Link(places, environ, autostart=False), Access(places.home / "web.json"))
@@ -73,7 +73,7 @@ async def visiting(environ: Mapping[str, str]) -> AsyncIterator[Visitor]:
 
 @asynccontextmanager
 async def served(site: Site) -> AsyncIterator[int]:
-    """A site on a port of the loopback interface inside the block."""
+    """Serve a site on a loopback port inside the block."""
     with closing(listening("127.0.0.1", 0)) as bound:
         server = Server(site, application(site, hosts=(), cookie=COOKIE))
         task = asyncio.create_task(server.serve(sockets=[bound]))

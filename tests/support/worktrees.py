@@ -1,4 +1,4 @@
-"""Worktrees as the tests make and look at them."""
+"""Create and inspect worktrees in tests."""
 
 import shutil
 import tempfile
@@ -10,7 +10,7 @@ from tests.support.repositories import Sample
 
 
 def leftovers(sample: Sample, trees: Path) -> list[str]:
-    """What a creation may leave: directories, entries, branches other than main, things on their way out."""
+    """Return what a creation may leave: directories, entries, branches other than main, half-deleted directories."""
     common = sample.path / ".git"
     found = [str(path) for path in trees.iterdir()]
     found += [str(path) for path in (common / "worktrees").iterdir()] if (common / "worktrees").exists() else []
@@ -33,7 +33,7 @@ async def create(git: Git, repo: RepositoryInfo, path: Path, branch: str, *, new
 
 
 def tree_by_git(sample: Sample) -> str:
-    """What the user would get in a copy: `git add -A && git write-tree`."""
+    """Return the tree of `git add -A && git write-tree` in a copy."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Sample(Path(folder) / "copy", sample.environment)
         shutil.copytree(sample.path, copy.path, symlinks=True)
@@ -41,8 +41,8 @@ def tree_by_git(sample: Sample) -> str:
         return copy.git("write-tree")
 
 
-def mess(sample: Sample) -> None:
-    """One of everything."""
+def mixed_changes(sample: Sample) -> None:
+    """Make one change of every kind."""
     sample.write("src/app.py", "staged\n")
     sample.git("add", "src/app.py")
     sample.write("src/app.py", "unstaged\n")

@@ -1,7 +1,7 @@
-"""Our programs by fork: a process that has imported everything and forks ``rametd`` or ``rametctl`` for each request.
+"""Start Ramet's programs by fork: a process that has imported everything forks ``rametd`` or ``rametctl`` for each request.
 
 A daemon spends 1.5 s of a core on imports and a command 0.3 s; a test run starts more than a thousand. A forked daemon serves after 50 ms. It differs
-from ``python -m rametd`` in nothing but its command line and its initial environment as /proc shows them, so `DaemonProcess` remembers its pid.
+from ``python -m rametd`` only in its command line and initial environment in /proc, so `DaemonProcess` records its pid.
 
 Protocol: one datagram on the control socket for each program, JSON, with four descriptors: a pipe for answers, and the program's standard input, output
 and error. Into the pipe the zygote writes the pid, and the exit status once the program has ended (negative: the signal).
@@ -45,7 +45,7 @@ class Forked:
         self.returncode: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status. Raises `subprocess.TimeoutExpired`."""
+        """Return the exit status. Raise `subprocess.TimeoutExpired`."""
         if self.returncode is None:
             if timeout is not None and not select.select([self._answers], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self.args, timeout)
@@ -74,7 +74,7 @@ _zygote: tuple[socket.socket, subprocess.Popen[bytes]] | None = None
 
 
 def _control() -> socket.socket:
-    """The socket to this process's zygote, which is started by the first use and ends with this process."""
+    """Return the socket to this process's zygote, which the first use starts, and which ends with this process."""
     global _zygote  # noqa: PLW0603  one for each worker of a test run
     if _zygote is None:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -97,7 +97,7 @@ CLIENT = (
 
 
 def preload() -> None:
-    """Import what the programs import, as they do it."""
+    """Import the programs' modules, as they do."""
     with loading.quickly():
         for name in DAEMON:
             import_module(name)
@@ -140,7 +140,7 @@ def answer(pipe: int, number: int) -> None:
 
 
 def run(request: dict[str, Any], streams: Sequence[int]) -> None:
-    """Be the program in this fork; never returns."""
+    """Run the program in this fork; never returns."""
     status = 70
     try:
         os.setsid()

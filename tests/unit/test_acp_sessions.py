@@ -38,7 +38,7 @@ KINDS = {preset.name: Acp(preset, {}) for preset in PRESETS}
 LOADED = v1.line(id="session:load:s", result={})
 
 
-def told(text: str) -> bytes:
+def user_chunk(text: str) -> bytes:
     update = {"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": text}}
     return v1.line(method="session/update", params={"sessionId": "s", "update": update})
 
@@ -70,7 +70,7 @@ def test_a_prompt_in_doubt_counts_as_taken_if_the_history_ends_with_it(history: 
         agent = an_agent(generation=2, initialize_reply=v1.State(load=True).dump())
         unit.agents.insert(agent)
         prompt = unit.prompts.add("p", "one", "do it", OWNER)
-        answers = [line for text in history for line in (told(text), v1.line(method="session/update", params={}))]
+        answers = [line for text in history for line in (user_chunk(text), v1.line(method="session/update", params={}))]
         project(unit, "one", 2, frames(agent, *answers, LOADED), Policy(Config(), KINDS))
         now = unit.prompts.get(prompt.id)
         assert now is not None

@@ -146,7 +146,7 @@ def test_a_limit_that_an_agent_would_not_let_hold_is_refused(
 
 async def test_a_child_whose_spending_the_limits_of_its_family_could_not_see_is_refused(store: Store) -> None:
     grandchild = await store.read(lambda reader: reader.sessions.get("grandchild"))
-    told, untold = (cast("AgentKind", Kind(**able)) for able in ({"cost": True}, {"tokens": True}))
-    await store.read(lambda reader: budgets.check_child(reader, told, grandchild))
+    priced, untold = (cast("AgentKind", Kind(**able)) for able in ({"cost": True}, {"tokens": True}))
+    await store.read(lambda reader: budgets.check_child(reader, priced, grandchild))
     with pytest.raises(AgentUnableError, match="quiet cannot report what a turn costs"):
         await store.read(lambda reader: budgets.check_child(reader, untold, grandchild))

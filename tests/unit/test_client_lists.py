@@ -103,9 +103,9 @@ def test_send_says_what_becomes_of_the_prompt(state: "State.ValueType", words: s
 @pytest.mark.parametrize("place", ["attached at pts/3", "attached (pid 12)"])
 def test_a_prompt_for_an_attached_session_waits_for_that_program_not_for_a_resume(place: str) -> None:
     session = a_session(State.SESSION_STATE_PAUSED, state_reason=place)
-    told = fate(session_pb2.SendPromptResponse(session=session))
-    assert told.endswith(f"ends: the session is {place}")
-    assert "resume" not in told
+    words = fate(session_pb2.SendPromptResponse(session=session))
+    assert words.endswith(f"ends: the session is {place}")
+    assert "resume" not in words
 
 
 def test_a_prompt_that_waits_for_the_end_of_a_turn_is_said_to_wait() -> None:
@@ -116,5 +116,5 @@ def test_a_prompt_that_waits_for_the_end_of_a_turn_is_said_to_wait() -> None:
 
 def test_a_prompt_for_a_blocked_turn_names_the_command_that_unblocks_it() -> None:
     waiting = session_pb2.SendPromptResponse(session=a_session(State.SESSION_STATE_WAITING))
-    told = fate(waiting, "rametctl approve c8eq468x")
-    assert told == "kept until its request is answered: rametctl approve c8eq468x"
+    words = fate(waiting, "rametctl approve c8eq468x")
+    assert words == "kept until its request is answered: rametctl approve c8eq468x"

@@ -271,8 +271,8 @@ def test_a_request_stands_below_its_call_until_it_is_answered() -> None:
     denied.CopyFrom(asked)
     denied.state, denied.answered_by = attention_pb2.ATTENTION_STATE_ANSWERED, "owner"
     denied.resolution.deny.message = "not now"
-    told = results("not now", is_error=True)
-    assert transcript(assistant(block), opened(asked), closed(denied), told) == [
+    drawn = results("not now", is_error=True)
+    assert transcript(assistant(block), opened(asked), closed(denied), drawn) == [
         "▸ Bash make", "  ✗ denied by you: not now",
     ]  # fmt: skip
 
@@ -299,8 +299,8 @@ def test_retries_are_one_line_in_words() -> None:
 
 
 def test_an_interrupt_is_told_as_one_and_not_as_a_failure() -> None:
-    told = "[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=tool_use"
-    ended = event_pb2.TurnEnded(is_error=True, text=told, terminal_reason="aborted_tools", cost_usd=0.01)
+    words = "[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=tool_use"
+    ended = event_pb2.TurnEnded(is_error=True, text=words, terminal_reason="aborted_tools", cost_usd=0.01)
     ended.duration.FromSeconds(15)
     refused = "The user doesn't want to proceed with this tool use. STOP what you are doing"
     assert transcript(

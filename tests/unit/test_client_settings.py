@@ -35,8 +35,8 @@ path = "/bin/claude"
 def test_a_setting_is_written_where_it_belongs(key: str, value: str, line: str) -> None:
     changed = with_setting(FILE, key, value)
     assert line in changed.splitlines()
-    kept = set(FILE.splitlines()) - set(changed.splitlines())
-    assert len(kept) <= 1, "all other lines stay"
+    unchanged = set(FILE.splitlines()) - set(changed.splitlines())
+    assert len(unchanged) <= 1, "all other lines stay"
     assert "# mine" in changed
 
 

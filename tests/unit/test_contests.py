@@ -215,6 +215,6 @@ def test_a_check_runs_in_contenders_that_are_not_working() -> None:
 def test_a_judge_is_told_task_patches_and_checks() -> None:
     contest = Contest("c", "make test", (contender("a", "x", check="code 1"), contender("b", "y")))
     patches = [(contest.contenders[0], b"+one", False), (contest.contenders[1], b"+two", True)]
-    told = judge_prompt(contest, "the task", patches)
+    prompt = judge_prompt(contest, "the task", patches)
     for part in ("2 solutions", "the task", "failed (code 1)", "+one", "cut off", "+two"):
-        assert part in told
+        assert part in prompt

@@ -112,7 +112,7 @@ NOT_LISTED = ("DATABASE_URL", "VIRTUAL_ENV", "CI", "NPM_TOKEN")
 CALLS = ("new", "send", "send without it", "set", "unset")
 
 
-def kept(name: str, call: str, *, pass_env: tuple[str, ...] = ()) -> str | None:
+def value_after(name: str, call: str, *, pass_env: tuple[str, ...] = ()) -> str | None:
     """The value of a variable after ``call``, in a session that was created with the value "old" of it."""
     session = Variables(carried({name: "old"}, pass_env))
     match call:
@@ -132,29 +132,29 @@ def kept(name: str, call: str, *, pass_env: tuple[str, ...] = ()) -> str | None:
 def test_a_pinned_variable_stays_as_it_was_at_creation_unless_it_is_named(
     name: str, call: str, value: str | None
 ) -> None:
-    assert kept(name, call) == value
+    assert value_after(name, call) == value
 
 
 @pytest.mark.parametrize("name", FRESH)
 @pytest.mark.parametrize(("call", "value"), list(zip(CALLS, ["old", "new", "old", "set", None], strict=True)))
 def test_a_fresh_variable_follows_the_calls_that_have_it(name: str, call: str, value: str | None) -> None:
-    assert kept(name, call) == value
+    assert value_after(name, call) == value
 
 
 @pytest.mark.parametrize("name", NOT_LISTED)
 @pytest.mark.parametrize(("call", "value"), list(zip(CALLS, [None, None, None, "set", None], strict=True)))
 def test_a_variable_on_no_list_comes_by_name_only(name: str, call: str, value: str | None) -> None:
-    assert kept(name, call) == value
+    assert value_after(name, call) == value
 
 
 @pytest.mark.parametrize(("name", "kind"), [("DATABASE_URL", "old"), ("GH_TOKEN", "new")])
 def test_pass_env_pins_what_is_of_no_family(name: str, kind: str) -> None:
-    assert kept(name, "send", pass_env=(name,)) == kind
+    assert value_after(name, "send", pass_env=(name,)) == kind
 
 
 @pytest.mark.parametrize("name", DROPPED)
 def test_a_variable_of_one_process_never_comes(name: str) -> None:
-    assert kept(name, "new", pass_env=("*",)) is None
+    assert value_after(name, "new", pass_env=("*",)) is None
     with pytest.raises(BadEnvironmentError, match=name):
         Variables().changed({name: "x"}, {}, ())
 
@@ -367,7 +367,7 @@ def test_a_directory_that_others_may_read_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "diff", "kept"),
+    ("place", "diff", "loaded"),
     [
         ("a", None, True),
         ("a/deep", None, True),
@@ -378,7 +378,7 @@ def test_a_directory_that_others_may_read_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_direnv_loaded_for_a_project_reaches_no_other(
-    tmp_path: Path, place: str, diff: str | None, kept: bool
+    tmp_path: Path, place: str, diff: str | None, loaded: bool
 ) -> None:
     changed = {"p": {"PATH": "/bin", "NVM_DIR": "gone"}, "n": {"PATH": "/a/bin:/bin", "AWS_PROFILE": "a"}}
     packed = base64.urlsafe_b64encode(zlib.compress(json.dumps(changed).encode())).decode()
@@ -387,4 +387,4 @@ def test_what_direnv_loaded_for_a_project_reaches_no_other(
     caller = CallerEnvironment(environ, tmp_path / "none", lasting=False)
     ((_, sent),) = caller.metadata(session_pb2.CreateSessionRequest(path=str(tmp_path / place)))
     before = {"PATH": "/bin", "NVM_DIR": "gone", "HOME": "/h"}
-    assert decode(sent) == ({"PATH": "/a/bin:/bin", "AWS_PROFILE": "a", "HOME": "/h"} if kept else before)
+    assert decode(sent) == ({"PATH": "/a/bin:/bin", "AWS_PROFILE": "a", "HOME": "/h"} if loaded else before)

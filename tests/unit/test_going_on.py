@@ -65,9 +65,9 @@ def test_the_notice_of_a_killed_background_command_is_no_turn(unit: Unit) -> Non
     # As Claude Code 2.1.332 writes it when a resumed conversation had a background command that was killed.
     notice = result(num_turns=0, result="", origin={"kind": "task-notification"}, model_usage_since_last_result={})
     queued = {"type": "command_lifecycle", "command_uuid": "p2", "state": "queued"}
-    told = [{"type": "system", "subtype": "init"}, queued, notice]
+    sent = [{"type": "system", "subtype": "init"}, queued, notice]
     seen = {"type": "command_lifecycle", "command_uuid": "p2", "state": "started"}
-    frames = lines(RUNNING, *told, seen, result(result_index=1), IDLE)
+    frames = lines(RUNNING, *sent, seen, result(result_index=1), IDLE)
     first = project(unit, "one", 1, frames[:4], POLICY)
     assert (first.session.turns, first.session.state, first.turn_ended) == (1, State.WORKING, False)
     second = project(unit, "one", 1, frames[4:], POLICY)
@@ -137,12 +137,12 @@ def test_other_words_of_the_daemon_are_not_taken_for_the_continuation(unit: Unit
     unit.agents.insert(an_agent())
     unit.prompts.add("asked", "one", "the check failed, mend it", DAEMON)
     unit.prompts.mark_received("asked", 1)
-    told = unit.prompts.add("told", "one", "a sibling changes the same lines", DAEMON)
+    notice = unit.prompts.add("told", "one", "a sibling changes the same lines", DAEMON)
 
     deliver(unit, Claude(), session, begin=True)
 
     (waiting, sent) = unit.prompts.open("one")
-    assert (waiting.id, waiting.state) == (told.id, PromptState.QUEUED)
+    assert (waiting.id, waiting.state) == (notice.id, PromptState.QUEUED)
     assert sent.continues
     assert "the check failed, mend it" in sent.text
 

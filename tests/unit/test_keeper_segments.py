@@ -79,11 +79,11 @@ def test_the_stderr_ring_keeps_the_end_within_its_limit(tmp_path: Path) -> None:
     for number in range(200):
         ring.append(b"%08d " % number * 1000)
 
-    kept = sum(path.stat().st_size for path in tmp_path.iterdir())
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
 
-    assert directory.STDERR_LIMIT // 2 < kept <= directory.STDERR_LIMIT
+    assert directory.STDERR_LIMIT // 2 < size <= directory.STDERR_LIMIT
     assert directory.read_stderr_tail(str(tmp_path), 9) == b"00000199 "
-    assert len(directory.read_stderr_tail(str(tmp_path), 200_000)) == min(kept, 200_000)
+    assert len(directory.read_stderr_tail(str(tmp_path), 200_000)) == min(size, 200_000)
     assert ring.dropped == 0
 
 

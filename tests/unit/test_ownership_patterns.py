@@ -233,8 +233,8 @@ def globs(draw: st.DrawFn, *, anchored: bool = False) -> str:
 def parsed(patterns: list[str]) -> Patterns:
     """A set for a test: the first takes something in, and dots alone are no names."""
     patterns[0] = patterns[0].removeprefix("!")
-    kept = [p for p in patterns if not {"", ".", ".."} & set(p.lstrip("!").strip("/").split("/"))]
-    return Patterns.parse(kept if kept and not kept[0].startswith("!") else ["/a"])
+    normal = [p for p in patterns if not {"", ".", ".."} & set(p.lstrip("!").strip("/").split("/"))]
+    return Patterns.parse(normal if normal and not normal[0].startswith("!") else ["/a"])
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +248,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def git_matches(repository: Path, pattern: str, *, fold: bool) -> set[str]:
     (repository / ".gitignore").write_text(f"{pattern}\n")
-    told = subprocess.run(
+    ran = subprocess.run(
         ["git", "-c", f"core.ignorecase={str(fold).lower()}", "check-ignore", "--no-index", "-z", "--stdin"],
         input="".join(f"{path}\0" for path in TREE),
         cwd=repository,
@@ -256,8 +256,8 @@ def git_matches(repository: Path, pattern: str, *, fold: bool) -> set[str]:
         text=True,
         check=False,
     )
-    assert told.returncode in {0, 1}, told.stderr
-    return set(told.stdout.split("\0")) - {""}
+    assert ran.returncode in {0, 1}, ran.stderr
+    return set(ran.stdout.split("\0")) - {""}
 
 
 @settings(max_examples=100, deadline=None)

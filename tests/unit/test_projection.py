@@ -126,9 +126,9 @@ def test_batches_that_come_twice_or_too_early_change_nothing(journal: list[Frame
 def test_every_line_becomes_one_event_that_holds_it(journal: list[Frame]) -> None:
     with a_unit() as (_, unit):
         in_batches(unit, journal, [])
-        kept = [event for event in unit.events.list() if event.frame]
-        assert [event.frame + b"\n" for event in kept] == [frame.line for frame in journal]
-        assert {event.principal for event in kept} == {"session:one"}
+        framed = [event for event in unit.events.list() if event.frame]
+        assert [event.frame + b"\n" for event in framed] == [frame.line for frame in journal]
+        assert {event.principal for event in framed} == {"session:one"}
 
 
 def test_a_conversation_ends_idle_with_its_turns_costs_and_questions_on_record(journal: list[Frame]) -> None:

@@ -53,11 +53,11 @@ def test_what_results_tell_since_the_last_adds_up_to_the_total(spent: list[tuple
     for model, amount, ends in [*spent, ("a", 0, True)]:
         ledger.add(model, {**USAGE, "input_tokens": amount})
         if ends:
-            told = ledger.close()
-            dollars += sum(entry["costUSD"] for entry in told["model_usage_since_last_result"].values())
-            tokens += sum(entry["inputTokens"] for entry in told["model_usage_since_last_result"].values())
-    assert told["total_cost_usd"] == pytest.approx(1.0 + dollars)
-    assert sum(entry["inputTokens"] for entry in told["modelUsage"].values()) == tokens
+            result = ledger.close()
+            dollars += sum(entry["costUSD"] for entry in result["model_usage_since_last_result"].values())
+            tokens += sum(entry["inputTokens"] for entry in result["model_usage_since_last_result"].values())
+    assert result["total_cost_usd"] == pytest.approx(1.0 + dollars)
+    assert sum(entry["inputTokens"] for entry in result["modelUsage"].values()) == tokens
 
 
 def test_ids_are_random_uuids() -> None:

@@ -49,9 +49,9 @@ def test_the_events_of_a_message_spell_the_whole_message(step: dict[str, Any]) -
 
 def test_the_usage_of_a_step_is_told_at_the_start_and_at_the_end() -> None:
     whole = message("m", {"text": "a", "usage": {"input_tokens": 7, "output_tokens": 9}})
-    told = dict(events(whole))
-    assert told["message_start"]["message"]["usage"]["input_tokens"] == 7
-    assert told["message_delta"]["usage"]["output_tokens"] == 9
+    sent = dict(events(whole))
+    assert sent["message_start"]["message"]["usage"]["input_tokens"] == 7
+    assert sent["message_delta"]["usage"]["output_tokens"] == 9
 
 
 @pytest.mark.parametrize("text", ["# Env\n - Primary working directory: /w/x y\n - z", "Working directory: /w/x y"])

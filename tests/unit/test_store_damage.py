@@ -130,8 +130,8 @@ async def test_it_is_set_aside_and_built_anew(tmp_path: Path, harm: Callable[[Pa
     assert store.quarantined == tmp_path / "quarantine" / "19700112T134640Z"
     assert store.rebuilt.sessions == ("one", "two")
     assert (store.quarantined / "reason.txt").read_text().strip() == store.rebuilt.reason
-    kept = store.quarantined / "ramet.db"
-    assert (kept.read_bytes() if kept.exists() else None) == remains
+    quarantined = store.quarantined / "ramet.db"
+    assert (quarantined.read_bytes() if quarantined.exists() else None) == remains
 
     sessions = await store.read(lambda reader: reader.sessions.list())
     assert [(each.id, each.generation, each.state) for each in sessions] == [
@@ -178,11 +178,11 @@ async def test_damage_met_at_run_time_fails_aloud_and_is_mended_by_a_restart(tmp
         file.write(b"\xff" * 4096 * 40)
     store = await Store.open(path, keepers=keepers)
     assert store.rebuilt is None
-    told: list[str] = []
-    store.on_damaged = told.append
+    reports: list[str] = []
+    store.on_damaged = reports.append
     with pytest.raises(DatabaseDamagedError):
         await store.read(lambda reader: reader.events.list(limit=10_000))
-    assert len(told) == 1
+    assert len(reports) == 1
     with pytest.raises(DatabaseDamagedError):
         await store.write(lambda unit: unit.events.append(NewEvent("lost")))
     await store.aclose()
@@ -201,11 +201,11 @@ async def test_damage_met_by_the_writer_is_told_too(tmp_path: Path) -> None:
         file.seek(path.stat().st_size // 2 // 4096 * 4096)
         file.write(b"\xff" * 4096 * 40)
     store = await Store.open(path)
-    told: list[str] = []
-    store.on_damaged = told.append
+    reports: list[str] = []
+    store.on_damaged = reports.append
     with pytest.raises(DatabaseDamagedError):
         await store.write(lambda unit: unit.events.list(limit=10_000))
-    await eventually(lambda: told)
+    await eventually(lambda: reports)
     with pytest.raises(DatabaseDamagedError):
         await store.write(lambda unit: unit.events.last_seq())
     await store.aclose()

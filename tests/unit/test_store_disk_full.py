@@ -54,19 +54,19 @@ def kinds(reader: Reader) -> list[str]:
 
 
 async def test_nothing_is_torn_and_reading_goes_on(store: Store, clock: Clock) -> None:
-    told: list[bool] = []
-    store.on_read_only = told.append
+    reports: list[bool] = []
+    store.on_read_only = reports.append
     await store.write(lambda unit: unit.events.append(NewEvent("before")))
     await store.write(cap)
     with pytest.raises(ReadOnlyError, match="full") as refused:
         await store.write(append_large)
     assert refused.value.hint
-    assert (store.read_only, told) == (True, [True])
+    assert (store.read_only, reports) == (True, [True])
     assert await store.read(kinds) == ["before"]
 
     clock.now += 1
     await store.write(uncap)
-    assert (store.read_only, told) == (False, [True, False])
+    assert (store.read_only, reports) == (False, [True, False])
     await store.write(append_large)
     assert await store.read(kinds) == ["before", "small", "large"]
     events = await store.read(lambda reader: reader.events.list())

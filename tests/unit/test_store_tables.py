@@ -211,13 +211,13 @@ class TestSessions:
     def test_the_trash_gives_back_what_an_entry_has(self, session: Unit, missing: str) -> None:
         session.prompts.add("a", "one", "look", "owner")
         session.rules.add(a_rule(session_id="one", repo_id="repo"))
-        kept = json.loads(belongings(session, session.sessions.get("one")))
+        dumped = json.loads(belongings(session, session.sessions.get("one")))
         for name in {"prompts", "images"} if missing == "prompts" else {missing}:
-            del kept[name]
+            del dumped[name]
         session.sessions.delete("one")
         session.rules.remove_session("one")
         session.sessions.insert(a_session())
-        restore_belongings(session, "one", json.dumps(kept))
+        restore_belongings(session, "one", json.dumps(dumped))
         assert len(session.prompts.open("one")) == (missing != "prompts")
         assert len(session.rules.list("repo")) == (missing != "rules")
 
@@ -509,8 +509,8 @@ def test_only_the_last_record_of_a_session_stays_in_memory(unit: Unit) -> None:
     unit.sessions.insert(a_session("changes-often", repo_id=repo.id))
     for turns in range(50):
         unit.sessions.update("changes-often", turns=turns)
-    kept = [each for each in gc.get_objects() if type(each) is Session and each.id == "changes-often"]
-    assert len(kept) <= 2
+    alive = [each for each in gc.get_objects() if type(each) is Session and each.id == "changes-often"]
+    assert len(alive) <= 2
 
 
 @pytest.mark.parametrize(

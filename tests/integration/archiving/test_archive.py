@@ -8,7 +8,7 @@ from ramet.v1 import orchestration_pb2, session_pb2, worktree_pb2
 from rametd.git import Git
 
 from tests.support.agents import script
-from tests.support.archiving import ARCHIVED, archive, bring_back, refusal, remove, restore, state_of, turns, work_on
+from tests.support.archiving import ARCHIVED, archive, refusal, remove, restore, restore_trash, state_of, turns, work_on
 from tests.support.daemon import IDLE, PAUSED, Client, DaemonProcess, connected, git
 from tests.support.eventually import eventually
 
@@ -204,7 +204,7 @@ async def test_a_checkout_that_is_not_ours_stays_as_it_is_whatever_becomes_of_it
     gone = await remove(client, "guest")
     assert gone.HasField("expire_time")
     assert state_of(tree) == before
-    assert (await bring_back(client, "guest")).session.state == IDLE
+    assert (await restore_trash(client, "guest")).session.state == IDLE
     assert state_of(tree) == before
     assert not git(repository, "for-each-ref", "refs/ramet/trash", "refs/ramet/archive")
 
@@ -226,7 +226,7 @@ async def test_where_tree_and_branch_were_deleted_by_hand_the_newest_checkpoint_
         await restore(client, "lost")
     else:
         await remove(client, "lost", force=True)
-        await bring_back(client, "lost")
+        await restore_trash(client, "lost")
 
     assert git(tree, "rev-parse", made.branch, "HEAD").split() == [committed, committed]
     assert git(tree, "status", "--porcelain", "--untracked-files=all").splitlines() == [

@@ -9,7 +9,7 @@ import pytest
 from ramet.v1 import session_pb2, terminal_pb2, worktree_pb2
 
 from tests.support.agents import script
-from tests.support.archiving import archive, bring_back, refusal, remove, restore
+from tests.support.archiving import archive, refusal, remove, restore, restore_trash
 from tests.support.daemon import WORKING, Client, Sandbox, git
 from tests.support.doctor import diagnose, follow
 
@@ -48,7 +48,7 @@ async def test_ignored_files_that_go_are_counted_but_for_those_that_the_main_wor
     tree = Path((await client.create(repository, name="built")).worktree)
     shutil.copy2(repository / ".env", tree / ".env")
     gone = archive if way == "archive" else remove
-    back = restore if way == "archive" else bring_back
+    back = restore if way == "archive" else restore_trash
     assert list((await gone(client, "built")).warnings) == []
     await back(client, "built")
 
@@ -74,7 +74,7 @@ async def test_a_deleted_snapshot_ref_is_named_with_the_command_that_restores_it
     )
     commit = git(repository, "rev-parse", ref)
     git(repository, "update-ref", "-d", ref)
-    back = restore if way == "archive" else bring_back
+    back = restore if way == "archive" else restore_trash
 
     _, words = await refusal(back(client, "one"))
     assert f"{ref} with the work of one is gone; its snapshot, {commit[:12]}, is still there" in words

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ramet.v1 import worktree_pb2
 
-from tests.support.archiving import archive, bring_back, refusal, remove, restore
+from tests.support.archiving import archive, refusal, remove, restore, restore_trash
 from tests.support.daemon import Client, Sandbox, git
 from tests.support.doctor import diagnose, follow, garbage
 from tests.support.eventually import eventually
@@ -51,7 +51,7 @@ async def test_a_commit_only_the_head_of_a_deleted_worktree_has_is_pinned_and_re
     else:
         gone = await remove(client, "detached", force=True)  # type: ignore[assignment]
         collect_objects(repository)
-        back = list((await bring_back(client, "detached")).warnings)
+        back = list((await restore_trash(client, "detached")).warnings)
 
     assert any("if it was moved by hand" in line for line in gone.warnings)
     assert back == []
@@ -70,7 +70,7 @@ async def test_the_newest_checkpoint_is_restored_on_its_own_detached_head(client
     _, words = await refusal(remove(client, "both"))
     assert "1 uncommitted (uncommitted.txt)" in words
     await remove(client, "both", force=True)
-    assert list((await bring_back(client, "both")).warnings) == []
+    assert list((await restore_trash(client, "both")).warnings) == []
 
     assert git(tree, "rev-parse", "HEAD") == commit
     assert git(tree, "status", "--porcelain") == "?? uncommitted.txt"
@@ -100,15 +100,15 @@ async def test_a_tree_lost_after_a_rewind_is_restored_to_the_rewound_state(
 
     _, words = await refusal(remove(client, "rewound"))
     assert "1 uncommitted (work.txt)" in words
-    told = (await asyncio.to_thread(sandbox.ctl, "diff", "rewound")).stderr
-    assert "the files of checkpoint 2, its last: `rametctl archive rewound && rametctl restore rewound`" in told
-    assert "`rametctl fork rewound --at 2`" in told
+    shown = (await asyncio.to_thread(sandbox.ctl, "diff", "rewound")).stderr
+    assert "the files of checkpoint 2, its last: `rametctl archive rewound && rametctl restore rewound`" in shown
+    assert "`rametctl fork rewound --at 2`" in shown
     if way == "advised":
         advice = (await diagnose(client))["rewound"].advice
         await follow(sandbox, repository, advice, "create it again with the files of checkpoint 2, its last")
     else:
         await remove(client, "rewound", force=True)
-        assert list((await bring_back(client, "rewound")).warnings) == []
+        assert list((await restore_trash(client, "rewound")).warnings) == []
 
     assert (tree / "work.txt").read_text() == "stood at\n"
     assert not (tree / "left.txt").exists()
@@ -160,7 +160,7 @@ async def test_the_index_and_merge_of_a_moved_worktree_are_at_risk_and_restored(
     collect_objects(repository)
     assert any("was gone already" in line for line in removed.warnings)
     assert (place / "resolved.txt").read_text() == "both, by hand\n"
-    assert list((await bring_back(client, "moved")).warnings) == []
+    assert list((await restore_trash(client, "moved")).warnings) == []
     assert git(tree, "rev-parse", "MERGE_HEAD") == theirs
     assert {line.split("\t")[1] for line in git(tree, "ls-files", "--unmerged").splitlines()} == {"open.txt"}
     assert git(tree, "show", ":resolved.txt") == "both, by hand"
@@ -175,9 +175,9 @@ async def test_a_moved_worktree_without_work_is_removed_and_works_once_moved_bac
     place = tree.with_name("moved away")
     tree.rename(place)
 
-    (told,) = (await remove(client, "moved")).warnings
-    assert "bring the session back and move its files, which stay where they are, into its place" in told
-    await bring_back(client, "moved")
+    (warning,) = (await remove(client, "moved")).warnings
+    assert "bring the session back and move its files, which stay where they are, into its place" in warning
+    await restore_trash(client, "moved")
     shutil.rmtree(tree)
     place.rename(tree)
 
@@ -196,7 +196,7 @@ async def test_an_index_that_cannot_be_read_is_told_and_keeps_no_removal_from_it
     _, words = await refusal(remove(client, "damaged"))
     assert "files that git cannot store (what was staged: " in words
     assert any("what was staged: " in line for line in (await remove(client, "damaged", force=True)).warnings)
-    await bring_back(client, "damaged")
+    await restore_trash(client, "damaged")
 
     assert git(tree, "rev-parse", "HEAD") == commit
 
@@ -214,7 +214,7 @@ async def test_a_deleted_inner_worktrees_commit_outlives_the_outer_worktree(clie
     assert "clean" not in words
     await remove(client, "outer", force=True)
     collect_objects(repository)
-    assert list((await bring_back(client, "outer")).warnings) == []
+    assert list((await restore_trash(client, "outer")).warnings) == []
 
     listed = git(repository, "worktree", "list", "--porcelain")
     assert f"worktree {tree / 'worked'}\nHEAD {commit}\ndetached" in listed
@@ -236,9 +236,9 @@ async def test_a_deleted_branch_checked_out_in_place_of_the_sessions_is_restored
     assert (reason, commit[:8] in words) == ("WORK_AT_RISK", True), words
     await remove(client, "other", force=True)
     collect_objects(repository)
-    (told,) = (await bring_back(client, "other")).warnings
+    (warning,) = (await restore_trash(client, "other")).warnings
 
-    assert "side, which it had checked out" in told
+    assert "side, which it had checked out" in warning
     assert git(tree, "rev-parse", "HEAD") == commit
     assert (tree / "side.txt").read_text() == "on the side\n"
 
@@ -268,7 +268,7 @@ async def test_the_commits_of_a_detached_rebase_that_are_yet_to_come_are_kept(
     await remove(client, "rebasing", force=True)
     collect_objects(repository)
 
-    assert list((await bring_back(client, "rebasing")).warnings) == []
+    assert list((await restore_trash(client, "rebasing")).warnings) == []
     assert "rebase in progress" in git(tree, "status")
     assert git(repository, "log", "-1", "--format=%s", tip) == "more of mine"
 
@@ -294,17 +294,17 @@ async def test_what_an_archive_has_beside_files_and_branch_is_at_risk_too(client
     with pytest.raises(subprocess.CalledProcessError):
         git(tree, "rebase", "--autostash", "main")
     stash = (Path(git(tree, "rev-parse", "--absolute-git-dir")) / "rebase-merge" / "autostash").read_text().strip()
-    told = {name: (await refusal(remove(client, name)))[1] for name in trees}
-    assert "of the worktree's own" in told["own ref"]
+    refusals = {name: (await refusal(remove(client, name)))[1] for name in trees}
+    assert "of the worktree's own" in refusals["own ref"]
     for name in trees:
         await archive(client, name)
 
-    told = {name: (await refusal(remove(client, name)))[1] for name in trees}
+    refusals = {name: (await refusal(remove(client, name)))[1] for name in trees}
 
-    assert "what was staged of both.txt" in told["staged"]
-    assert "the worktree side inside it" in told["inner"]
-    assert f"what was uncommitted before a rebase that is under way ({stash[:12]})" in told["autostash"]
-    assert f"{made[:8]} only in the archive" in told["own ref"]
+    assert "what was staged of both.txt" in refusals["staged"]
+    assert "the worktree side inside it" in refusals["inner"]
+    assert f"what was uncommitted before a rebase that is under way ({stash[:12]})" in refusals["autostash"]
+    assert f"{made[:8]} only in the archive" in refusals["own ref"]
     for name in trees:
         await remove(client, name, force=True)
     collect_objects(repository)
@@ -322,10 +322,10 @@ async def test_a_worktree_moved_back_after_its_session_was_removed_stays(
     await (archive if way == "archive" else remove)(client, "moved")
     place.rename(tree)
 
-    reason, words = await refusal((restore if way == "archive" else bring_back)(client, "moved"))
+    reason, words = await refusal((restore if way == "archive" else restore_trash)(client, "moved"))
 
     assert (reason, "exists already" in words) == ("PATH_TAKEN", True), words
     assert (tree / "uncommitted.txt").read_text() == "only here\n"
     tree.rename(place)
-    await (restore if way == "archive" else bring_back)(client, "moved")
+    await (restore if way == "archive" else restore_trash)(client, "moved")
     assert (place / "uncommitted.txt").read_text() == "only here\n"

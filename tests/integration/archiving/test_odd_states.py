@@ -7,7 +7,7 @@ import grpc
 import pytest
 from ramet.v1 import worktree_pb2
 
-from tests.support.archiving import archive, bring_back, refusal, remove
+from tests.support.archiving import archive, refusal, remove, restore_trash
 from tests.support.daemon import Client, Sandbox, git, reason_of
 from tests.support.doctor import diagnose, follow
 
@@ -32,7 +32,7 @@ async def test_files_whose_names_are_not_utf8_are_told_kept_and_brought_back(
     assert (item.name, item.verdict) == ("one", "kept")
 
     await remove(client, "one", force=True)
-    await bring_back(client, "one")
+    await restore_trash(client, "one")
     assert (tree / ODD).read_text() == "odd\n"
     assert (tree / os.fsdecode(b"p\xff")).is_fifo()
 
@@ -61,7 +61,7 @@ async def test_rm_refuses_a_session_with_a_lost_commit_and_by_force_keeps_its_fi
     assert f"git cannot read it; it stays as it is: git no longer has the object {head}" in answer.warnings
     assert any(f"stays: git no longer has its commit {head[:12]}" in words for words in answer.warnings)
 
-    back = await bring_back(client, "one")
+    back = await restore_trash(client, "one")
 
     assert back.session.branch == "ramet/one-restored"
     assert f"branch ramet/one is at {head[:12]}, which git no longer has: the work is on {back.session.branch}" in list(

@@ -6,7 +6,7 @@ import pytest
 from ramet.v1 import session_pb2
 
 from tests.support.agents import script
-from tests.support.archiving import bring_back, remove, turns
+from tests.support.archiving import remove, restore_trash, turns
 from tests.support.daemon import IDLE, Client
 from tests.support.eventually import eventually
 
@@ -29,7 +29,7 @@ async def test_successors_of_an_unfinished_removed_session_are_held_until_releas
         return session
 
     await eventually(held)
-    await bring_back(client, first.id)
+    await restore_trash(client, first.id)
 
     async def waits() -> bool:
         return (await client.get("second")).state_reason == "waits for first"

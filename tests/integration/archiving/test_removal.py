@@ -8,7 +8,7 @@ import pytest
 from ramet.v1 import attention_pb2, repo_pb2, worktree_pb2
 
 from tests.support.agents import script
-from tests.support.archiving import archive, bring_back, refusal, remove, state_of, turns, work_on
+from tests.support.archiving import archive, refusal, remove, restore_trash, state_of, turns, work_on
 from tests.support.daemon import IDLE, Client, Sandbox, git, hint_of
 from tests.support.doctor import commands_in, run
 from tests.support.eventually import eventually
@@ -26,10 +26,10 @@ async def test_a_removed_archive_is_restored_from_the_trash_with_all_that_it_hel
     assert reason == "WORK_AT_RISK"
     assert "uncommitted" in words
     await remove(client, "twice", force=True)
-    kept = git(repository, "for-each-ref", "--format=%(refname)", "refs/ramet/archive", "refs/ramet/trash")
-    assert kept == f"refs/ramet/trash/{made.id}"
+    refs = git(repository, "for-each-ref", "--format=%(refname)", "refs/ramet/archive", "refs/ramet/trash")
+    assert refs == f"refs/ramet/trash/{made.id}"
 
-    back = await bring_back(client, "twice")
+    back = await restore_trash(client, "twice")
     assert not back.warnings
     assert state_of(tree) == before
 
@@ -48,7 +48,7 @@ async def test_commits_made_on_the_branch_of_an_archive_go_to_the_trash_with_it(
 
     assert not git(repository, "branch", "--list", made.branch)
     assert tip in git(repository, "rev-list", f"--glob=refs/ramet/commits/{made.id}").split()
-    back = await bring_back(client, "goes-on")
+    back = await restore_trash(client, "goes-on")
     # What was in its worktree comes back as it was; where others went on is told, and kept.
     assert git(repository, "rev-parse", ours) == git(repository, "rev-parse", f"{tip}^")
     assert state_of(Path(made.worktree)) == was
@@ -78,7 +78,7 @@ async def test_a_removed_session_comes_back_by_one_command_as_it_was(
     (entry,) = (await client.worktrees.ListTrash(worktree_pb2.ListTrashRequest())).entries
     assert (entry.id, entry.name, entry.branch, entry.repo) == (made.id, "back", made.branch, made.repo)
 
-    answer = await bring_back(client, "back")
+    answer = await restore_trash(client, "back")
 
     assert not answer.warnings
     session = await client.get("back")
@@ -101,7 +101,7 @@ async def test_what_is_taken_by_now_is_told_and_nothing_of_others_is_touched(cli
     await remove(client, "name", force=True)
     other = await client.create(repository, name="name", branch=made.branch)
 
-    answer = await bring_back(client, made.id)
+    answer = await restore_trash(client, made.id)
 
     assert answer.session.name == "name-2"
     assert answer.session.branch == f"{made.branch}-restored"
@@ -123,11 +123,11 @@ async def test_where_another_worktree_is_by_now_the_refusal_tells_how_to_make_ro
         shutil.rmtree(tree)
 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await bring_back(client, "k1")
+        await restore_trash(client, "k1")
 
     (command,) = commands_in(hint_of(caught.value))
     await run(sandbox, repository, command)
-    await bring_back(client, "k1")
+    await restore_trash(client, "k1")
     assert (tree / "only.txt").read_text() == "of k1\n"
     assert tree.with_name(f"{tree.name}.aside").exists() != gone
 
@@ -137,29 +137,29 @@ async def test_a_trash_entry_is_named_by_name_prefix_or_id(client: Client, repos
     await remove(client, "same")
     second = await client.create(repository, name="same")
     await remove(client, "same")
-    reason, words = await refusal(bring_back(client, "same"))
+    reason, words = await refusal(restore_trash(client, "same"))
     assert reason == "AMBIGUOUS"
     assert first.id in words
     assert second.id in words
-    assert (await refusal(bring_back(client, "nothing")))[0] == "TRASH_ENTRY_NOT_FOUND"
+    assert (await refusal(restore_trash(client, "nothing")))[0] == "TRASH_ENTRY_NOT_FOUND"
     # A removal that is asked for again does not go on to whoever's id begins so.
     assert (await refusal(remove(client, "same")))[0] == "SESSION_NOT_FOUND"
     bystander = await client.create(repository, name="bystander")
     assert (await refusal(remove(client, bystander.id[:3])))[0] == "SESSION_NOT_FOUND"
-    assert (await bring_back(client, second.id[:7])).session.id == second.id
+    assert (await restore_trash(client, second.id[:7])).session.id == second.id
 
 
 async def test_restore_repeated_after_a_lost_answer_says_that_it_is_restored(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="heard")
     await remove(client, "heard")
-    await bring_back(client, "heard")
+    await restore_trash(client, "heard")
 
     for name in ("heard", made.id, f"{made.repo}/heard"):
-        assert await refusal(bring_back(client, name)) == ("WRONG_STATE", "heard was restored already")
+        assert await refusal(restore_trash(client, name)) == ("WRONG_STATE", "heard was restored already")
     await client.create(repository, name="never")
-    assert (await refusal(bring_back(client, "never")))[0] == "TRASH_ENTRY_NOT_FOUND"
+    assert (await refusal(restore_trash(client, "never")))[0] == "TRASH_ENTRY_NOT_FOUND"
     await remove(client, "heard")
-    await bring_back(client, "heard")
+    await restore_trash(client, "heard")
 
 
 async def test_an_emptied_trash_keeps_nothing_and_its_repository_can_be_forgotten_then(
@@ -193,10 +193,10 @@ async def test_work_that_was_squashed_into_the_base_is_no_longer_at_risk(client:
     git(repository, "merge", "-q", "--squash", made.branch)
     git(repository, "commit", "-q", "-m", "squashed")
 
-    async def told() -> bool:
+    async def landed_by_content() -> bool:
         return (await client.get("landed")).landed_reason == "its content is on main"
 
-    await eventually(told)
+    await eventually(landed_by_content)
     (tree / "dirty.txt").write_text("not covered\n")
     assert (await refusal(remove(client, "landed")))[0] == "WORK_AT_RISK"
     (tree / "dirty.txt").unlink()
@@ -210,7 +210,7 @@ async def test_review_comments_come_back_from_the_trash(client: Client, reposito
         worktree_pb2.AddCommentRequest(session="reviewed", path="a.txt", line=0, text="why?")
     )
     await remove(client, "reviewed", force=True)
-    await bring_back(client, "reviewed")
+    await restore_trash(client, "reviewed")
     listed = await client.worktrees.ListComments(worktree_pb2.ListCommentsRequest(session="reviewed"))
     assert [each.id for each in listed.comments] == [added.comment.id]
 

@@ -7,7 +7,7 @@ import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 from rametd.platform.disk import tree_bytes
 
-from tests.support.archiving import archive, bring_back, refusal, remove, restore
+from tests.support.archiving import archive, refusal, remove, restore, restore_trash
 from tests.support.daemon import Client, git
 
 pytestmark = pytest.mark.full
@@ -58,7 +58,7 @@ async def test_a_repository_inside_is_kept_as_it_is_told_of_and_comes_back(
         assert list(gone.warnings) == []
         assert not tree.exists()
         assert not isinstance(gone, session_pb2.ArchiveSessionResponse) or gone.freed_bytes < 1 << 20
-        back = await restore(client, "made") if way == "archive" else await bring_back(client, "made")
+        back = await restore(client, "made") if way == "archive" else await restore_trash(client, "made")
         assert list(back.warnings) == []
         assert everything(own) == before
 
@@ -121,7 +121,7 @@ async def test_what_an_archive_alone_has_of_what_was_inside_is_a_risk_to_its_rem
     assert "clean" not in words
     assert "what was staged of dir0/file0.txt" in words
     await remove(client, "made", force=True)
-    assert (await bring_back(client, "made")).session.id == tree.name
+    assert (await restore_trash(client, "made")).session.id == tree.name
     assert (tree / "side" / "work").read_text() == "work\n"
     assert git(tree / "own", "stash", "list").count("\n") == 1
 

@@ -22,7 +22,7 @@ from tests.support.landing import CHECKING, LANDED, Landings, with_work
 pytestmark = pytest.mark.full
 
 
-async def put_away_and_bring_back(client: Client, name: str, way: str) -> tuple[list[str], list[str]]:
+async def shelve_and_restore(client: Client, name: str, way: str) -> tuple[list[str], list[str]]:
     """What both answers warn of."""
     if way == "archive":
         gone = await archive(client, name)
@@ -49,7 +49,7 @@ async def test_a_tree_deleted_by_hand_is_restored_from_its_newest_checkpoint(
     await checkpoint(client, "lost")
     shutil.rmtree(tree)
 
-    gone, back = await put_away_and_bring_back(client, "lost", way)
+    gone, back = await shelve_and_restore(client, "lost", way)
 
     assert gone == [
         f"{tree} was gone already; if it was moved by hand, bring the session back and move its files, which stay where they are, into its place"
@@ -74,7 +74,7 @@ async def test_commits_after_the_newest_checkpoint_are_reported_and_can_be_retur
     git(tree, "commit", "-qm", "went on")
     shutil.rmtree(tree)
 
-    _, back = await put_away_and_bring_back(client, "went-on", way)
+    _, back = await shelve_and_restore(client, "went-on", way)
 
     assert len(back) == 1
     assert "`rametctl rewind went-on 2`" in back[0]
@@ -175,10 +175,10 @@ async def test_files_a_restore_set_aside_outlive_a_later_restore(client: Client,
 
     await archive(client, "twice")
     shutil.rmtree(inner.parent.with_name(f".{made.id}.shelved"))
-    (told,) = (await restore(client, "twice")).warnings
-    _, later = await put_away_and_bring_back(client, "twice", "archive")
+    (warning,) = (await restore(client, "twice")).warnings
+    _, later = await shelve_and_restore(client, "twice", "archive")
 
-    assert "its commits are in" in told
+    assert "its commits are in" in warning
     assert later == []
     assert tip in git(repository, "rev-list", "--all").split()
 
@@ -195,9 +195,9 @@ async def test_a_commit_that_is_made_while_its_branch_is_removed_keeps_the_branc
 
     monkeypatch.setattr(removing, "note_removal", commit)
 
-    (told,) = (await remove(client, "late")).warnings
+    (warning,) = (await remove(client, "late")).warnings
 
-    assert told.startswith(f"branch {made.branch}: it has moved on to ")
+    assert warning.startswith(f"branch {made.branch}: it has moved on to ")
     assert git(repository, "log", "-1", "--format=%s", made.branch) == "late"
 
 
@@ -211,13 +211,13 @@ async def test_a_session_does_not_go_while_another_one_works_inside_its_worktree
     await client.create(repository, name="inner", adopt_path=str(inner))
 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await put_away_and_bring_back(client, "outer", way)
+        await shelve_and_restore(client, "outer", way)
 
     assert reason_of(caught.value) == "WRONG_STATE"
     assert "inner works in" in str(caught.value.details())
     assert inner.is_dir()
     await remove(client, "inner", force=True)
-    await put_away_and_bring_back(client, "outer", way)
+    await shelve_and_restore(client, "outer", way)
 
 
 @pytest.mark.parametrize("way", ["archive", "rm"])
@@ -237,7 +237,7 @@ async def test_a_rebase_under_way_comes_back_with_what_git_had_put_aside(
         git(tree, "rebase", "--autostash", "main")
     assert (tree / "dir1" / "file1.txt").read_text() != "a day's work\n"
 
-    _, back = await put_away_and_bring_back(client, "rebasing", way)
+    _, back = await shelve_and_restore(client, "rebasing", way)
 
     assert back == []
     git(repository, "-c", "gc.reflogExpire=now", "gc", "-q", "--prune=now")

@@ -10,7 +10,7 @@ from rametd.git import Git
 from rametd.git.tracking.walking import Found, walk
 
 from tests.support import repositories
-from tests.support.archiving import archive, bring_back, refusal, remove, restore
+from tests.support.archiving import archive, refusal, remove, restore, restore_trash
 from tests.support.closed import closed_directory, unprivileged_git
 from tests.support.daemon import IDLE, Client, git
 from tests.support.eventually import eventually
@@ -53,11 +53,11 @@ async def test_a_closed_directory_is_told_of_and_not_removed(client: Client, rep
     assert (await client.get("closed")).state == IDLE
     assert not git(repository, "for-each-ref", "refs/ramet/trash", "refs/ramet/archive")
 
-    async def told() -> bool:
+    async def warned() -> bool:
         events = [event.warning.message for event in await client.log("closed") if event.HasField("warning")]
         return any("so checkpoints do not have them: could not open directory 'closed/'" in words for words in events)
 
-    await eventually(told)
+    await eventually(warned)
 
 
 @pytest.mark.parametrize("how", ["closed", "filter"])
@@ -76,7 +76,7 @@ async def test_what_git_cannot_read_comes_back_with_the_rest(
     ref = f"refs/ramet/{'trash' if way == 'rm' else 'archive'}/{made.id}"
     assert git(repository, "show", f"{ref}:files/other.txt") == "other"
     assert list(gone.warnings) == []
-    back = await (bring_back(client, "forced") if way == "rm" else restore(client, "forced"))
+    back = await (restore_trash(client, "forced") if way == "rm" else restore(client, "forced"))
     assert list(back.warnings) == []
     assert file.read_text() == "only here\n"
     assert (tree / "other.txt").read_text() == "other\n"

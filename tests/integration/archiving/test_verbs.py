@@ -86,15 +86,15 @@ def test_a_refusal_names_what_was_meant(daemon: DaemonProcess, repository: Path)
     assert "the comment has no text" in ctl("comment", "one", "dir0/file0.txt:1", "", code=2)
     assert "counted from 1" in ctl("comment", "one", "dir0/file0.txt:0", "no", code=2)
     assert "`--base main` creates a branch from it" in ctl("new", "--existing", "main", code=1)
-    told = ctl("new", "--existing", "feat/x", code=3)
-    assert ("--branch feat/x creates it" in told, "--fetch" in told) == (True, False)
+    ran = ctl("new", "--existing", "feat/x", code=3)
+    assert ("--branch feat/x creates it" in ran, "--fetch" in ran) == (True, False)
     for place, words in ((tree, "mine"), (repository, "theirs")):
         (place / "both").write_text(words)
         git(place, "add", "-A")
         git(place, "commit", "-qm", words)
-    told = ctl("sync", "one", "--base", "main", "--rebase", code=1)
-    assert "rametctl sync one --base main --rebase --ask-agent" in told
+    ran = ctl("sync", "one", "--base", "main", "--rebase", code=1)
+    assert "rametctl sync one --base main --rebase --ask-agent" in ran
     git(tree, "reset", "-q", "--hard", "HEAD^")
-    told = ctl("sync", "one", code=0)
-    assert "merged 1 new commit of its base" in told
-    assert "to undo this: rametctl rewind one " in told
+    ran = ctl("sync", "one", code=0)
+    assert "merged 1 new commit of its base" in ran
+    assert "to undo this: rametctl rewind one " in ran

@@ -118,8 +118,8 @@ def test_a_configuration_that_is_broken_while_the_daemon_runs_disturbs_nothing(
 @pytest.mark.full
 def test_a_bare_environment_is_enough(sandbox: Sandbox) -> None:
     repo = sandbox.repository()
-    kept = ("RAMET_HOME", "RAMET_RUNTIME_DIR", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "GIT_CONFIG_GLOBAL")
-    bare = {name: sandbox.environ[name] for name in kept}
+    inherited = ("RAMET_HOME", "RAMET_RUNTIME_DIR", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "GIT_CONFIG_GLOBAL")
+    bare = {name: sandbox.environ[name] for name in inherited}
     done = subprocess.run(
         [sys.executable, "-m", "rametctl", "new", "--wait", "--json", "work"],
         cwd=repo, env=bare, capture_output=True, text=True, timeout=60, check=False,

@@ -26,13 +26,13 @@ async def test_a_mirror_is_told_of_and_its_advice_keeps_what_sessions_have(
     (warning,) = [words for words in made.warnings if "mirrors origin" in words]
     assert "`git fetch --prune` would delete branches of sessions" in warning
     checkpoint = worktree_pb2.CreateCheckpointRequest(session="one")
-    kept = (await client.worktrees.CreateCheckpoint(checkpoint)).checkpoint
+    checkpoint_made = (await client.worktrees.CreateCheckpoint(checkpoint)).checkpoint
     found = (await diagnose(client))["origin"]
     assert (found.code, found.severity) == ("remote-mirrored", "warning")
     await follow(sandbox, clone, found.advice, "fetch its branches beside yours")
     git(clone, "fetch", "-q", "--prune")
     refs = git(clone, "for-each-ref", "--format=%(refname)").splitlines()
-    assert {kept.ref, f"refs/heads/{made.session.branch}"} <= set(refs)
+    assert {checkpoint_made.ref, f"refs/heads/{made.session.branch}"} <= set(refs)
     assert "origin" not in await diagnose(client)
 
 

@@ -225,8 +225,8 @@ async def test_a_foreign_file_in_a_worktrees_place_is_reported_and_the_advice_re
         found = await diagnose(client)
 
         astray = [name for name in names if name != "sound"]
-        told = {name: (found[name].code, found[name].severity) for name in names if name in found}
-        assert told == dict.fromkeys(astray, ("worktree-broken", "error"))
+        listed = {name: (found[name].code, found[name].severity) for name in names if name in found}
+        assert listed == dict.fromkeys(astray, ("worktree-broken", "error"))
         for name in astray:
             await follow(sandbox, repository, found[name].advice, "move it away")
             await follow(sandbox, repository, found[name].advice, "then create it again")

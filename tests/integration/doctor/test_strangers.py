@@ -7,7 +7,7 @@ import pytest
 from ramet.v1 import session_pb2
 
 from tests.support.daemon import Client, Sandbox, connected, daemon_here, git
-from tests.support.doctor import codes, diagnose, follow, garbage, once_ours
+from tests.support.doctor import codes, diagnose, follow, garbage, record_former_ids
 
 pytestmark = pytest.mark.full
 
@@ -102,8 +102,8 @@ async def test_worktrees_made_and_deleted_by_hand_are_reported_wherever_they_wer
 
     found = await diagnose(client, fix=True)
 
-    told = {str(path): ("registration-foreign", "info") for path in gone.values()}
-    assert codes(found) == {**told, "adopted": ("worktree-missing", "error")}
+    expected = {str(path): ("registration-foreign", "info") for path in gone.values()}
+    assert codes(found) == {**expected, "adopted": ("worktree-missing", "error")}
     assert (
         "a worktree of your own whose directory is gone; it holds branch far-off" in found[str(gone["far off"])].message
     )
@@ -187,7 +187,7 @@ async def test_a_folder_of_a_repository_that_was_forgotten_goes_when_it_is_empty
 async def test_branches_of_sessions_that_are_no_more_are_told_as_gc_tells_them(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
-    once_ours(sandbox, "aaaaaaa4")
+    record_former_ids(sandbox, "aaaaaaa4")
     folder = Path((await client.create(repository, name="lives")).worktree).parent
     await client.create(repository, name="binned")
     await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session="binned"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ramet.v1 import worktree_pb2
 
-from tests.support.archiving import archive, bring_back, remove, restore
+from tests.support.archiving import archive, remove, restore, restore_trash
 from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, make_sandbox
 from tests.support.doctor import codes, diagnose, garbage
 from tests.support.eventually import eventually
@@ -70,7 +70,7 @@ async def test_another_ramets_refs_are_reported_in_one_line_and_never_touched(
 
         trees["unplugged"].with_name("away").rename(trees["unplugged"])
         await restore(theirs, "filed")
-        await bring_back(theirs, "binned")
+        await restore_trash(theirs, "binned")
         for name, tree in trees.items():
             assert (tree / "only.txt").read_text() == f"of {name}\n"
         assert codes(await diagnose(theirs)) == {

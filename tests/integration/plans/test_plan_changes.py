@@ -129,7 +129,7 @@ async def test_a_running_agent_is_told_of_changed_paths(client: Client, reposito
     await client.reach(of(repository, "busy"), WORKING)
     await apply(client, repository, plan.replace("dir1/", "elsewhere/"))
 
-    async def told() -> bool:
+    async def has_new_briefing() -> bool:
         queued = [
             event.prompt_queued.prompt
             for event in await client.log(of(repository, "busy"))
@@ -137,7 +137,7 @@ async def test_a_running_agent_is_told_of_changed_paths(client: Client, reposito
         ]
         return queued[-1].source == "daemon" and "'other' owns `elsewhere/`" in queued[-1].text
 
-    await eventually(told)
+    await eventually(has_new_briefing)
     assert (await client.get(of(repository, "other"))).state == IDLE
 
 

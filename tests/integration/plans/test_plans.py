@@ -96,10 +96,10 @@ async def test_threads_start_in_order_and_are_told_their_place_in_no_file(
 
     await eventually((Path(api.worktree) / "dir0" / "new.txt").exists)
     assert (await client.get(of(repository, "docs"))).state == QUEUED
-    told = system_prompts(running.sandbox)[api.worktree]
+    prompts = system_prompts(running.sandbox)[api.worktree]
     for words in ("'release'", "Get it out", "The interface", "`dir0/`", "'docs' owns `dir1/`", "The words"):
-        assert words in told
-    assert "send_message" in told
+        assert words in prompts
+    assert "send_message" in prompts
     assert git(Path(api.worktree), "status", "--porcelain") == "?? dir0/new.txt"
 
     await client.sessions.InterruptSession(session_pb2.InterruptSessionRequest(session=of(repository, "api")))
@@ -116,10 +116,10 @@ async def test_paths_of_a_session_without_a_plan_are_told_too(
     await client.reach(of(repository, "alone"), WORKING)
     await client.reach(of(repository, "plain"), WORKING)
 
-    told = system_prompts(running.sandbox)
-    assert "`dir0/`" in told[alone.worktree]
-    assert "must not write to these paths: `dir1/`" in told[alone.worktree]
-    assert plain.worktree not in told
+    prompts = system_prompts(running.sandbox)
+    assert "`dir0/`" in prompts[alone.worktree]
+    assert "must not write to these paths: `dir1/`" in prompts[alone.worktree]
+    assert plain.worktree not in prompts
 
 
 async def test_a_plan_with_one_fault_makes_nothing(client: Client, running: DaemonProcess, repository: Path) -> None:

@@ -8,7 +8,7 @@ from rametd.git import Git, RepositoryInfo, Risk
 
 from tests.support import repositories
 from tests.support.repositories import Sample
-from tests.support.worktrees import mess
+from tests.support.worktrees import mixed_changes
 
 pytestmark = pytest.mark.full
 
@@ -22,7 +22,7 @@ async def test_a_fresh_worktree_has_nothing_at_risk(
 async def test_everything_at_risk_is_listed(git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample) -> None:
     base = sample.head
     tip = tree.commit("Fix it: now")
-    mess(tree)
+    mixed_changes(tree)
 
     assert await git.worktrees.work_at_risk(repo, tree.path, "work", base) == Risk(
         ("README.md", "src/app.py"), ("link", "new/", 'odd \n"name" ü', "run.sh"), ((tip, "Fix it: now"),)

@@ -12,11 +12,11 @@ from rametd.git import Git, RepositoryInfo
 
 from tests.support import repositories
 from tests.support.repositories import Sample, fingerprint
-from tests.support.worktrees import mess, tree_by_git
+from tests.support.worktrees import mixed_changes, tree_by_git
 
 
 async def test_a_snapshot_is_what_git_would_commit_and_changes_nothing(git: Git, sample: Sample) -> None:
-    mess(sample)
+    mixed_changes(sample)
     sample.git("stash", "store", "-m", "mine", sample.git("stash", "create"))
     before = fingerprint(sample)
 
@@ -59,7 +59,7 @@ async def test_a_clean_worktree_is_its_own_snapshot(git: Git, sample: Sample) ->
 
 async def test_a_linked_worktree_is_snapshot_without_the_main_one(git: Git, sample: Sample, tree: Sample) -> None:
     sample.write("of the user")
-    mess(tree)
+    mixed_changes(tree)
     before = fingerprint(sample)
 
     taken = await git.snapshots.take(tree.path)

@@ -19,15 +19,15 @@ from tests.support.tracked import Scans, scanned
 
 
 async def test_subscribers_are_told_of_paths_but_not_of_ignored_ones(tracker: Tracker, sample: Sample) -> None:
-    told: set[str] = set()
+    paths: set[str] = set()
     changes = tracker.changes()
     sample.write("noise.log", "ignored\n")
     sample.write("src/app.py", "changed\n")
     sample.write("fresh/file", "new\n")
-    told |= (await anext(changes)).paths
-    while not {"src/app.py", "fresh/file"} <= told:
-        told |= (await anext(changes)).paths
-    assert not {path for path in told if path.endswith(".log")}
+    paths |= (await anext(changes)).paths
+    while not {"src/app.py", "fresh/file"} <= paths:
+        paths |= (await anext(changes)).paths
+    assert not {path for path in paths if path.endswith(".log")}
     changes.close()
 
 
