@@ -26,6 +26,6 @@ def given() -> set[str]:
 
 
 def test_each_code_of_a_finding_is_in_the_reference() -> None:
-    table = REFERENCE.read_text().partition("### What doctor tells")[2].partition("\n### ")[0]
+    table = REFERENCE.read_text().partition("### Findings of doctor")[2].partition("\n### ")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     assert set(re.findall(r"`([a-z-]+)`", "".join(rows))) == given()
