@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from rametd.domain.errors import StaleBatchError
 from rametd.domain.models import NewEvent
 from rametd.store import Reader, Store, Unit
-from rametd.store.connection import savepoint
 from rametd.store.rows import Scope
 from rametd.store.schema import migrate, migrations
 
@@ -67,14 +66,33 @@ def test_no_order_of_repeated_overlapping_or_missing_batches_doubles_or_loses(
     ends = sorted({0, len(JOURNAL), *(end for pair in cuts for end in pair)})
     tried = [*cuts, *pairwise(ends), *cuts]
     chance.shuffle(tried)  # type: ignore[attr-defined]  # hypothesis has no public name for the type
-    with a_unit() as (db, unit):
+    with a_unit() as (_, unit):
         for start, end in tried:
             stored = offset(unit)
-            with nullcontext() if start == stored else pytest.raises(StaleBatchError), savepoint(db):
+            with nullcontext() if start == stored else pytest.raises(StaleBatchError), unit._scope.savepoint():
                 project(unit, start, end)
             assert projected(unit) == JOURNAL[: offset(unit)]
         project(unit, offset(unit), len(JOURNAL))
         assert projected(unit) == JOURNAL
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.booleans()), max_size=8))
+def test_events_of_the_works_that_did_not_fail_are_stored_in_order(works: list[tuple[int, bool, bool]]) -> None:
+    """One transaction with works that append some events, perhaps read them (which inserts those of earlier works too), and perhaps fail."""
+    expected: list[str] = []
+    with a_unit() as (db, unit):
+        for number, (count, reads, fails) in enumerate(works):
+            names = [f"{number}.{index}" for index in range(count)]
+            with pytest.raises(StaleBatchError) if fails else nullcontext(), unit._scope.savepoint():
+                unit.events.append(*(NewEvent(name, "one") for name in names))
+                if reads:
+                    assert [event.kind for event in unit.events.list()] == expected + names
+                if fails:
+                    unit.agents.advance("one", 1, 2, expect_offset=1)
+            expected += [] if fails else names
+        unit.events.flush()
+        assert db.execute("SELECT seq, kind FROM events").fetchall() == [*enumerate(expected, 1)]
+        assert unit.sessions.get("one").last_seq == len(expected)
 
 
 async def test_twenty_projectors_of_one_journal_count_as_one(tmp_path: Path) -> None:

@@ -41,7 +41,6 @@ from rametd.domain.trust import Trusted, digest_of
 from rametd.services.archiving.belongings import belongings, restore_belongings
 from rametd.store import Grouping, Unit, dump_repo, dump_session, load_repo, load_session
 from rametd.store.agents import AgentColumns
-from rametd.store.connection import savepoint
 from rametd.store.rows import Scope
 from rametd.store.schema import migrate, migrations
 from rametd.store.sessions import SessionColumns
@@ -491,10 +490,11 @@ def test_a_row_that_is_read_again_is_the_same_record_until_anything_in_it_change
     assert unit.sessions.get("one") is first
     # Its version stays as it is with these: nothing but the row tells.
     unit.events.append(words=[LastWords("one", "conversation", "message", "reads a file")])
+    unit.events.flush()
     assert (unit.sessions.get("one").doing, unit.sessions.get("one").version) == ("reads a file", first.version)
 
     def fail() -> None:
-        with savepoint(unit._scope.db):
+        with unit._scope.savepoint():
             unit.sessions.update("one", turns=7)
             unit.sessions.update("one", expect_version=first.version, turns=8)
 

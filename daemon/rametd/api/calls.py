@@ -30,7 +30,7 @@ def scoped_request_id(who: str, request_id: str) -> str:
     return request_id if who == OWNER or not request_id else f"{who}/{request_id}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """One mutating call, stored in the unit of work that carries it out. ``request_id`` is scoped to the caller."""
 
@@ -38,6 +38,7 @@ class Call:
     method: str
     digest: bytes
     principal: str = OWNER
+    stored: bytes | None = None  # answer that its unit of work stored
 
     @property
     def caller(self) -> Caller:
@@ -46,7 +47,8 @@ class Call:
     def remember(self, unit: Unit, response: Response, *, given: bool = False) -> Response:
         """Store the answer in the unit of work that it reports, and return it; ``given``: the caller receives this one."""
         if self.request_id:
-            unit.calls.put(self.request_id, self.method, self.digest, response.SerializeToString(), given=given)
+            answer = response.SerializeToString()
+            self.stored = unit.calls.put(self.request_id, self.method, self.digest, answer, given=given).response
         return response
 
 
@@ -84,7 +86,8 @@ class Calls:
                     )
                 return cast("Response", response_type.FromString(known.response))
             response = await work(call)
-            await self._core.store.write(lambda unit: call.remember(unit, response, given=True))
+            if call.stored != response.SerializeToString():
+                await self._core.store.write(lambda unit: call.remember(unit, response, given=True))
             return response
         finally:
             del self._running[call.request_id]

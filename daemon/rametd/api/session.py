@@ -371,12 +371,12 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             return await self._orchestration.send(
                 sender_of(call.principal), request.session, request.prompt, answer_member
             )
-        session_id = await self._find(request.session)
-        warnings += await freshen(self._core, session_id)
-        await self._attachments.before_prompt(session_id)
-        warnings += await self._sessions.warnings(session_id)
+        session = await named_session(self._core, request.session)
+        warnings += await freshen(self._core, session.id)
+        await self._attachments.before_prompt(session.id)
+        warnings += await self._sessions.warnings(session)
         images = [each.data for each in request.images]
-        return await self._sessions.send(session_id, request.prompt, call.principal, answer, images=images)
+        return await self._sessions.send(session.id, request.prompt, call.principal, answer, images=images)
 
     @mutation
     async def WithdrawPrompts(
@@ -439,7 +439,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         self, request: session_pb2.ResumeSessionRequest, call: Call
     ) -> session_pb2.ResumeSessionResponse:
         session = await named_session(self._core, request.session)
-        warnings = [*await freshen(self._core, session.id), *await self._sessions.warnings(session.id)]
+        warnings = [*await freshen(self._core, session.id), *await self._sessions.warnings(session)]
         await self._sessions.resume(session.id, call.principal)
         return session_pb2.ResumeSessionResponse(
             session=await self._message(session.id), warnings=warnings, resumed=session.state in HELD_STATES

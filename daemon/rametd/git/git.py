@@ -58,13 +58,13 @@ class Git:
         """Allow programs named in a repository's own configuration: a person registered it."""
         self._context.trusted.add(common_dir)
 
-    async def make_durable(self, repo: RepositoryInfo, worktree: Path) -> None:
-        """Return once the repository and the files of a worktree would survive a power cut.
+    async def make_durable(self, common_dir: Path, *worktrees: Path) -> None:
+        """Return once a repository and the files of its worktrees would survive a power cut.
 
         Call it before an answer reports a step that recovery would not repeat; destructive methods call it themselves. See
         `durability.make_durable` for the cost.
         """
-        await self._context.make_durable(repo.common_dir, worktree.parent)
+        await self._context.make_durable(common_dir, *{each.parent for each in worktrees})
 
     def matrix(self, repo: RepositoryInfo) -> Matrix:
         """Create the comparer of a repository's sessions, which caches results; create one for each repository."""

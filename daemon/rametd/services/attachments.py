@@ -38,7 +38,7 @@ from rametd.services.operations import refuse_busy
 from rametd.services.sessions import Sessions
 from rametd.services.trust import untrusted_files
 from rametd.services.views import prompt_message
-from rametd.store import Unit
+from rametd.store import Reader, Unit
 
 GENERATION = 0
 
@@ -92,6 +92,10 @@ class _Bound:
     hooks: SessionHooks
     supervisor: Supervisor
     sessions: Sessions
+
+
+Place = tuple[Path | None, int]
+"""Directory of a conversation, if a process reported it, and the number of its results that were taken in."""
 
 
 class Attachments:
@@ -229,7 +233,9 @@ class Attachments:
         if session is None:
             return
         kind = core.kind(session.agent)
-        outside = await self._outside(session, attachment)
+        outside, _ = await self._look(
+            session, attachment, await core.store.read(lambda reader: _place(reader, session))
+        )
         core.failpoint.hit("attach.over")
 
         def work(unit: Unit) -> Session:
@@ -259,16 +265,17 @@ class Attachments:
         core = self._core
         if not session.conversation_begun:
             return
-        attachment = await core.store.read(lambda reader: reader.attachments.get(session.id))
+        attachment, place = await core.store.read(
+            lambda reader: (reader.attachments.get(session.id), _place(reader, session))
+        )
         attachment = replace(attachment, taken_until=max(attachment.taken_until, session.create_time))
-        stranger = await self._stranger(session)
+        outside, stranger = await self._look(session, attachment, place)
         if stranger is not None:
             boot = await asyncio.to_thread(processes.boot_id)
             wanted = replace(attachment, pid=stranger.pid, start=stranger.start, boot=boot, terminal="", hold=Hold.NONE)
             await core.store.write(lambda unit: _lease(unit, unit.sessions.get(session.id), wanted))
             self._follow(session.id)
             raise WrongStateError(f"{session.name} is {wanted.place}", hint="it continues when that program ends")
-        outside = await self._outside(session, attachment)
         if not outside.turns:
             return
         kind = core.kind(session.agent)
@@ -284,45 +291,43 @@ class Attachments:
         core = self._core
         if session_id not in core.live:
             return
-        session, attachment = await core.store.read(
-            lambda reader: (reader.sessions.get(session_id), reader.attachments.get(session_id))
-        )
+
+        def find(reader: Reader) -> tuple[Session, Attachment, Place]:
+            session = reader.sessions.get(session_id)
+            return session, reader.attachments.get(session_id), _place(reader, session)
+
+        session, attachment, place = await core.store.read(find)
         if session.state in BUSY_STATES or not session.conversation_begun:
             return
         since = replace(attachment, taken_until=max(attachment.taken_until, session.create_time))
-        if (await self._outside(session, since)).turns or await self._stranger(session) is not None:
+        outside, stranger = await self._look(session, since, place)
+        if outside.turns or stranger is not None:
             await end_agent(core, self._with.supervisor, session, "outside")
 
-    async def _outside(self, session: Session, attachment: Attachment) -> Outside:
-        kind, (home, results) = self._core.kind(session.agent), await self._home(session)
-        return await asyncio.to_thread(kind.outside, session.conversation_id, home, attachment.taken_until, results)
+    async def _look(
+        self, session: Session, attachment: Attachment, place: Place
+    ) -> tuple[Outside, processes.Process | None]:
+        """Return the turns that a person made outside of Ramet, and the living process of another agent program in the conversation."""
+        kind, (home, results) = self._core.kind(session.agent), place
+        if home is None:
+            home = kind.conversation_home(await environment_of(self._core, session, {}))
 
-    async def _stranger(self, session: Session) -> processes.Process | None:
-        """A living process that has the conversation open and is not the session's agent."""
-        kind, (home, _) = self._core.kind(session.agent), await self._home(session)
-        agent = self._core.live.get(session.id)
+        def look(home: Path = home) -> tuple[Outside, list[processes.Process]]:
+            users = [(processes.find(pid), start) for pid, start in kind.users(session.conversation_id, home)]
+            living = [each for each, start in users if each is not None and each.start == start and not each.zombie]
+            return kind.outside(session.conversation_id, home, attachment.taken_until, results), living
+
+        outside, living = await asyncio.to_thread(look)
+        agent = self._core.live.get(session.id) if living else None
         own = await agent.agent_pid() if agent is not None else 0
-
-        def look() -> processes.Process | None:
-            for pid, start in kind.users(session.conversation_id, home):
-                found = processes.find(pid) if pid != own else None
-                if found is not None and found.start == start and not found.zombie:
-                    return found
-            return None
-
-        return await asyncio.to_thread(look)
-
-    async def _home(self, session: Session) -> tuple[Path, int]:
-        """Directory of its conversation, and the number of results that were taken in."""
-        found, results = await self._core.store.read(
-            lambda reader: (last_home(reader, session), reader.ledger.results(session.id, GENERATION))
-        )
-        if found is None:
-            found = self._core.kind(session.agent).conversation_home(await environment_of(self._core, session, {}))
-        return found, results
+        return outside, next((each for each in living if each.pid != own), None)
 
     async def _get(self, session_id: str) -> Session:
         return await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+
+
+def _place(reader: Reader, session: Session) -> Place:
+    return last_home(reader, session), reader.ledger.results(session.id, GENERATION)
 
 
 def _lease(unit: Unit, session: Session, attachment: Attachment) -> Session:

@@ -151,8 +151,10 @@ class Scheduler:
 
     def _claim(self, unit: Unit) -> tuple[list[tuple[Session, Agent]], list[str], float]:
         """Assign free slots. Return sessions whose agent to start, sessions whose living agent got work, and the seconds to sleep."""
-        rest = self._release_held(unit)
         counts = unit.sessions.counts()
+        if not (counts[State.QUEUED] or counts[State.PAUSED] or self._login_asked):  # most ends of turns
+            return [], [], PERIOD_S
+        rest = self._release_held(unit)
         free = self._core.config.max_working - sum(counts[state] for state in SLOT_STATES)
         to_launch: list[tuple[Session, Agent]] = []
         to_send: list[str] = []

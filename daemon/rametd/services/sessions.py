@@ -85,17 +85,21 @@ class Sessions:
         check_images(self._core.kind(session.agent), images)
         await require_sound_tree(self._core, session)
 
-        def work(unit: Unit) -> T:
+        def work(unit: Unit) -> tuple[T, bool]:
             session = unit.sessions.get(session_id)
-            return answer(unit, *post(unit, self._core.kind(session.agent), session, text, principal, images=images))
+            prompt, session = post(unit, self._core.kind(session.agent), session, text, principal, images=images)
+            return answer(unit, prompt, session), session.state == State.QUEUED
 
-        answered = await self._core.store.write(work)
-        self._core.live.wake(session_id)
+        answered, queued = await self._core.store.write(work)
+        if queued:  # the scheduler delivers it
+            self._core.live.schedule()
+        else:
+            self._core.live.wake(session_id)
         return answered
 
-    async def warnings(self, session_id: str) -> list[str]:
+    async def warnings(self, session: Session) -> list[str]:
         """Warnings for the person before the next turn."""
-        warning = await Transcripts(self._core).warning(await self._get(session_id))
+        warning = await Transcripts(self._core).warning(session)
         return [warning] if warning else []
 
     async def withdraw(

@@ -2,8 +2,6 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -52,20 +50,6 @@ def prepare_to_write(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA foreign_keys = ON")
     db.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
     db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}")
-
-
-@contextmanager
-def savepoint(db: sqlite3.Connection) -> Iterator[None]:
-    """Roll back the statements of the block if it raises, and nothing else of the transaction."""
-    db.execute("SAVEPOINT work")
-    try:
-        yield
-    except BaseException:  # also KeyboardInterrupt: a later commit must not include half of this work
-        if db.in_transaction:  # some errors, such as a full disk, end the whole transaction
-            db.execute("ROLLBACK TO work")
-            db.execute("RELEASE work")
-        raise
-    db.execute("RELEASE work")
 
 
 def is_damage(error: Exception) -> bool:

@@ -103,11 +103,12 @@ def _fill(
             db.execute("INSERT INTO meta (key, value) VALUES ('recall', '')")  # the rows of checkpoints are gone too
             found = list(keepers())
             fence = max([fence, *(each.fence for each in found)])
-            unit = Unit(Scope(db, now))
-            restored, lost = restore_sessions(db, unit, found)
+            restored, lost = restore_sessions(scope := Scope(db, now), found)
             quarantined, reason = damage.last_quarantine(path)
             rebuilt = Rebuilt(reason, quarantined, restored, lost)
+            unit = Unit(scope)
             unit.events.append(describe(rebuilt))
+            unit.events.flush()
         db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('runs', ?)", (fence,))
         db.execute("COMMIT")
     except BaseException:  # also KeyboardInterrupt: the next user of the connection must not see half of these rows

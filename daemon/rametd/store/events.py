@@ -76,14 +76,17 @@ class EventReads(Table):
 
 
 class Events(EventReads):
+    """Appended events become rows together, before the commit or the next read: each statement costs more than a row."""
+
     def append(self, *events: NewEvent, words: Sequence[LastWords] = ()) -> Sequence[Event]:
         """Append events and return them numbered; a time of 0 becomes now. Subscribers see them after the commit.
 
         ``words`` are stored with them, and the sessions keep their version. An empty value keeps the stored one. A message of a
         conversation that the session has left does not count.
         """
-        gathered = self._scope.appended  # by this transaction; no other can assign numbers meanwhile
-        first = (gathered[-1].seq if gathered else self.last_seq()) + 1
+        scope = self._scope
+        # No other transaction can assign numbers meanwhile.
+        first = (scope.appended[-1].seq if scope.appended else super().last_seq()) + 1
         appended = [
             Event(
                 first + index,
@@ -93,25 +96,48 @@ class Events(EventReads):
                 each.principal,
                 each.payload,
                 each.frame,
-                each.time or self._scope.now,
+                each.time or scope.now,
             )
             for index, each in enumerate(events)
         ]
-        EVENTS.insert_many(self._db, appended)  # a tuple of its columns as they are
-        newest = {each.session_id: each.seq for each in appended if each.session_id}
-        said = {each.session_id: each for each in words}
-        if concerned := said | newest:
+        scope.appended += appended
+        for each in words:
+            if each.session_id in scope.words:
+                self.flush()
+            scope.words[each.session_id] = each
+        return appended
+
+    def flush(self) -> None:
+        """Insert the appended events, and update their sessions."""
+        scope = self._scope
+        rows = scope.appended[scope.inserted :]
+        newest = {each.session_id: each.seq for each in rows if each.session_id}
+        concerned = scope.words | newest
+        said, scope.words, scope.inserted = scope.words, {}, len(scope.appended)
+        EVENTS.insert_many(self._db, rows)  # a tuple of its columns as they are
+        if concerned:
             self._db.execute(
                 "UPDATE OR FAIL sessions SET last_seq = ifnull(new ->> 4, last_seq), doing = ifnull(nullif(new ->> 3, ''), doing), last_message_id ="
                 " iif(new ->> 2 <> '' AND conversation_id = new ->> 1, new ->> 2, last_message_id)"
                 " FROM (SELECT value AS new FROM json_each(?)) WHERE id = new ->> 0",
                 (json_text([(*said.get(each, LastWords(each)), newest.get(each)) for each in concerned]),),
             )
-        self._scope.appended += appended
-        return appended
+
+    def last_seq(self) -> int:
+        self.flush()
+        return super().last_seq()
+
+    def first_seq(self) -> int:
+        self.flush()
+        return super().first_seq()
+
+    def each(self, **which: Unpack[EventFilter]) -> Iterator[Event]:
+        self.flush()
+        return super().each(**which)
 
     def prune(self, before_seq: int, *, limit: int = 10_000) -> int:
         """Delete the oldest events before ``before_seq``, at most ``limit``; return how many."""
+        self.flush()
         return self._db.execute(
             "DELETE FROM events WHERE seq < min(?, (SELECT min(seq) FROM events) + ?)", (before_seq, limit)
         ).rowcount

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rametd.domain.errors import NameTakenError, TakenError
 from rametd.domain.models import Agent, AgentState, LedgerEntry, NewEvent, Repo, Session, Tokens
-from rametd.store.connection import savepoint
+from rametd.store.rows import Scope
 from rametd.store.unit import Unit
 
 ALIVE = frozenset({AgentState.STARTING, AgentState.LIVE})
@@ -46,17 +46,16 @@ def rebuilt_event(_: Rebuilt) -> NewEvent:
     return NewEvent("store.rebuilt")
 
 
-def restore_sessions(
-    db: sqlite3.Connection, unit: Unit, found: Iterable[RecoveredSession]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def restore_sessions(scope: Scope, found: Iterable[RecoveredSession]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Insert the sessions; return the restored and the lost ids. Every journal offset restarts at 0."""
+    unit = Unit(scope)
     generations: dict[str, list[RecoveredSession]] = {}
     for each in sorted(found, key=lambda each: (each.session.create_time, each.session.id, generation_of(each))):
         generations.setdefault(each.session.id, []).append(each)
     restored, lost = [], []
     for session_id, keepers in generations.items():
         try:
-            with savepoint(db):
+            with scope.savepoint():
                 _restore_session(unit, keepers)
         except (TakenError, sqlite3.IntegrityError):
             lost.append(session_id)

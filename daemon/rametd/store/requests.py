@@ -51,6 +51,10 @@ class RequestReads(Table):
 
     def open(self, session_id: str | None = None, repo_id: str | None = None) -> list[Request]:
         """Open requests of all sessions, of one, or of a repository, oldest first."""
+        if session_id is not None and repo_id is None:  # at every turn
+            return REQUESTS.find_all(
+                self._db, "WHERE session_id = ? AND state = 'open' ORDER BY create_time, id", session_id
+            )
         return REQUESTS.find_all(
             self._db,
             "WHERE state = 'open' AND (?1 IS NULL OR session_id = ?1)"

@@ -6,14 +6,15 @@ are converted; SQLite stores everything else unchanged.
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 
 from rametd.domain.errors import InvalidInputError
-from rametd.domain.models import BackgroundCommand, Event, Tokens
+from rametd.domain.models import BackgroundCommand, Event, LastWords, Tokens
 
 T = TypeVar("T")
 Value = str | bytes | int | float | None
@@ -33,7 +34,36 @@ class Scope:
 
     db: sqlite3.Connection
     now: float = 0.0
-    appended: list[Event] = field(default_factory=list)
+    appended: list[Event] = field(default_factory=list)  # by the transaction
+    inserted: int = 0  # how many of them are rows already (`Events.flush`)
+    words: dict[str, LastWords] = field(default_factory=dict)  # by session; with those that are not
+
+    @contextmanager
+    def savepoint(self, *, alone: bool = False) -> Iterator[None]:
+        """Roll back the statements and events of the block if it raises, and nothing else of the transaction.
+
+        With ``alone`` the caller rolls the transaction back: with a savepoint SQLite copies each page that the block changes.
+        """
+        before = len(self.appended), self.inserted, dict(self.words)
+        if not alone:
+            self.db.execute("SAVEPOINT work")
+        try:
+            yield
+        except BaseException:  # also KeyboardInterrupt: a later commit must not include half of this work
+            appended, self.inserted, self.words = before
+            del self.appended[appended:]
+            if not alone and self.db.in_transaction:  # some errors, such as a full disk, end the whole transaction
+                self.db.execute("ROLLBACK TO work")
+                self.db.execute("RELEASE work")
+            raise
+        if not alone:
+            self.db.execute("RELEASE work")
+
+    def reset(self) -> None:
+        """Begin anew, for another transaction."""
+        self.appended.clear()
+        self.inserted = 0
+        self.words.clear()
 
 
 class Table:
@@ -66,7 +96,8 @@ class RowType(Generic[T]):
             if each.read is not None:
                 self._conversions.insert(0, (len(names), len(names) + len(each.columns), each.read))
             names += each.columns
-        self.select = f"SELECT {', '.join(names)} FROM {table}"  # noqa: S608 - names of fields
+        self.columns = ", ".join(names)
+        self.select = f"SELECT {self.columns} FROM {table}"  # noqa: S608 - names of fields
         self.insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks(len(names))})"  # noqa: S608 - as above
         self._insert_many = self.insert.replace(
             "INSERT", "INSERT OR FAIL", 1

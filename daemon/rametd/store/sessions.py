@@ -268,10 +268,9 @@ class Sessions(SessionReads):
         self, session_id: str, *, expect_version: int | None = None, **columns: Unpack[SessionColumns]
     ) -> Session:
         """Raises ``SessionNotFoundError``, ``ChangedError`` (another version), ``NameTakenError``, ``BranchTakenError``."""
-        session = self.get(session_id)
-        if expect_version is not None and session.version != expect_version:
+        if expect_version is not None and (session := self.get(session_id)).version != expect_version:
             raise ChangedError(f"session {session.name} has changed", hint="look at it again", session=session_id)
-        return self._write(session, dict(columns))
+        return self._write(session_id, dict(columns))
 
     def transition(
         self,
@@ -299,7 +298,7 @@ class Sessions(SessionReads):
         if session.state != to:
             check_transition(session.state, to)
         entered = {} if session.state == to else {"state_time": self._scope.now}
-        return self._write(session, {**columns, **entered, "state": to, "state_reason": reason, "hold": hold})
+        return self._write(session_id, {**columns, **entered, "state": to, "state_reason": reason, "hold": hold})
 
     def record_id(self, identity: str) -> None:
         """Record that this Ramet has assigned an id; the record outlives the session."""
@@ -309,13 +308,15 @@ class Sessions(SessionReads):
         """Delete a session with its agents, prompts and requests; its events and ledger stay."""
         self._db.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
 
-    def _write(self, session: Session, changes: dict[str, object]) -> Session:
-        statement, values = SESSIONS.update({**changes, "version": session.version + 1, "update_time": self._scope.now})
+    def _write(self, session_id: str, changes: dict[str, object]) -> Session:
+        statement, values = SESSIONS.update({**changes, "update_time": self._scope.now})
         try:
-            self._db.execute(f"{statement} WHERE id = ?", (*values, session.id))
+            found = self._db.execute(
+                f"{statement}, version = version + 1 WHERE id = ? RETURNING {SESSIONS.columns}", (*values, session_id)
+            ).fetchall()
         except sqlite3.IntegrityError as error:
-            raise _taken(error, session) from error
-        return self.get(session.id)
+            raise _taken(error, self.get(session_id)) from error
+        return SESSIONS.read(found[0]) if found else self.get(session_id)
 
 
 def _taken(error: sqlite3.IntegrityError, session: Session) -> RametError | sqlite3.IntegrityError:

@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -172,12 +172,12 @@ class Writer:
             self._listener.read_only(False)
         self._return(jobs[done:])
         self._listener.finished(jobs[:done], tuple(self._scope.appended))
-        self._scope.appended.clear()
+        self._scope.reset()
 
     def _commit(self, jobs: Sequence[Job], now: float) -> int:
         """Commit the first of ``jobs`` and return how many. Raises ``sqlite3.Error`` if the whole transaction failed."""
         self._sync(any(job.lifecycle for job in jobs) or self._refusal is not None)
-        self._scope.appended.clear()
+        self._scope.reset()
         self._db.execute("BEGIN IMMEDIATE")
         if not jobs:  # a probe: only writing shows whether there is room
             self._db.execute("REPLACE INTO meta (key, value) VALUES ('probed', ?)", (str(now),))
@@ -189,21 +189,23 @@ class Writer:
             done += 1
             if time.monotonic() > end:
                 break
-        self._db.execute("ROLLBACK" if alone and jobs[0].error is not None else "COMMIT")
+        if alone and jobs[0].error is not None:
+            self._db.execute("ROLLBACK")
+        else:
+            self._unit.events.flush()
+            self._db.execute("COMMIT")
         return done
 
     def _do(self, job: Job, *, alone: bool) -> None:
-        """Run a work. One that is ``alone`` in its transaction has no savepoint: SQLite would copy each page that the work changes."""
+        """Run a work; ``alone`` as `Scope.savepoint` has it."""
         self._scope.now = self._clock()
-        appended = len(self._scope.appended)
         try:
-            with nullcontext() if alone else connection.savepoint(self._db):
+            with self._scope.savepoint(alone=alone):
                 job.result = job.work(self._unit)
         except Exception as error:
             if isinstance(error, sqlite3.Error) and self._fails_transaction(error):
                 raise
             job.error = error
-            del self._scope.appended[appended:]
 
     def _fails_transaction(self, error: sqlite3.Error) -> bool:
         """Whether the error concerns the database, and not only the work that met it."""

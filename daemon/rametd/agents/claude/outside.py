@@ -105,9 +105,10 @@ def users(home: Path, conversation_id: str) -> list[tuple[int, str]]:
     found = []
     for file in (home / "sessions").glob("*.json"):
         try:
-            entry = parse(file.read_bytes()) or {}
+            data = file.read_bytes()
         except OSError:
             continue
+        entry = (parse(data) or {}) if conversation_id.encode() in data else {}
         if text(entry, "sessionId") == conversation_id and (pid := count(entry, "pid")):
             found.append((pid, str(entry.get("procStart", ""))))
     return found

@@ -66,6 +66,7 @@ class Sender:
             for number, kind, line in pending:
                 if kind == OutgoingKind.PROMPT and not self._ready.is_set():
                     await self._ready.wait()
+                    self._news.set()
                     break  # only a ready process has reported what completes a prompt
                 self._core.failpoint.hit(f"{kind}.committed")
                 try:
@@ -75,8 +76,7 @@ class Sender:
                     return
                 self._core.failpoint.hit(f"{kind}.written")
                 await self._note([number], end)
-            if not pending:
-                await self._news.wait()
+            await self._news.wait()  # for lines that were committed since the read too
 
     async def _note(self, outgoing: list[int], end: int) -> None:
         """Mark lines as sent. The keeper's record ends at ``end``; `reconcile` need not read it again up to there."""

@@ -86,8 +86,12 @@ class LandingQueue:
         for landing in gone:
             for each in self._serving.values():
                 each.lane.taken_out(landing)
-        if gone or any(event.kind in WAKING for event in events):
-            self.wake()
+        kinds = {event.kind for event in events}
+        if gone or kinds & WAKING:
+            for each in self._serving.values():
+                each.news.set()
+        if "landing_changed" in kinds:  # perhaps the first entry of a queue
+            self._news.set()
 
     async def _run(self) -> None:
         while True:

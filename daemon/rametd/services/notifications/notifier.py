@@ -61,6 +61,7 @@ class Notifier:
         self._focus: dict[str, float] = {}  # client → until when its report counts
         self._next: dict[Way, float] = {}  # when a way may send again
         self._news = asyncio.Event()
+        self._off = False  # no way is enabled, and no cursor is stored
 
     # ── from outside ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -104,7 +105,7 @@ class Notifier:
             unsubscribe()
 
     def _offered(self, committed: Sequence[Event]) -> None:
-        if any(event.kind in KINDS for event in committed):
+        if any(event.kind in KINDS for event in committed) and not (self._off and not enabled(self._config)):
             self._news.set()
 
     @property
@@ -132,7 +133,9 @@ class Notifier:
         if not ways:
             if cursor is not None:
                 await store.write_for_sure(lambda unit: unit.notifications.set_cursor(None))
+            self._off = True
             return
+        self._off = False
         if cursor is None:  # from now on: whoever switches notifications on knows what waits at that moment
             await store.write_for_sure(lambda unit: unit.notifications.set_cursor(unit.events.last_seq()))
             return

@@ -18,7 +18,7 @@ from rametd.domain.models import Request, RequestKind, RequestState, Session, Wo
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.lifecycle import ask_person, log_request
-from rametd.services.ownership.claims import Foreign, claims_on
+from rametd.services.ownership.claims import Foreign, claims_of, claims_on
 from rametd.services.ownership.guard import advice, log_paths, record
 from rametd.services.repos import info_of
 from rametd.store import Reader, Unit
@@ -188,6 +188,14 @@ def mark_of(root: Path) -> str:
 
 async def audit(core: Core, session: Session) -> None:
     """After a turn: report changed paths that the session may not write in the inbox, once for the same paths."""
+
+    def find(reader: Reader) -> tuple[bool, bool]:
+        claimed = bool(claims_of(reader, reader.sessions.get(session.id)))
+        return claimed, any(is_audit(each) for each in of_ownership(reader.requests.open(session.id)))
+
+    claimed, reported = await core.store.read(find)
+    if not (claimed or reported):
+        return
     claims = await claims_on(core, session.id)
     try:
         changed = await core.git.diffs.changed_files(session.worktree, session.base_commit) if claims else ()
@@ -195,14 +203,17 @@ async def audit(core: Core, session: Session) -> None:
     except RametError as error:
         log.warning("a turn was not audited", session=session.id, error=error.message)
         return
-    known = await core.store.read(lambda reader: audits(reader, session))
-    if found or known:
+    if found or reported:
         await core.store.write_for_sure(lambda unit: note(unit, session, found))
 
 
 def audits(reader: Reader, session: Session) -> list[Request]:
     """The requests of a session that tell of changed paths."""
-    return [each for each in reader.requests.list(session.id) if each.kind == RequestKind.OWNERSHIP and is_audit(each)]
+    return [each for each in of_ownership(reader.requests.list(session.id)) if is_audit(each)]
+
+
+def of_ownership(requests: Iterable[Request]) -> list[Request]:
+    return [each for each in requests if each.kind == RequestKind.OWNERSHIP]
 
 
 def note(unit: Unit, session: Session, found: list[Foreign]) -> None:

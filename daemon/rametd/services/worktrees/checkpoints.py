@@ -145,18 +145,23 @@ class Flusher:
     async def _run(self, repo_id: str) -> None:
         try:
             while sessions := self._waiting.pop(repo_id, {}):
-                for session in sessions.values():  # nearly always on one disk: the second sync has nothing to write
-                    await self._one(session)
+                await self._flush(repo_id, [*sessions.values()])
         finally:
             del self._tasks[repo_id]
 
-    async def _one(self, session: Session) -> None:
+    async def _flush(self, repo_id: str, sessions: Sequence[Session]) -> None:
         try:
-            await self._core.git.make_durable(await info_of(self._core, session), session.worktree)
+            repo = await self._core.store.read(lambda reader: reader.repos.get(repo_id))
+            await self._core.git.make_durable(repo.common_dir, *(each.worktree for each in sessions))
         except RametError as error:
-            log.warning("a checkpoint may not be on the disk", session=session.id, error=error.message)
+            log.warning("checkpoints may not be on the disk", repo=repo_id, error=error.message)
             words = f"its newest checkpoint may not be on the disk: {error.message}"
-            await self._core.store.write_for_sure(lambda unit: events.warn(unit, session, words))
+
+            def warn(unit: Unit) -> None:
+                for session in sessions:
+                    events.warn(unit, session, words)
+
+            await self._core.store.write_for_sure(warn)
 
 
 def asked_for(reader: Reader, session: Session, reason: CheckpointReason) -> str:
@@ -295,7 +300,7 @@ class Checkpointer:
             await core.git.refs.drop_all(info, ref)
             return before
         if reason not in UNASKED:  # a caller relies on it
-            await core.git.make_durable(info or await info_of(core, session), session.worktree)
+            await core.git.make_durable((info or await info_of(core, session)).common_dir, session.worktree)
         files: tuple[FileChange, ...] = ()
         if info is not None:
             files = await changed_since(core, info, session, before.tree if before is not None else None, taken.files)

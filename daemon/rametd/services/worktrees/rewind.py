@@ -217,7 +217,7 @@ class Rewinder:
             # A rewind to before a sync also moves the base back.
             if moved == Moved(True) and checkpoint.head and session.base_commit:
                 base = await core.git.commits.merge_base(info, session.base_commit, checkpoint.head)
-        await core.git.make_durable(info, session.worktree)
+        await core.git.make_durable(info.common_dir, session.worktree)
         core.failpoint.hit("rewind.branch-moved")
         before = await core.store.read(lambda reader: noted_before(reader, operation))
         assert before is not None, (

@@ -118,7 +118,7 @@ class Syncer:
         core.failpoint.hit("sync.synced")
         warnings = list(synced.warnings)
         try:
-            await core.git.make_durable(info, session.worktree)
+            await core.git.make_durable(info.common_dir, session.worktree)
         except RametError as error:  # the sync is done anyway
             warnings.append(f"the sync is done, but may not survive a loss of power: {error.message}")
 
