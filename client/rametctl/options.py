@@ -17,10 +17,15 @@ from rametctl.app import App
 from rametctl.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
-    from rametctl.connection.channel import Connection
+    from rametctl.connection.channel import Connection, Method
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+QUICK_S = 1.0
+"""Seconds that a completion waits for the daemon."""
 
 MODES = {
     "default": "PERMISSION_MODE_DEFAULT",
@@ -112,14 +117,22 @@ def budget_option(help_: str, *, removable: bool = False) -> Callable[[Function]
     return click.option("--budget", metavar="USD|TOKENS" + ("|none" if removable else ""), help=help_, callback=read)
 
 
-def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the session names of a running daemon; never starts one."""
-    return [CompletionItem(name) for name in session_names(ctx.find_object(object), incomplete)]
+def complete_session(
+    ctx: click.Context, _param: click.Parameter, incomplete: str, *, asking: bool = False
+) -> list[CompletionItem]:
+    """Return the session names of a running daemon, of those with an open request if ``asking``; never starts one."""
+    from ramet.v1 import session_pb2
+
+    page = _ask(ctx, lambda daemon: daemon.sessions.ListSessions, session_pb2.ListSessionsRequest(page_size=1000))
+    return _items((each.name for each in page.sessions if each.attention or not asking) if page else (), incomplete)
 
 
 def complete_agent(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of the kinds of agents that a running daemon knows; never starts one."""
-    return [CompletionItem(name) for name in agent_names(ctx.find_object(object), incomplete)]
+    from ramet.v1 import daemon_pb2
+
+    answer = _ask(ctx, lambda daemon: daemon.daemon.ListAgents, daemon_pb2.ListAgentsRequest())
+    return _items((each.name for each in answer.agents) if answer else (), incomplete)
 
 
 def agent_option(help_: str) -> Callable[[Function], Function]:
@@ -140,15 +153,53 @@ def sessions_argument(*, required: bool) -> Callable[[Function], Function]:
     )
 
 
-def complete_asking(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_asking(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of sessions with an open request; never starts a daemon."""
-    return [CompletionItem(name) for name in session_names(ctx.find_object(object), incomplete, asking=True)]
+    return complete_session(ctx, param, incomplete, asking=True)
 
 
 def complete_changed(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the paths that the session on the command line has changed; never starts a daemon."""
-    found = changed_paths(ctx.find_object(object), str(ctx.params.get("session") or ""), incomplete)
-    return [CompletionItem(path) for path in found]
+    from ramet.v1 import worktree_pb2
+
+    request = worktree_pb2.GetDiffRequest(session=str(ctx.params.get("session") or ""), stat_only=True)
+    diff = _ask(ctx, lambda daemon: daemon.worktrees.GetDiff, request)
+    return _items((each.path for each in diff.files) if diff else (), incomplete)
+
+
+def complete_restorable(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names of archived and removed sessions; never starts a daemon."""
+    from ramet.v1 import session_pb2, worktree_pb2
+
+    sessions = session_pb2.ListSessionsRequest(
+        states=[session_pb2.SESSION_STATE_ARCHIVED], include_archived=True, page_size=1000
+    )
+    archived = _ask(ctx, lambda daemon: daemon.sessions.ListSessions, sessions)
+    removed = _ask(ctx, lambda daemon: daemon.worktrees.ListTrash, worktree_pb2.ListTrashRequest(page_size=1000))
+    found = [*(archived.sessions if archived else ()), *(removed.entries if removed else ())]
+    return _items((each.name for each in found), incomplete)
+
+
+def complete_against(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return sessions and words that `diff --against` takes besides refs; never starts a daemon."""
+    return [*_items(("base", "target"), incomplete), *complete_session(ctx, param, incomplete)]
+
+
+def complete_checkpoint(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the numbers of the checkpoints of the session on the command line; never starts a daemon."""
+    from ramet.v1 import worktree_pb2
+
+    request = worktree_pb2.ListCheckpointsRequest(session=str(ctx.params.get("session") or ""), page_size=1000)
+    page = _ask(ctx, lambda daemon: daemon.worktrees.ListCheckpoints, request)
+    return _items((str(each.number) for each in page.checkpoints) if page else (), incomplete)
+
+
+def complete_setting(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the keys of settings; never starts a daemon."""
+    from ramet.v1 import daemon_pb2
+
+    answer = _ask(ctx, lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
+    return _items((each.key for each in answer.settings) if answer else (), incomplete)
 
 
 def request_argument(function: Function) -> Function:
@@ -222,55 +273,20 @@ def repo_reference(app: "App", repo: str | None) -> str:
     return path if os.path.isdir(path) else repo  # noqa: PTH112  as above
 
 
-# Names and paths for the shell's completion: quick and silent, without starting a daemon
-
-Answer = TypeVar("Answer")
-
-
-class Quick(TypedDict):
-    timeout: float
-    retry: bool
-
-
-QUICK: Quick = {"timeout": 1.0, "retry": False}
-
-
-def session_names(app: object, incomplete: str, *, asking: bool = False) -> list[str]:
-    """Names that begin with ``incomplete``, of those with an open request if ``asking``; none without a daemon."""
-    from ramet.v1 import session_pb2
-
-    request = session_pb2.ListSessionsRequest(page_size=1000)
-    page = _ask(app, lambda connection: connection.call(lambda daemon: daemon.sessions.ListSessions, request, **QUICK))
-    return _fitting((each.name for each in page.sessions if each.attention or not asking) if page else (), incomplete)
-
-
-def agent_names(app: object, incomplete: str) -> list[str]:
-    """Kinds of agents whose names begin with ``incomplete``; none without a daemon."""
-    from ramet.v1 import daemon_pb2
-
-    request = daemon_pb2.ListAgentsRequest()
-    answer = _ask(app, lambda connection: connection.call(lambda daemon: daemon.daemon.ListAgents, request, **QUICK))
-    return _fitting((each.name for each in answer.agents) if answer else (), incomplete)
-
-
-def changed_paths(app: object, session: str, incomplete: str) -> list[str]:
-    """Paths that ``session`` has changed and that begin with ``incomplete``; none without a daemon."""
-    from ramet.v1 import worktree_pb2
-
-    request = worktree_pb2.GetDiffRequest(session=session, stat_only=True)
-    diff = _ask(app, lambda connection: connection.call(lambda daemon: daemon.worktrees.GetDiff, request, **QUICK))
-    return _fitting((each.path for each in diff.files) if diff else (), incomplete)
-
-
-def _ask(app: object, ask: "Callable[[Connection], Answer]") -> "Answer | None":
-    if not isinstance(app, App):
+def _ask(
+    ctx: click.Context, method: "Callable[[Connection], Method[Request, Response]]", request: Request
+) -> Response | None:
+    """Call a running daemon for the shell's completion: quick and silent, without starting one."""
+    app = ctx.find_object(App)
+    if app is None:
         return None
     try:
-        return ask(app.connect(autostart=False))
+        return app.connect(autostart=False).call(method, request, timeout=QUICK_S, retry=False)
     except ClientError:
         # Messages on the terminal would appear in the middle of the typed line.
         return None
 
 
-def _fitting(texts: "Iterable[str]", incomplete: str) -> list[str]:
-    return sorted({text for text in texts if text.startswith(incomplete) and visible(text) == text})
+def _items(texts: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    fitting = {text for text in texts if text.startswith(incomplete) and visible(text) == text}
+    return [CompletionItem(text) for text in sorted(fitting)]

@@ -5,6 +5,13 @@ from click.shell_completion import get_completion_class
 
 from rametctl.app import App
 
+INSERTED = (
+    "COMPREPLY+=($value)",
+    """[[ ${COMP_WORDS[COMP_CWORD]} == [\\'\\"]* ]] || printf -v value %q "$value"
+            COMPREPLY+=("$value")""",
+)
+"""Click's line for bash, which inserts a name with a space as two words, and the one in its place. Other shells quote themselves."""
+
 
 @click.command("completion", short_help="Print shell completion for bash, zsh or fish.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -21,4 +28,5 @@ def command(context: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(context.find_root().command, {}, "rametctl", "_RAMETCTL_COMPLETE")
-    context.ensure_object(App).output.stdout.write(script.source_template % script.source_vars() + "\n")
+    text = script.source_template % script.source_vars()
+    context.ensure_object(App).output.stdout.write(text.replace(*INSERTED) + "\n")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import click
+from click.shell_completion import CompletionItem
 
 from rametctl.app import App
 from rametctl.cli import ALIASES, GROUPS, unknown_verb
@@ -50,8 +51,20 @@ one open request. REPO is a path or the name of a repository.""",
 """Topics of `help TOPIC`."""
 
 
+def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return verbs and topics, or the verbs of the group that the words before name."""
+    words: tuple[str, ...] = ctx.params.get("words") or ()
+    command: click.Command | None = ctx.find_root().command
+    for word in words:
+        command = command.get_command(ctx, word) if isinstance(command, click.Group) else None
+    names = command.list_commands(ctx) if isinstance(command, click.Group) else []
+    return [
+        CompletionItem(name) for name in (*names, *(() if words else (*TOPICS, "all"))) if name.startswith(incomplete)
+    ]
+
+
 @click.command("help", short_help="Explain a verb or a topic, or list all verbs.")
-@click.argument("words", metavar="[VERB|TOPIC|all]", nargs=-1)
+@click.argument("words", metavar="[VERB|TOPIC|all]", nargs=-1, shell_complete=_complete)
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Show the help of VERB (`help pr create` for one of its own), of a TOPIC

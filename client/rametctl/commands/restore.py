@@ -5,12 +5,12 @@ from ramet.v1 import session_pb2, worktree_pb2
 
 from rametctl.app import App
 from rametctl.errors import RefusedError
+from rametctl.options import Verb, complete_restorable
 from rametctl.nouns.sessions import get_session, outcome_of
-from rametctl.options import Verb, sessions_argument
 
 
 @click.command("restore", cls=Verb, short_help="Restore an archived or removed session.")
-@sessions_argument(required=True)
+@click.argument("sessions", metavar="SESSION...", nargs=-1, required=True, shell_complete=complete_restorable)
 @click.pass_obj
 def command(app: App, sessions: tuple[str, ...]) -> int:
     """Restore SESSION... from the archive or the trash: the worktree, on its branch, with
