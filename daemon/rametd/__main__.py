@@ -68,14 +68,15 @@ def run(patience: float = 0.0) -> None:
 
 
 @cli.command()
+@click.option("--owner-file", type=click.Path(path_type=Path), help="This file in place of config.toml.")
 @click.option("--repository-file", type=click.Path(path_type=Path), help="And this .ramet.toml.")
-def check(repository_file: Path | None) -> None:
+def check(owner_file: Path | None, repository_file: Path | None) -> None:
     """Check the configuration: one problem per line, and status 1 where one keeps the daemon from starting."""
     from rametd import config
 
     places = directories(os.environ)
     try:
-        owner = config.Source.read(places.config_file)
+        owner = config.Source.read(owner_file or places.config_file)
         repository = (
             None if repository_file is None else config.Source.read(repository_file, inside=repository_file.parent)
         )

@@ -1,6 +1,9 @@
 """Verbs about the daemon, its log and its configuration, against a daemon with canned answers."""
 
 import json
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +95,33 @@ def test_config_check_finds_a_broken_file_without_a_daemon(world: World) -> None
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("max_wroking", "3", "max_wroking: there is no such setting; did you mean max_working?"),
+        ("notify.quiet", "abc", "notify.quiet: expected hours such as \"22:00-07:30\", found 'abc'"),
+    ],
+)
+def test_a_refused_setting_is_named_without_a_line_and_changes_nothing(
+    world: World, key: str, value: str, said: str
+) -> None:
+    file = world.home / "config" / "ramet" / "config.toml"
+    result = world.run("config", "set", key, value)
+    assert (result.code, result.err) == (1, f"rametctl: nothing was changed: {said}\n")
+    assert list(file.parent.iterdir()) == []
+
+
+def test_a_setting_is_written_through_a_link_to_the_file(world: World) -> None:
+    """A directory of dotfiles is linked into ~/.config; a file in place of the link would part from it."""
+    file = world.home / "config" / "ramet" / "config.toml"
+    file.parent.mkdir(parents=True)
+    kept = world.home / "dotfiles.toml"
+    kept.write_text("# mine\n")
+    file.symlink_to(kept)
+    assert world.run("config", "set", "max_working", "3").code == 0
+    assert (file.is_symlink(), kept.read_text()) == (True, "max_working = 3\n# mine\n")
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         (b"max_wroking = 3\n", "1: max_wroking: there is no such setting; did you mean max_working?"),
@@ -136,6 +166,28 @@ def test_completion_is_a_script_for_the_shell(world: World, shell: str) -> None:
     result = world.run("completion", shell)
     assert result.code == 0
     assert "_RAMETCTL_COMPLETE" in result.out
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["rametctl", "set", "a"], "a\\ b"),
+        (["rametctl", "set", "'a"], "a b"),
+        (["rametctl", "set", "a\\ "], "a\\ b"),
+    ],
+)
+def test_bash_completes_a_name_with_a_space_to_one_word(world: World, words: list[str], completed: str) -> None:
+    world.state.session("a b")
+    program = world.cwd / "rametctl"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} -m rametctl\n")
+    program.chmod(0o755)
+    typed = " ".join(map(shlex.quote, words))
+    script = f"""{world.run("completion", "bash").out}
+        COMP_WORDS=({typed}); COMP_CWORD=2; _rametctl_completion ./rametctl; printf '%s\\n' "${{COMPREPLY[@]}}" """
+    done = subprocess.run(
+        ["bash", "-c", script], env=world.environ, cwd=world.cwd, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{completed}\n"
 
 
 def test_session_names_are_completed_from_a_daemon_that_runs_and_none_is_started(world: World) -> None:

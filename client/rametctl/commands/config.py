@@ -14,13 +14,15 @@ from rametctl.console.lines import line
 from rametctl.editor import edit as edit_text
 from rametctl.errors import ClientError
 from rametctl.local.settings import toml_value, with_setting
-from rametctl.options import Verb, repo_option, repo_path
+from rametctl.options import Verb, complete_setting, repo_option, repo_path
 from rametctl.render.format import shown_value
 
 WARNING = "warning: "
 FROM_REPOSITORY = "repository file"
 AT_START = re.compile(r"log\.level|agents\.[^.]+\.(?:path|command|config_dir)")
 """Settings that a running daemon does not read again."""
+PLACE = re.compile(r"^.*?\.toml(?:\.new)?:(?:\d+:)? ")
+"""File and line before a problem."""
 
 
 @click.group("config", short_help="Manage settings: show, set, edit, check.")
@@ -116,7 +118,7 @@ def check(app: App, repo: str | None) -> None:
 
 
 @command.command("set", cls=Verb, short_help="Set a value in your config.toml.")
-@click.argument("key")
+@click.argument("key", shell_complete=complete_setting)
 @click.argument("value")
 @click.pass_obj
 def set_value(app: App, key: str, value: str) -> None:
@@ -131,7 +133,7 @@ def set_value(app: App, key: str, value: str) -> None:
     """
     file = app.directories.config_file
     before = _text(file)
-    _write(app, file, before, with_setting(before or "", key, toml_value(value)))
+    _write(app, file, with_setting(before or "", key, toml_value(value)), placed=False)
     app.output.json({"ok": True, "key": key, "file": str(file)})
     app.output.text(f"{key} = {toml_value(value)}")
     _say_how_it_takes_effect(app, key)
@@ -153,7 +155,7 @@ def edit(app: App) -> None:
     if after is None or after == before:
         app.output.text("nothing was changed")
         return
-    _write(app, file, before, after)
+    _write(app, file, after, placed=True)
     app.output.text(f"{file}: ok")
     _say_how_it_takes_effect(app)
 
@@ -167,26 +169,31 @@ def _text(file: Path) -> str | None:
         raise ClientError(f"{file} cannot be read: {error}", reason="BAD_CONFIG") from error
 
 
-def _write(app: App, file: Path, before: str | None, after: str) -> None:
-    """Replace the file; restore the old one if the daemon would refuse the new one. Raise ClientError."""
-    known = [text for text in _problems(app, None) if not text.startswith(WARNING)]
+def _write(app: App, file: Path, text: str, *, placed: bool) -> None:
+    """Replace the file if the daemon would take the new one; raise ClientError else.
+
+    ``placed``: the error names the file and the line, for a person who has the file before them.
+    """
+    known = {_without_place(problem) for problem in _problems(app, None)}
     file.parent.mkdir(parents=True, exist_ok=True)
-    _replace(file, after)
-    wrong = [text for text in _problems(app, None) if not text.startswith(WARNING) and text not in known]
-    if wrong:
-        if before is None:
-            file.unlink()
-        else:
-            _replace(file, before)
-        raise ClientError(f"nothing was changed: {wrong[0]}", hint="see: rametctl config show", reason="BAD_CONFIG")
-
-
-def _replace(file: Path, text: str) -> None:
-    scratch = file.with_name(f".{file.name}.new")
+    target = file.resolve()  # a link, as to a directory of dotfiles, stays one
+    scratch = target.with_name(f".{target.name}.new")
     scratch.write_text(text, encoding="utf-8")
-    if file.exists():
-        scratch.chmod(file.stat().st_mode & 0o777)
-    scratch.replace(file)
+    try:
+        if file.exists():
+            scratch.chmod(file.stat().st_mode & 0o777)
+        found = [each for each in _problems(app, None, owner_file=scratch) if not each.startswith(WARNING)]
+        if wrong := [each for each in found if _without_place(each) not in known]:
+            problem = wrong[0].replace(str(scratch), str(file)) if placed else _without_place(wrong[0])
+            raise ClientError(f"nothing was changed: {problem}", reason="BAD_CONFIG")
+        scratch.replace(target)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _without_place(problem: str) -> str:
+    """Return a problem without its file and line."""
+    return PLACE.sub("", problem)
 
 
 def _say_how_it_takes_effect(app: App, key: str | None = None) -> None:
@@ -207,13 +214,15 @@ def _repo_file(app: App, repo: str | None) -> Path | None:
     return None if root is None else root / ".ramet.toml"
 
 
-def _problems(app: App, repo_file: Path | None) -> list[str]:
-    """Return the errors and warnings that ``rametd`` reports, one line each."""
+def _problems(app: App, repo_file: Path | None, *, owner_file: Path | None = None) -> list[str]:
+    """Return the errors and warnings that ``rametd`` reports, one line each; ``owner_file`` in place of config.toml."""
     import subprocess
 
     command = [*daemon_command(), "check"]
     if repo_file is not None:
         command += ["--repository-file", str(repo_file)]
+    if owner_file is not None:
+        command += ["--owner-file", str(owner_file)]
     done = subprocess.run(command, env=dict(app.environ), capture_output=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode not in {0, 1} or done.stderr:
         words = done.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
