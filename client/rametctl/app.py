@@ -100,7 +100,9 @@ class App:
                 answers.append(act(name))
             except ClientError as error:
                 status = status or error.exit_code
-                self.output.note(f"rametctl: {name}: {error.message}" + (f"; {error.hint}" if error.hint else ""))
+                named = error.message.startswith(f"{name} ") or f"'{name}'" in error.message
+                text = error.message if named else f"{name}: {error.message}"
+                self.output.note(f"rametctl: {text}" + (f"; {error.hint}" if error.hint else ""))
                 answers.append({"error": {"reason": error.reason, "message": error.message, "hint": error.hint}})
         self.output.json(answers)
         return status

@@ -223,9 +223,10 @@ def test_a_review_shows_the_summary_and_both_answers(world: World) -> None:
     )
     shown = lines(world.run("inbox").out)
     assert "  All done." in shown
-    assert shown[-1] == (
-        "  → rametctl done fix   or: rametctl deny 01beef00 -m WHAT-TO-DO-BETTER   see: rametctl diff fix"
-    )
+    assert shown[-2:] == [
+        "  → rametctl done fix   or: rametctl deny 01beef00 -m WHAT-TO-DO-BETTER",
+        "    see: rametctl diff fix",
+    ]
 
 
 def test_a_plan_that_was_not_written_says_where_to_look(world: World) -> None:

@@ -104,7 +104,7 @@ def test_new_wait_leaves_with_4_and_the_command_that_answers(world: World) -> No
     assert result.code == 4
     assert json.loads(result.out)["attention"] == 1
     assert result.err == (
-        "rametctl: other waits for a person: permission: Bash; see: rametctl inbox, answer: rametctl approve 01beef00\n"
+        "rametctl: other needs you: permission: Bash; see: rametctl inbox; answer: rametctl approve 01beef00\n"
     )
 
 

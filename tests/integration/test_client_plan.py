@@ -95,7 +95,7 @@ def test_what_is_wrong_is_told_by_line_with_what_to_do(box: Sandbox, repository:
     applied = plan(box, repository, "apply")
     assert (applied.code, applied.stdout) == (1, "")
     assert "plan.toml:8: error:" in applied.stderr
-    assert "rametctl: " in applied.stderr.splitlines()[-1]
+    assert applied.stderr.splitlines()[-1] == "rametctl: 2 errors: it cannot be applied"
     assert plan(box, repository, "apply", "--json").json["error"]["reason"] == "BAD_PLAN"
 
 

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ramet.visible import visible
+from rametctl.app import App
 from rametctl.console.lines import Span, cell_width, line, truncated
 from rametctl.console.output import Output
+from rametctl.errors import ClientError
 
 
 def output(**environ: str) -> Output:
@@ -60,3 +62,24 @@ def test_hints_are_for_terminals_only() -> None:
     out.hint("try this")
     assert isinstance(out.stdout, io.StringIO)
     assert out.stdout.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("fix is working", "fix is working"),
+        ("there is no session 'fix'", "there is no session 'fix'"),
+        ("it is working", "fix: it is working"),
+        ("fixed it is not", "fix: fixed it is not"),
+    ],
+)
+def test_one_failure_among_several_names_its_session_once(message: str, said: str) -> None:
+    def act(name: str) -> str:
+        if name == "fix":
+            raise ClientError(message)
+        return name
+
+    out = output()
+    assert App(out).for_each(["fix", "docs"], act) == 1
+    assert isinstance(out.stderr, io.StringIO)
+    assert out.stderr.getvalue() == f"rametctl: {said}\n"

@@ -9,7 +9,7 @@ from ramet.v1 import attention_pb2, common_pb2, event_pb2, landing_pb2, session_
 from rametctl.commands.answer import chosen_answer
 from rametctl.commands.run import argv_of
 from rametctl.connection.follow import parse_cursor
-from rametctl.console.lines import Look
+from rametctl.console.lines import Look, cell_width
 from rametctl.errors import UsageError
 from rametctl.local.log import log_line
 from rametctl.nouns.sessions import person_needed
@@ -85,20 +85,23 @@ def test_a_command_is_shown_in_full() -> None:
 @pytest.mark.parametrize(
     ("kind", "data", "said"),
     [
-        ("REVIEW", {}, "rametctl done fix   or: rametctl deny 01234567 -m WHAT-TO-DO-BETTER   see: rametctl diff fix"),
-        ("LANDING", {"landing": "l1"}, "rametctl queue retry fix   or: rametctl queue rm fix"),
+        ("REVIEW", {}, ["rametctl done fix   or: rametctl deny 01234567 -m WHAT-TO-DO-BETTER", "diff fix"]),
+        ("CONFLICT", {}, ["rametctl approve 01234567   dismisses it", "conflicts fix"]),
+        ("LANDING", {"landing": "l1"}, ["rametctl queue retry fix   or: rametctl queue rm fix"]),
         (
             "TROUBLE",
             {"command": "rametctl resume fix"},
-            "rametctl resume fix   see: rametctl logs fix   to dismiss it: rametctl deny 01234567",
+            ["rametctl resume fix   to dismiss it: rametctl deny 01234567", "logs fix"],
         ),
-        ("TRUST", {"command": "rametctl repo trust"}, "rametctl repo trust   to dismiss it: rametctl deny 01234567"),
+        ("TRUST", {"command": "rametctl repo trust"}, ["rametctl repo trust   to dismiss it: rametctl deny 01234567"]),
     ],
 )
-def test_what_the_daemon_asks_is_shown_with_the_command_that_helps(kind: str, data: object, said: str) -> None:
+def test_what_the_daemon_asks_is_shown_with_the_command_that_helps(kind: str, data: object, said: list[str]) -> None:
     asked = request(Kind.Value(f"ATTENTION_KIND_{kind}"), data)
     asked.reason = "why it asks"
-    assert shown(asked)[1:] == ["  why it asks", f"  → {said}"]
+    see = [f"    see: rametctl {verb}" for verb in said[1:]]
+    assert shown(asked)[1:] == ["  why it asks", f"  → {said[0]}", *see]
+    assert all(cell_width(text) <= 80 for text in shown(asked))
 
 
 def test_the_reason_of_a_landing_is_not_repeated() -> None:
@@ -411,7 +414,7 @@ def test_what_was_said_at_the_end_is_of_a_turn_that_succeeded() -> None:
 def test_a_wait_names_the_inbox_once() -> None:
     asked = [request(Kind.ATTENTION_KIND_PERMISSION, {}, tool="Bash") for _ in range(3)]
     error = person_needed(asked)
-    assert error.message == "fix waits for a person: permission: Bash (and 2 more)"
+    assert error.message == "fix needs you: permission: Bash (and 2 more)"
     assert f"{error.message} {error.hint}".count("rametctl inbox") == 1
 
 

@@ -1,5 +1,6 @@
 """`rametctl checkpoints`: list or create checkpoints."""
 
+import shlex
 import time
 from collections.abc import Sequence
 
@@ -42,7 +43,7 @@ def command(app: App, session: str, make: bool) -> None:
         app.output.text("no checkpoints yet; the first one is being created")
     else:
         _show(app, checkpoints)
-        app.output.hint(f"to rewind: rametctl rewind {session} NUMBER")
+        app.output.hint(f"to rewind: rametctl rewind {shlex.quote(session)} NUMBER")
 
 
 def _show(app: App, checkpoints: "Sequence[Checkpoint]") -> None:

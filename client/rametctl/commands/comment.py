@@ -1,6 +1,7 @@
 """`rametctl comment`: review comments on a session's work."""
 
 import re
+import shlex
 import sys
 
 import click
@@ -46,7 +47,9 @@ def command(
     if place is not None:
         said = None if text is not None and not text.strip() else read_prompt(text, None, sys.stdin)
         if said is None:
-            raise UsageError("the comment has no text", hint=f"rametctl comment {session} {place} TEXT")
+            raise UsageError(
+                "the comment has no text", hint=f"rametctl comment {shlex.quote(session)} {shlex.quote(place)} TEXT"
+            )
         _add(app, session_id, place, said, quiet=send)
     if send:
         _send(app, session_id)

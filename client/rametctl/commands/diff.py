@@ -10,7 +10,7 @@ from rametctl.app import App
 from rametctl.connection.follow import resumed
 from rametctl.errors import ClientError, UsageError
 from rametctl.nouns.sessions import session_name
-from rametctl.options import Verb, complete_changed, session_argument
+from rametctl.options import Verb, complete_against, complete_changed, session_argument
 from rametctl.render.diff import patch_lines, stat_lines
 
 LARGEST_PATCH = 48 << 20
@@ -26,6 +26,7 @@ LARGEST_PATCH = 48 << 20
     "--against",
     default="",
     metavar="WHAT",
+    shell_complete=complete_against,
     help='"base" (default), "target", a checkpoint, another session, or any ref.',
 )
 @click.option("-w", "--ignore-all-space", "space", flag_value="WHITESPACE_IGNORE_ALL", help="Ignore all white space.")
@@ -86,10 +87,13 @@ def command(
     )
     answer = app.call(lambda daemon: daemon.worktrees.GetDiff, request, doing="comparing …")
     show_diff(app, answer, stat=stat, name_only=name_only)
-    if paths and not answer.files:
-        app.output.note(
-            "rametctl: no path that you named has changed; to compare with a branch or session: --against NAME"
-        )
+    if not (answer.files or answer.patch):
+        if paths:
+            app.output.note(
+                "rametctl: no path that you named has changed; to compare with a branch or session: --against NAME"
+            )
+        else:
+            app.output.hint("no changes")
     if answer.truncated and applied and not app.output.json_mode:
         hint = f"see all of it with git in: rametctl path {shlex.quote(session)}"
         raise ClientError("the patch is incomplete: do not apply it", hint=hint)

@@ -19,6 +19,7 @@ from rametctl.render.plan import (
     check_lines,
     cleanup_lines,
     converge_lines,
+    not_applied,
     plan_table,
     problem_lines,
     status_lines,
@@ -90,9 +91,12 @@ def apply(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
         answer = app.call(lambda daemon: daemon.plans.ApplyPlan, request, doing="applying it …")
     except RefusedError as error:
         if error.reason == "BAD_PLAN":
-            for item in problem_lines(_check(app, name, text, repo), shown(app, name)):
+            checked = _check(app, name, text, repo)
+            for item in problem_lines(checked, shown(app, name)):
                 app.output.note(item.text)
             error.exit_code = 1  # the command line is fine
+            if not app.output.json_mode:
+                error.message, error.hint = not_applied(checked), ""
         raise
     app.output.json(answer)
     app.output.show(*applied_lines(answer, dry_run=dry_run))

@@ -1,5 +1,7 @@
 """`rametctl pr`: manage pull requests of sessions."""
 
+import shlex
+
 import click
 from ramet.v1 import landing_pb2
 from ramet.v1.landing_pb2 import PullRequest
@@ -64,7 +66,7 @@ def create(app: App, session: str, title: str, body: str, base: str, draft: bool
         app.output.text(f"pushed {pull.branch}")
         if not pull.url.startswith("http"):
             app.output.text(
-                f"{remote or 'its remote'} is not on GitHub; merge the branch there, or: rametctl land {session}"
+                f"{remote or 'its remote'} is not on GitHub; merge the branch there, or: rametctl land {shlex.quote(session)}"
             )
         elif "github.com" in pull.url:
             app.output.text("gh is not logged in; log in (gh auth login), or open the pull request at:", pull.url)
@@ -129,7 +131,7 @@ def open_(app: App, session: str) -> None:
         raise RefusedError(
             f"{session} has no pull request",
             status="NOT_FOUND",
-            hint=f"open one: rametctl pr create {session}",
+            hint=f"open one: rametctl pr create {shlex.quote(session)}",
             reason="PULL_REQUEST_NOT_FOUND",
             data={},
         )

@@ -5,8 +5,8 @@ from ramet.v1 import session_pb2, worktree_pb2
 
 from rametctl.app import App
 from rametctl.errors import RefusedError
-from rametctl.options import Verb, complete_restorable
 from rametctl.nouns.sessions import get_session, outcome_of
+from rametctl.options import Verb, complete_restorable
 
 
 @click.command("restore", cls=Verb, short_help="Restore an archived or removed session.")

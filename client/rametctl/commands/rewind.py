@@ -1,5 +1,7 @@
 """`rametctl rewind`: rewind a session to a checkpoint."""
 
+import shlex
+
 import click
 from ramet.v1 import worktree_pb2
 from ramet.words import plural
@@ -7,12 +9,12 @@ from ramet.words import plural
 from rametctl.app import App
 from rametctl.console.lines import line
 from rametctl.nouns.sessions import session_name
-from rametctl.options import Verb, session_argument
+from rametctl.options import Verb, complete_checkpoint, session_argument
 
 
 @click.command("rewind", cls=Verb, short_help="Rewind a session to a checkpoint.")
 @session_argument
-@click.argument("checkpoint")
+@click.argument("checkpoint", shell_complete=complete_checkpoint)
 @click.option("--files-only", is_flag=True, help="Do not rewind the conversation.")
 @click.pass_obj
 def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
@@ -41,4 +43,4 @@ def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
         "" if files_only else f"; its conversation ends with turn {turn}" if turn else "; its conversation begins anew"
     )
     app.output.show(line((answer.session.name, "bold"), f" {what}{talk}"))
-    app.output.text(f"to undo this: rametctl rewind {session} {answer.before.number}")
+    app.output.text(f"to undo this: rametctl rewind {shlex.quote(session)} {answer.before.number}")

@@ -11,6 +11,7 @@ from rametctl.errors import UsageError
 from rametctl.nouns.sessions import descendants as descendants_of
 from rametctl.nouns.sessions import get_session, is_living, outcome_of
 from rametctl.options import Verb, sessions_argument
+from rametctl.render.session import reference, state_name
 
 
 @click.command("stop", cls=Verb, short_help="Stop the agent; keep the session.")
@@ -20,7 +21,8 @@ from rametctl.options import Verb, sessions_argument
 @click.pass_obj
 def command(app: App, sessions: tuple[str, ...], descendants: bool, alone: bool) -> int:
     """Stop the agent of SESSION... with all its processes. Worktree, branch, conversation
-    and prompts stay. `rametctl resume` or the next prompt starts it again.
+    and prompts stay. `rametctl resume` continues an interrupted turn; the next prompt
+    starts the agent again.
 
     \b
     Examples:
@@ -29,9 +31,7 @@ def command(app: App, sessions: tuple[str, ...], descendants: bool, alone: bool)
     """
     if descendants and alone:
         raise UsageError("--descendants and --alone were both given", hint="give one of them")
-    status = app.for_each(sessions, lambda session: _stop_family(app, session, descendants, alone))
-    app.output.hint("to start an agent again: rametctl resume, or send")
-    return status
+    return app.for_each(sessions, lambda session: _stop_family(app, session, descendants, alone))
 
 
 def _stop_family(app: App, session: str, descendants: bool, alone: bool) -> object:
@@ -47,6 +47,8 @@ def _stop_family(app: App, session: str, descendants: bool, alone: bool) -> obje
         # From the top down, as a stopped session spawns no more.
         first, *others = [_stop(app, each.id) for each in [found, *(living if descendants else [])]]
     shown = outcome_of(app, first, state="stopped", descendants=[to_json(each) for each in others])
+    if state_name(first) == "idle":
+        app.output.hint(f"its next prompt starts the agent again: rametctl send {reference(first)}")
     for each in others:
         outcome_of(app, each, state="stopped")
     return shown

@@ -7,6 +7,7 @@ from rametctl.app import App
 from rametctl.errors import UsageError
 from rametctl.nouns.sessions import get_session, session_name
 from rametctl.options import Verb, session_argument
+from rametctl.render.session import reference
 
 
 @click.command("unsend", cls=Verb, short_help="Take back a queued prompt.")
@@ -31,7 +32,9 @@ def command(app: App, session: str, number: int | None, every: bool) -> None:
         found = get_session(app, request.session)
         queued = [each.id for each in found.pending_prompts if each.state == session_pb2.PROMPT_STATE_QUEUED]
         if number is not None and number > len(queued):
-            raise UsageError(f"{found.session.name} has {len(queued)} queued", hint=f"see: rametctl show {session}")
+            raise UsageError(
+                f"{found.session.name} has {len(queued)} queued", hint=f"see: rametctl show {reference(found.session)}"
+            )
         request.prompts[:] = queued if number is None else queued[number - 1 : number]
     answer = app.call(lambda daemon: daemon.sessions.WithdrawPrompts, request)
     app.output.json(answer)

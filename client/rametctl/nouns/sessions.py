@@ -126,12 +126,12 @@ def check_outcome(answer: "WaitSessionsResponse") -> None:
 def person_needed(requests: Sequence["AttentionRequest"]) -> PersonNeededError:
     """Describe the waiting sessions, and the command that answers the first."""
     if not requests:
-        return PersonNeededError("a person is needed", hint="see: rametctl inbox")
+        return PersonNeededError("a session needs you", hint="see: rametctl inbox")
     first = requests[0]
     more = f" (and {len(requests) - 1} more)" if len(requests) > 1 else ""
     return PersonNeededError(
-        f"{first.session_name or first.session_id} waits for a person: {title(first)}{more}",
-        hint=f"see: rametctl inbox, answer: {answer_command(first)}",
+        f"{first.session_name or first.session_id} needs you: {title(first)}{more}",
+        hint=f"see: rametctl inbox; answer: {answer_command(first)}",
     )
 
 

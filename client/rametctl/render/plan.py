@@ -60,8 +60,13 @@ def check_lines(output: Output, answer: "CheckPlanResponse", file: str) -> Itera
         yield line((answer.name, "bold"), f": {plural(len(answer.threads), 'thread')}, can be applied")
         yield from _threads(output, answer.threads)
     else:
-        errors = sum(problem.severity == "error" for problem in answer.problems)
-        yield line((f"{plural(errors, 'error')}: it cannot be applied", "red"))
+        yield line((not_applied(answer), "red"))
+
+
+def not_applied(answer: "CheckPlanResponse") -> str:
+    """Return how many errors a plan has."""
+    errors = sum(problem.severity == "error" for problem in answer.problems)
+    return f"{plural(errors, 'error')}: it cannot be applied"
 
 
 def _threads(output: Output, threads: Sequence["Thread"]) -> list[Line]:

@@ -16,6 +16,8 @@ from rametctl.render.format import age, parsed
 _SHOWN_ID = 8
 OF_THE_DAEMON = frozenset({"review", "conflict", "ownership", "trouble", "login", "trust", "landing"})
 """Kinds of requests with nothing but a reason."""
+SEEN_BY = {"trouble": "logs", "conflict": "conflicts", "review": "diff"}
+"""Verbs that show what a request is about, by its kind."""
 
 
 def kind_name(request: "AttentionRequest") -> str:
@@ -83,7 +85,7 @@ def request_lines(request: "AttentionRequest", now: float, others: Sequence["Att
         yield line(("--always would allow:", "dim"), indent=2)
         for number, offer in enumerate(request.offers, 1):
             yield line((f"{number}) ", "cyan"), (", ".join(offer.rules), "dim"), indent=4)
-    yield answer_line(request, which)
+    yield from answer_lines(request, which)
 
 
 def _repeats(request: "AttentionRequest") -> bool:
@@ -94,12 +96,12 @@ def _repeats(request: "AttentionRequest") -> bool:
     return any(text == reason or text.endswith(f"/{reason}") for text in texts)
 
 
-def answer_line(request: "AttentionRequest", which: str | None = None, *, indent: int = 2) -> Line:
-    """Return the command that answers, and the one that denies."""
+def answer_lines(request: "AttentionRequest", which: str | None = None) -> Iterator[Line]:
+    """Yield the commands that answer and deny, and below them the one that shows more."""
     which = which or short_id(request)
-    return line(
-        ("→ " + answer_command(request, which), "green"), (_or_deny(request, which), "dim"), indent=indent, hang=2
-    )
+    yield line(("→ " + answer_command(request, which), "green"), (_or_deny(request, which), "dim"), indent=2, hang=2)
+    if verb := SEEN_BY.get(kind_name(request)):
+        yield line((f"see: rametctl {verb} {_session(request)}", "dim"), indent=4)
 
 
 def body_lines(
@@ -179,18 +181,16 @@ def _or_deny(request: "AttentionRequest", which: str) -> str:
             return ""
         case "elicitation":
             return f"   or: rametctl deny {which}"
-        case "trouble":
-            return f"   see: rametctl logs {_session(request)}   to dismiss it: rametctl deny {which}"
         case "login":
             return f"   then all go on by themselves; at once: rametctl approve {which}"
         case "landing":
             return f"   or: rametctl queue rm {_session(request)}"
-        case "trust":
+        case "trouble" | "trust":
             return f"   to dismiss it: rametctl deny {which}"
         case "conflict":
-            return f"   dismisses it   see: rametctl conflicts {_session(request)}"
+            return "   dismisses it"
         case "review":
-            return f"   or: rametctl deny {which} -m WHAT-TO-DO-BETTER   see: rametctl diff {_session(request)}"
+            return f"   or: rametctl deny {which} -m WHAT-TO-DO-BETTER"
         case _:
             return f"   or: rametctl deny {which} -m WHY"
 

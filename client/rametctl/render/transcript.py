@@ -26,7 +26,7 @@ from rametctl.render.event import PROTOCOL, one_line, summary_spans
 from rametctl.render.format import duration, local_time, money, parsed, seconds_of
 from rametctl.render.markdown import markdown_lines
 from rametctl.render.request import (
-    answer_line,
+    answer_lines,
     body_lines,
     kind_name,
     questions,
@@ -726,7 +726,7 @@ def _permission_lines(entry: Call, worktree: str) -> Iterator[Line]:
     repeats = why and (why in entry.call.input_json and entry.call.tool != "Bash")
     reason = f"  {one_line(why)}" if why and not repeats else ""
     yield line(("? ", "bold yellow"), ("waits for you", "bold yellow"), (reason, "dim"), indent=2, hang=2)
-    yield answer_line(request, indent=2)
+    yield from answer_lines(request)
 
 
 def _description(call: "ToolCall") -> str:
@@ -738,7 +738,7 @@ def _description(call: "ToolCall") -> str:
 def _asked_lines(request: "AttentionRequest") -> Iterator[Line]:
     yield line(("? ", "bold yellow"), (title(request), "bold yellow"))
     yield from body_lines(request)
-    yield answer_line(request, indent=2)
+    yield from answer_lines(request)
 
 
 def _asked_before_lines(request: "AttentionRequest", look: Look) -> list[Line]:
