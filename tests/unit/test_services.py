@@ -7,6 +7,7 @@ import stat
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from typing import get_type_hints
 from urllib.parse import quote
@@ -55,8 +56,11 @@ from rametd.domain.states import State
 from rametd.git import FileChange
 from rametd.plans.model import Problem
 from rametd.services import events, views
+from rametd.services.creation.forking import ForkRequest
+from rametd.services.creation.request import NewSession
 from rametd.services.lookup import find_repo, find_session
-from rametd.services.messages import enum_numbers, shared_fields, to_message
+from rametd.services.messages import enum_numbers, from_message, shared_fields, to_message
+from rametd.services.orchestration import Spawn
 from rametd.services.plans.applying import Applied, Change
 from rametd.services.plans.cleanup import CleanedUp
 from rametd.services.plans.status import ThreadStatus
@@ -64,6 +68,7 @@ from rametd.services.tokens import Tokens
 from rametd.services.upkeep.orphaned import Garbage
 from rametd.services.upkeep.scene import Finding
 from rametd.services.waiting import Condition, Outcome
+from rametd.services.worktrees.sync import Sync
 from rametd.store import Unit
 from rametd.store.rows import Scope
 from rametd.store.schema import migrate, migrations
@@ -250,6 +255,42 @@ def test_fields_of_one_name_have_types_that_can_be_converted(
 ) -> None:
     names = get_type_hints(record).keys() & message.DESCRIPTOR.fields_by_name.keys()
     assert {*shared_fields(message, record, differ).names} == names - differ
+
+
+REQUESTS: list[tuple[Message, type, dict[str, object], set[str]]] = [
+    (
+        session_pb2.CreateSessionRequest(
+            prompt="p", agent="codex", budget_usd=0.0, budget_tokens=9, owns=["src/**"], priority=-1, fetch=True
+        ),
+        NewSession,
+        {"path": Path("/r"), "images": (), "mode": None},
+        {"prompt", "agent", "budget_usd", "budget_tokens", "owns", "priority", "fetch"},
+    ),
+    (session_pb2.CreateSessionRequest(request_id="1"), NewSession, {"path": Path("/r"), "mode": None}, set()),
+    (session_pb2.ForkSessionRequest(checkpoint="3"), ForkRequest, {}, {"checkpoint"}),
+    (
+        orchestration_pb2.SpawnSessionRequest(budget_usd=1.5, after=["a", "b"], notify=True),
+        Spawn,
+        {"mode": models.Mode.PLAN},
+        {"budget_usd", "after", "notify", "prompt"},
+    ),
+    (worktree_pb2.SyncSessionRequest(fetch=True), Sync, {"rebase": True}, {"fetch"}),
+]
+
+
+@pytest.mark.parametrize(("request_message", "kind", "others", "filled"), REQUESTS)
+def test_a_request_fills_fields_of_its_names_and_leaves_defaults(
+    request_message: Message, kind: type, others: dict[str, object], filled: set[str]
+) -> None:
+    made: object = from_message(kind, request_message, **others)
+    without = kind(**others, **({"prompt": ""} if kind is Spawn else {}))
+    for field in fields(kind):
+        value = getattr(made, field.name)
+        if field.name in filled:
+            given = getattr(request_message, field.name)
+            assert value == (tuple(given) if isinstance(value, tuple) else given)
+        elif not callable(value):
+            assert value == getattr(without, field.name)
 
 
 def test_every_condition_of_the_contract_can_be_waited_for() -> None:

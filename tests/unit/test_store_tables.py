@@ -264,8 +264,10 @@ class TestPrompts:
         assert session.prompts.mark_received("a", 3)
         assert not session.prompts.mark_received("a", 3)
         assert not session.prompts.cancel("b")
-        assert session.prompts.requeue_unreceived("one", 2)[0].id == "c"
-        assert [each.id for each in session.prompts.requeue_unreceived("one", 1)] == ["b", "c"]
+        session.prompts.requeue_unreceived("one", 2)
+        assert [each.id for each in session.prompts.queued("one")] == ["c"]
+        session.prompts.requeue_unreceived("one", 1)
+        assert [each.id for each in session.prompts.queued("one")] == ["b", "c"]
         assert session.prompts.cancel("b")
         assert [(each.id, each.number) for each in session.prompts.open("one")] == [("c", 3)]
         received = session.prompts.list("one")[0]

@@ -25,6 +25,7 @@ from rametd.services.creation.request import NewSession
 from rametd.services.delivery import SESSION, sender_of
 from rametd.services.family import find_member
 from rametd.services.members import member_of, message_of, transcript
+from rametd.services.messages import from_message
 from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.ownership.handover import Decision, Ownership
 from rametd.services.waiting import wait_for_family
@@ -68,42 +69,23 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
             call.remember(unit, response_of(unit, session))
 
         parent_id = sender_of(call.principal)
-        budget = request.budget_usd or None
         mode = mode_named(request.mode)
         if parent_id:
-            spawn = Spawn(
-                prompt=request.prompt,
-                name=request.name,
-                base=request.base,
-                agent=request.agent,
-                model=request.model,
-                mode=mode,
-                budget_usd=budget,
-                owns=tuple(request.owns),
-                after=tuple(request.after),
-                notify=request.notify,
-            )
-            created = await self._orchestration.spawn(parent_id, spawn, remember)
+            created = await self._orchestration.spawn(parent_id, from_message(Spawn, request, mode=mode), remember)
         else:
             if not request.path:
                 raise InvalidInputError("no repository was named", hint="give path, or call from inside a session")
-            created = await self._creator.create(
-                NewSession(
-                    path=absolute(request.path),
-                    prompt=request.prompt,
-                    name=request.name,
-                    base_ref=request.base,
-                    agent=request.agent or "claude",
-                    model=request.model,
-                    mode=mode,
-                    budget_usd=budget,
-                    owns=tuple(request.owns),
-                    environment=Variables(environment.get()),
-                    after=tuple(request.after),
-                    principal=call.principal,
-                    remember=remember,
-                )
+            new = from_message(
+                NewSession,
+                request,
+                path=absolute(request.path),
+                base_ref=request.base,
+                mode=mode,
+                environment=Variables(environment.get()),
+                principal=call.principal,
+                remember=remember,
             )
+            created = await self._creator.create(new)
         return await self._core.store.read(lambda reader: response_of(reader, created.session))
 
     async def ListFamily(

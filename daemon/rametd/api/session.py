@@ -1,10 +1,11 @@
 """SessionService: create, fork, list and wait for sessions; prompts, settings, holds; archive, remove and restore."""
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import grpc
 from ramet.environment import FORGE, Kind
@@ -35,7 +36,7 @@ from rametd.services.delivery import sender_of
 from rametd.services.environments import Given, refresh, variables_of
 from rametd.services.landing.landed import LandedTracker
 from rametd.services.lookup import find_session
-from rametd.services.messages import stamp
+from rametd.services.messages import from_message, stamp, value_of
 from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.sessions import HELD_STATES, Changes, Sessions
 from rametd.services.views import (
@@ -52,9 +53,7 @@ from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-T = TypeVar("T", int, float)
-
-UPDATABLE = frozenset({"name", "model", "effort", "mode", "budget_usd", "budget_tokens", "priority", "owns", "forbids"})
+UPDATABLE = frozenset(each.name for each in dataclasses.fields(Changes))
 
 
 def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
@@ -79,20 +78,7 @@ def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
         raise NotAllowedError(
             "a session creates only its own children, on new branches", hint="leave out --existing and --parent"
         )
-    return Spawn(
-        prompt=request.prompt,
-        name=request.name,
-        base=request.base_ref,
-        branch=request.branch,
-        agent=request.agent,
-        model=request.model,
-        mode=mode_of(request.mode),
-        budget_usd=request.budget_usd if request.HasField("budget_usd") else None,
-        budget_tokens=request.budget_tokens if request.HasField("budget_tokens") else None,
-        owns=tuple(request.owns),
-        forbids=tuple(request.forbids),
-        after=tuple(request.after),
-    )
+    return from_message(Spawn, request, base=request.base_ref, mode=mode_of(request.mode))
 
 
 def contest_message(reader: Reader, contenders: Sequence[str]) -> session_pb2.CreateSessionResponse:
@@ -100,11 +86,14 @@ def contest_message(reader: Reader, contenders: Sequence[str]) -> session_pb2.Cr
     return session_pb2.CreateSessionResponse(session=messages[0], contenders=messages)
 
 
-def limit_of(limit: T, present: bool) -> T | Literal[0]:
+def limit_of(settings: session_pb2.Session, name: Literal["budget_usd", "budget_tokens"]) -> float | int:
     """Return the limit to set; 0 removes the limit if the message has none. Raise `InvalidInputError` for a limit of 0."""
-    if present and not limit:
+    if not settings.HasField(name):
+        return 0
+    limit: float | int = getattr(settings, name)
+    if not limit:
         raise InvalidInputError("a budget of 0 is none", hint="give an amount over 0, or none for no limit")
-    return limit if present else 0
+    return limit
 
 
 def given_of(changes: session_pb2.VariableChanges) -> Given:
@@ -166,33 +155,15 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             created = await self._orchestration.spawn(sender_of(call.principal), spawn_of(request), remember)
             message = await self._message(created.session.id)
             return session_pb2.CreateSessionResponse(session=message, warnings=created.warnings)
-        new = NewSession(
+        new = from_message(
+            NewSession,
+            request,
             path=absolute(request.path),
-            prompt=request.prompt,
             images=tuple(each.data for each in request.images),
-            name=request.name,
-            branch=request.branch,
-            base_ref=request.base_ref,
-            existing_branch=request.existing_branch,
-            agent=request.agent or "claude",
-            model=request.model,
-            effort=request.effort,
             mode=mode_of(request.mode),
-            budget_usd=request.budget_usd if request.HasField("budget_usd") else None,
-            budget_tokens=request.budget_tokens if request.HasField("budget_tokens") else None,
-            owns=tuple(request.owns),
-            forbids=tuple(request.forbids),
-            parent=request.parent,
-            priority=request.priority,
-            after=tuple(request.after),
-            with_changes=request.with_changes,
-            in_place=request.in_place,
             adopt=absolute(request.adopt_path) if request.adopt_path else None,
-            fetch=request.fetch,
-            initial_commit=request.initial_commit,
             environment=variables,
             contest_check=request.check,
-            judges=request.judges,
             principal=call.principal,
         )
         if not request.contenders:
@@ -216,9 +187,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             call.remember(unit, session_pb2.ForkSessionResponse(session=one_session_message(unit, session)))
 
         session = await named_session(self._core, request.session)
-        fork = ForkRequest(
-            request.prompt, request.checkpoint, request.name, request.branch, request.agent, environment.get()
-        )
+        fork = from_message(ForkRequest, request, environment=environment.get())
         created = await self._forker.fork(session, fork, call.principal, remember)
         message = await self._message(created.session.id)
         return session_pb2.ForkSessionResponse(session=message, warnings=created.warnings)
@@ -329,19 +298,14 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
                 f"update_mask takes {', '.join(sorted(UPDATABLE))}", hint="name at least one of them, and no other"
             )
         new = request.session
-        changes = Changes(
-            name=new.name if "name" in fields else None,
-            model=new.model if "model" in fields else None,
-            effort=new.effort if "effort" in fields else None,
-            mode=mode_of(new.mode) if "mode" in fields else None,
-            budget_usd=limit_of(new.budget_usd, new.HasField("budget_usd")) if "budget_usd" in fields else None,
-            budget_tokens=limit_of(new.budget_tokens, new.HasField("budget_tokens"))
-            if "budget_tokens" in fields
-            else None,
-            priority=new.priority if "priority" in fields else None,
-            owns=tuple(new.owns) if "owns" in fields else None,
-            forbids=tuple(new.forbids) if "forbids" in fields else None,
-        )
+        values = {name: value_of(new, name) for name in fields}
+        if "budget_usd" in fields:
+            values["budget_usd"] = limit_of(new, "budget_usd")
+        if "budget_tokens" in fields:
+            values["budget_tokens"] = limit_of(new, "budget_tokens")
+        if "mode" in fields:
+            values["mode"] = mode_of(new.mode)
+        changes = Changes(**values)
         if "mode" in fields and changes.mode is None:
             raise InvalidInputError("no mode was given", hint="see: rametctl help modes")
         session_id = await self._find(request.session_id)

@@ -26,7 +26,7 @@ from rametd.services.archiving.trash import Trash, find_entry, message
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool, PoolStatus
 from rametd.services.lookup import find_session
-from rametd.services.messages import to_message
+from rametd.services.messages import from_message, to_message
 from rametd.services.missing import require_tree
 from rametd.services.radar import conflicts
 from rametd.services.radar.radar import Picture, Radar
@@ -242,12 +242,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
     ) -> worktree_pb2.SyncSessionResponse:
         session = await named_session(self._core, request.session)
         await freshen(self._core, session.id)
-        wanted = Sync(
-            base_ref=request.base_ref,
-            rebase=request.method == worktree_pb2.SYNC_METHOD_REBASE,
-            fetch=request.fetch,
-            ask_agent=request.ask_agent,
-        )
+        wanted = from_message(Sync, request, rebase=request.method == worktree_pb2.SYNC_METHOD_REBASE)
         return await self._syncer.sync(session, wanted, call.caller)
 
     # Checkpoints

@@ -19,7 +19,7 @@ from ramet.words import plural
 
 from rametd.agents.base import AgentKind, Launch, NativeStart, Outside
 from rametd.domain.errors import InvalidInputError, WrongStateError
-from rametd.domain.models import OWNER, Agent, AgentState, Attachment, Hold, PromptState, Session
+from rametd.domain.models import OWNER, Agent, AgentState, Attachment, Hold, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.platform import processes
 from rametd.services import environments, events
@@ -246,7 +246,7 @@ class Attachments:
             taken = take_in(unit, kind, unit.sessions.get(session.id), outside, core.policy, f"at {now.terminal}")
             if now.hold == Hold.PERSON:
                 return change_state(unit, taken, State.PAUSED, reason=held_by_person(taken), hold=Hold.PERSON)
-            waits = any(prompt.state == PromptState.QUEUED for prompt in unit.prompts.open(taken.id))
+            waits = unit.prompts.queued(taken.id)
             return change_state(unit, taken, State.QUEUED if waits or taken.interrupted else State.IDLE)
 
         after = await core.store.write_for_sure(work)

@@ -98,8 +98,8 @@ def _entries(reader: Reader, session_id: str, until: float) -> list[tuple[float,
     """Time, whether it is an answer of the agent, and text."""
     asked = [
         (prompt.receive_time, False, prompt.text)
-        for prompt in reader.prompts.list(session_id)
-        if prompt.state == PromptState.RECEIVED and not prompt.continues and prompt.receive_time is not None
+        for prompt in reader.prompts.received(session_id)
+        if not prompt.continues and prompt.receive_time is not None
     ]
     ended = reader.events.list(session_id=session_id, kinds=("turn_ended",), limit=ENTRIES, newest=True)
     answered = [(event.time, True, event_pb2.Event.FromString(event.payload).turn_ended.text) for event in ended]
@@ -167,7 +167,7 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
     session without a prompt becomes IDLE.
     """
     if begin or session.state in {State.STARTING, State.WORKING, State.WAITING}:
-        waiting = [prompt for prompt in unit.prompts.open(session.id) if prompt.state == PromptState.QUEUED]
+        waiting = unit.prompts.queued(session.id)
         # Finish the interrupted turn before later prompts. A continuation that the last agent did not receive is used again.
         known = [prompt for prompt in waiting if prompt.continues]
         if session.interrupted:
@@ -201,8 +201,7 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
 def _in_flight(unit: Unit, session: Session) -> bool:
     """Whether the agent has a prompt that it has not answered."""
     agent = unit.agents.get(session.id, session.generation)
-    sent = any(prompt.state == PromptState.SENT for prompt in unit.prompts.open(session.id))
-    return sent or (agent is not None and agent.in_turn)
+    return bool(unit.prompts.sent(session.id)) or (agent is not None and agent.in_turn)
 
 
 def add_prompt(
@@ -233,7 +232,7 @@ def withdraw(unit: Unit, session: Session, prompt: Prompt, principal: str) -> Pr
 
 def continuation(unit: Unit, session: Session) -> str:
     """Prompt that continues an interrupted turn. It repeats the last prompt, which an agent without its transcript does not know."""
-    asked = [prompt for prompt in unit.prompts.list(session.id) if prompt.state == PromptState.RECEIVED]
+    asked = unit.prompts.received(session.id)
     last = next((prompt.text for prompt in reversed(asked) if not prompt.continues), "")
     words = [
         "Your last turn was interrupted before it was done; your files are as you left them.",

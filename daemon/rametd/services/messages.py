@@ -1,6 +1,7 @@
 """Convert between values of the domain and messages of the contract: fields with the same name have the same value."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from enum import Enum
 from functools import partial
 from operator import attrgetter
@@ -62,6 +63,29 @@ def to_message(kind: type[M], record: object, /, **others: object) -> M:
     for name, convert in shared.conversions.items():
         values[name] = convert(values[name])
     return kind(**values, **others)
+
+
+def from_message(kind: type[T], message: Message, /, **others: object) -> T:
+    """Create a dataclass from a request; ``others`` are values that the request does not have, or that need a check.
+
+    Fields that the request leaves unset keep the dataclass's defaults; lists become tuples.
+    """
+    targets = message.DESCRIPTOR.fields_by_name
+    found = {}
+    for field in fields(kind):  # type: ignore[arg-type]  # dataclasses have no type of their own
+        target = targets.get(field.name)
+        if target is None or field.name in others:
+            continue
+        given = message.HasField(field.name) if target.has_presence else getattr(message, field.name)
+        if given or (field.default is MISSING and field.default_factory is MISSING):
+            found[field.name] = value_of(message, field.name)
+    return kind(**found, **others)
+
+
+def value_of(message: Message, name: str) -> Any:
+    """Return a field's value; a list as a tuple."""
+    value = getattr(message, name)
+    return tuple(value) if message.DESCRIPTOR.fields_by_name[name].is_repeated else value
 
 
 def enum_numbers(descriptor: EnumDescriptor, values: Iterable[Enum]) -> Mapping[Any, Any]:

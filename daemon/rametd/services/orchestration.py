@@ -7,7 +7,7 @@ from typing import TypeVar
 from ramet.v1 import orchestration_pb2
 
 from rametd.domain.errors import InvalidInputError, PromptTooLargeError, TooManyMessagesError
-from rametd.domain.models import OWNER, Mode, PromptState, Session
+from rametd.domain.models import OWNER, Mode, Session
 from rametd.services import budgets, family
 from rametd.services.checks import check_prompt
 from rametd.services.core import Core
@@ -181,7 +181,7 @@ class Orchestration:
 
 def next_hop(reader: Reader, caller: Session) -> int:
     """Length of the chain of messages with the caller's next one. Raises `TooManyMessagesError` if it is too long."""
-    received = [prompt for prompt in reader.prompts.list(caller.id) if prompt.state == PromptState.RECEIVED]
+    received = reader.prompts.received(caller.id)
     hops = received[-1].hops + 1 if received and sender_of(received[-1].source) else 1
     if hops > HOPS:
         raise TooManyMessagesError(

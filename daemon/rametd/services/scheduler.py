@@ -8,7 +8,7 @@ from itertools import count
 
 import structlog
 
-from rametd.domain.models import DAEMON, Agent, AgentState, Hold, PromptState, RequestKind, Session
+from rametd.domain.models import DAEMON, Agent, AgentState, Hold, RequestKind, Session
 from rametd.domain.states import BUSY_STATES, SLOT_STATES, State
 from rametd.services import budgets
 from rametd.services.agents.launching import environment_of
@@ -183,8 +183,7 @@ class Scheduler:
                 if session.state_reason != blocked:
                     change_state(unit, session, State.QUEUED, reason=blocked)
                 continue
-            queued = any(prompt.state == PromptState.QUEUED for prompt in unit.prompts.open(session.id))
-            if not queued and not session.interrupted:
+            if not unit.prompts.queued(session.id) and not session.interrupted:
                 change_state(unit, session, State.IDLE)
                 continue
             spent = budgets.exceeded(unit, session, self._core.config.budget)

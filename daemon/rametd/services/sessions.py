@@ -117,7 +117,7 @@ class Sessions:
         def work(unit: Unit) -> T:
             session = unit.sessions.get(session_id)
             opened = [each for each in unit.prompts.open(session_id) if not each.continues]
-            queued = [each for each in opened if each.state == PromptState.QUEUED]
+            queued = [each for each in unit.prompts.queued(session_id) if not each.continues]
             if prompt_ids:
                 chosen = [each for each in queued if each.id in prompt_ids]
             else:
@@ -339,7 +339,7 @@ def go_on(unit: Unit, session: Session, principal: str) -> Session:
     if session.hold == Hold.LOGIN:  # the person has logged in: resume all sessions that wait for it
         release_login(unit, session.agent, principal)
         return unit.sessions.get(session.id)
-    waiting = any(prompt.state == PromptState.QUEUED for prompt in unit.prompts.open(session.id))
+    waiting = bool(unit.prompts.queued(session.id))
     # The agent has received the prompt of a failed turn: send it a continuation.
     interrupted = session.interrupted or (session.state == State.FAILED and not waiting)
     to = State.QUEUED if waiting or interrupted else State.IDLE
@@ -356,6 +356,6 @@ def release(unit: Unit, session: Session, budget: Budget, principal: str) -> Ses
     """Continue a session that a budget held, if the budget allows it again."""
     if session.hold != Hold.BUDGET or budgets.exceeded(unit, session, budget) is not None:
         return session
-    waiting = any(prompt.state == PromptState.QUEUED for prompt in unit.prompts.open(session.id))
+    waiting = bool(unit.prompts.queued(session.id))
     to = State.QUEUED if waiting or session.interrupted else State.IDLE
     return change_state(unit, session, to, principal=principal)

@@ -14,10 +14,22 @@ class PromptReads(Table):
         return PROMPTS.find_one(self._db, "WHERE id = ?", prompt_id)
 
     def open(self, session_id: str) -> list[Prompt]:
-        """QUEUED and SENT prompts, in order."""
+        """Prompts that no agent has confirmed, in order: `queued` and `sent` ones."""
         return PROMPTS.find_all(
             self._db, "WHERE session_id = ? AND state IN ('queued', 'sent') ORDER BY number", session_id
         )
+
+    def queued(self, session_id: str) -> list[Prompt]:
+        """Prompts that no agent was sent yet, in order."""
+        return [each for each in self.open(session_id) if each.state == PromptState.QUEUED]
+
+    def sent(self, session_id: str) -> list[Prompt]:
+        """Prompts that an agent was sent and has not confirmed, in order."""
+        return [each for each in self.open(session_id) if each.state == PromptState.SENT]
+
+    def received(self, session_id: str) -> list[Prompt]:
+        """Prompts that an agent confirmed, in order."""
+        return [each for each in self.list(session_id) if each.state == PromptState.RECEIVED]
 
     def images(self, prompt_id: str) -> list[bytes]:
         """The images that go with a prompt, in order."""
@@ -100,13 +112,12 @@ class Prompts(PromptReads):
         """Cancel a queued prompt; the agent may have read a sent one."""
         return self._change("UPDATE prompts SET state = 'cancelled' WHERE id = ? AND state = 'queued'", prompt_id)
 
-    def requeue_unreceived(self, session_id: str, generation: int) -> list[Prompt]:
-        """Queue again, in their order, the prompts that a dead agent did not confirm; return the queue."""
+    def requeue_unreceived(self, session_id: str, generation: int) -> None:
+        """Queue again, in their order, the prompts that a dead agent did not confirm."""
         self._db.execute(
             "UPDATE prompts SET state = 'queued', generation = 0 WHERE session_id = ? AND generation = ? AND state = 'sent'",
             (session_id, generation),
         )
-        return [each for each in self.open(session_id) if each.state == PromptState.QUEUED]
 
     def _change(self, statement: str, *values: object) -> bool:
         return self._db.execute(statement, values).rowcount > 0

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import structlog
 
 from rametd.agents.base import AgentKind, Channel, Decision, Judged, Opening, Question, ToolServer, ToolUse
-from rametd.domain.models import DAEMON, Agent, Mode, OutgoingKind, PromptState, Request, RequestState, Session
+from rametd.domain.models import DAEMON, Agent, Mode, OutgoingKind, Request, RequestState, Session
 from rametd.keeper.executor import Attachment
 from rametd.services import budgets, environments
 from rametd.services.agents.projection import open_request
@@ -140,8 +140,7 @@ class Conversation:
         def find(reader: Reader) -> tuple[Session, bool]:
             session, before = reader.sessions.get(session_id), reader.agents.get(session_id, generation - 1)
             crashed = before is not None and not before.stop_intent
-            queued = any(each.state == PromptState.QUEUED for each in reader.prompts.open(session_id))
-            return session, crashed and queued
+            return session, crashed and bool(reader.prompts.queued(session_id))
 
         session, doubtful = await core.store.read(find)
         environment = {

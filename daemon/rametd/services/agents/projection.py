@@ -44,7 +44,6 @@ from rametd.domain.models import (
     ControlRequest,
     Hold,
     LastWords,
-    PromptState,
     Request,
     RequestKind,
     RequestState,
@@ -220,8 +219,8 @@ class Projection:
 
     def _shown(self, prompt_id: str, frame: Frame) -> None:
         """Note a sign of a running turn from an agent that does not confirm prompts."""
-        for prompt in self.unit.prompts.open(self.session.id):
-            if prompt.state == PromptState.SENT and prompt_id in {"", prompt.id}:
+        for prompt in self.unit.prompts.sent(self.session.id):
+            if prompt_id in {"", prompt.id}:
                 self._seen(PromptSeen(prompt.id))
                 self._event(event_pb2.TurnStarted(model=self.session.model, mode=self.session.mode))
                 self._act(TurnBegan("", "", "", ""), frame)
@@ -230,8 +229,8 @@ class Projection:
     def _find_in_history(self, last_prompt: str) -> None:
         """Decide about a prompt that an earlier process got without confirming it: if it is the last one in the conversation's
         history, the agent took it and its turn was cut off."""
-        for prompt in self.unit.prompts.open(self.session.id):
-            if prompt.state == PromptState.QUEUED and prompt.text.strip() in last_prompt:
+        for prompt in self.unit.prompts.queued(self.session.id):
+            if prompt.text.strip() in last_prompt:
                 self.unit.prompts.mark_received(prompt.id, self.session.turns + 1)
                 self._event(event_pb2.PromptReceived(prompt_id=prompt.id))
                 self.session = self.unit.sessions.update(self.session.id, interrupted=True)
@@ -401,7 +400,7 @@ class Projection:
             self._withdraw_unread()
         else:
             self._change(State.IDLE)
-            if any(prompt.state == PromptState.QUEUED for prompt in self.unit.prompts.open(self.session.id)):
+            if self.unit.prompts.queued(self.session.id):
                 self._change(State.QUEUED)  # held back until the cut-off turn was finished
             else:
                 self._ask_for_review()
@@ -411,8 +410,7 @@ class Projection:
 
     def _withdraw_unread(self) -> None:
         """Cancel prompts that were sent into the turn that a person interrupted: they must not start another turn."""
-        unread = [each for each in self.unit.prompts.open(self.session.id) if each.state == PromptState.QUEUED]
-        for prompt in unread:
+        for prompt in self.unit.prompts.queued(self.session.id):
             withdraw(self.unit, self.session, prompt, DAEMON)
 
     def _hold_for_trouble(self, words: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from ramet.v1 import event_pb2, plan_pb2
 
 from rametd.domain.errors import BadPlanError, ChangedError, WrongStateError
-from rametd.domain.models import DAEMON, Mode, PromptState, Repo, Session
+from rametd.domain.models import DAEMON, Mode, Repo, Session
 from rametd.domain.plans import Plan, PlanThread
 from rametd.domain.states import State
 from rametd.environment import Variables
@@ -306,8 +306,8 @@ class Commit:
         principal = self._principal
         session = unit.sessions.get(row.session_id)
         old = self._checked.known[row.id].prompt
-        for prompt in unit.prompts.open(session.id):
-            if prompt.state == PromptState.QUEUED and (prompt.text, prompt.source) == (old, principal):
+        for prompt in unit.prompts.queued(session.id):
+            if (prompt.text, prompt.source) == (old, principal):
                 withdraw(unit, session, prompt, principal)
                 add_prompt(unit, session, row.prompt, principal)
                 return
