@@ -170,8 +170,10 @@ class Daemon:
             fence = await store.begin_run(instance_id, os.getpid(), release)
             started = event_pb2.DaemonStarted(instance_id=instance_id, version=release, pid=os.getpid())
             await store.write(lambda unit: unit.events.append(events.make(started)))
-            for repo in await store.read(lambda reader: reader.repos.list()):
-                git.trust(repo.common_dir)
+            for repo, trusted in await store.read(
+                lambda reader: [(each, reader.repos.trusted(each.id)) for each in reader.repos.list()]
+            ):
+                git.trust(repo.common_dir, trusted.digests)
             group = cgroups.find()
             core = Core(
                 config=config,

@@ -346,6 +346,26 @@ async def test_a_change_is_shown_as_a_difference_until_it_is_trusted(world: Worl
     assert "It has changed" not in await ctl("repo", "show")
 
 
+async def test_git_configuration_in_the_checkout_is_shown_and_waits_for_trust(world: World) -> None:
+    git(world.path, "config", "include.path", "../.gitconfig")
+    text = f'[filter "evil"]\n\tclean = touch {world.marks}/clean; cat\n\tsmudge = touch {world.marks}/smudge; cat\n'
+    (world.path / ".gitconfig").write_text(text)
+    (world.path / ".gitattributes").write_text("*.txt filter=evil\n")
+    (world.path / "work.txt").write_text("work\n")
+    git(world.path, "add", "-A")
+    git(world.path, "commit", "-qm", "filter")
+    for mark in world.marks.iterdir():
+        mark.unlink()
+    made = await asyncio.to_thread(world.sandbox.ctl, "new", "--name", "first", cwd=world.path)
+    assert "includes .gitconfig with content that you have not trusted" in made.stderr
+    assert list(world.marks.iterdir()) == []
+    shown = await asyncio.to_thread(world.sandbox.ctl, "repo", "trust", "--yes", cwd=world.path)
+    assert "touch" in shown.stdout
+    assert ".gitconfig" in shown.stdout
+    await world.client.create(world.path, name="second")
+    assert (world.marks / "smudge").exists()
+
+
 async def test_what_was_not_shown_is_not_trusted(world: World) -> None:
     shown = await world.client.repos.GetTrust(
         repo_pb2.GetTrustRequest(repo=str(world.path)), metadata=world.client.metadata

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from rametd.domain.errors import GitFailedError, WorktreeChangedError
+from rametd.domain.trust import item_digest
 from rametd.git.process import GitProcess
 from rametd.git.registrations import verify_worktree
 
@@ -20,7 +21,9 @@ def mark(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def process(tmp_path: Path) -> GitProcess:
-    return GitProcess(repositories.git_environment(tmp_path / "home"), trusted={(tmp_path / "repo/.git").resolve()})
+    return GitProcess(
+        repositories.git_environment(tmp_path / "home"), trusted={(tmp_path / "repo/.git").resolve(): frozenset()}
+    )
 
 
 async def make(process: GitProcess, directory: Path, *evil: tuple[str, str]) -> Path:
@@ -106,6 +109,79 @@ async def test_git_finds_no_filters_by_itself_either(tmp_path: Path, process: Gi
     for where in (nested, nested / "below"):
         await process.write(where, "add", "-A", "--", ":/")
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "replacement"),
+    [
+        ("filter.x.clean", ""),
+        ("filter.x.required", "false"),
+        ("merge.x.driver", "git merge-file %A %O %B"),
+        ("core.sshCommand", ""),
+        ("core.alternateRefsCommand", ""),
+        ("credential.helper", ""),
+        ("credential.https://example.org.helper", ""),
+        ("gpg.ssh.program", "false"),
+        ("lfs.customtransfer.x.path", ""),
+        ("lfs.extension.x.clean", ""),
+        ("lfs.extension.x.smudge", ""),
+        ("remote.o.promisor", "false"),
+    ],
+)
+async def test_programs_that_git_starts_see_no_command_of_a_nested_repository(
+    tmp_path: Path, process: GitProcess, key: str, replacement: str
+) -> None:
+    await make(process, tmp_path / "repo")
+    nested = tmp_path / "repo/nested"
+    await make(process, nested, (key, "evil"))
+    assert await process.read(nested, "config", "--get", key) == f"{replacement}\n".encode()
+    await process.write(tmp_path, "config", "--global", key, "own")
+    assert await process.read(nested, "config", "--get", key) == b"own\n"
+
+
+@pytest.mark.parametrize("verb", ["fetch", "push", "ls-remote"])
+@pytest.mark.parametrize("key", ["uploadpack", "receivepack"])
+async def test_git_connects_for_no_repository_that_names_the_other_ends_program(
+    tmp_path: Path, process: GitProcess, mark: Path, verb: str, key: str
+) -> None:
+    await make(process, tmp_path / "repo")
+    nested = tmp_path / "repo/nested"
+    await make(
+        process, nested, ("remote.o.url", f"{tmp_path}/repo"), (f"remote.o.{key}", f"touch {mark}; git-upload-pack")
+    )
+    with pytest.raises(GitFailedError, match=key):
+        await process.write(nested, verb, "o", environment={"GIT_ALLOW_PROTOCOL": "file"})
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("condition", ["", 'if "onbranch:**"'])
+@pytest.mark.parametrize("name", ["../.gitconfig", "{top}/.gitconfig", "~/../repo/.gitconfig"])
+async def test_git_configuration_in_the_checkout_runs_only_as_it_was_trusted(
+    tmp_path: Path, mark: Path, condition: str, name: str
+) -> None:
+    top, trusted = tmp_path / "repo", dict[Path, frozenset[str]]()
+    process = GitProcess(repositories.git_environment(tmp_path / "home"), trusted=trusted)
+    common = await make(process, top)
+    add(common / "config", f"[include{condition}]\n\tpath = {name.format(top=top)}\n".replace("includeif", "includeIf"))
+    evil, tree = f'[filter "evil"]\n\tclean = touch {mark}; cat\n', tmp_path / "tree"
+    await commit(process, top)
+    await process.write(top, "worktree", "add", "-q", "-b", "tree", str(tree))
+    (tmp_path / "beyond").write_text(evil)
+    for text, known, runs in (
+        (evil, "", False),
+        (evil, evil, True),
+        (f"{evil}# changed\n", evil, False),
+        (f"[include]\n\tpath = {tmp_path}/beyond\n", evil, False),
+    ):
+        (top / ".gitconfig").write_text(text)
+        trusted[common.resolve()] = frozenset({item_digest(".gitconfig", known)})
+        for each in (top, tree):
+            mark.unlink(missing_ok=True)
+            (each / "file.txt").write_text(f"{text}{runs}")
+            await process.write(each, "add", "-A")
+            assert mark.exists() == runs, (each, text)
+            with contextlib.nullcontext() if runs else pytest.raises(GitFailedError, match=r"\.gitconfig"):
+                await process.run(each, "fetch", str(tmp_path))
 
 
 @pytest.mark.parametrize("place", ["sub", "sub/deeper"])

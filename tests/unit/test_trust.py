@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from rametd.agents.base import ToolUse
 from rametd.config import Source, combine, from_items, items
 from rametd.domain.models import Mode
-from rametd.domain.trust import UNBOUNDED, Trusted, digest_of, item_digest
+from rametd.domain.trust import UNBOUNDED, Trusted, digest_of, item_digest, shown
 from rametd.git.commits import files_at
 from rametd.git.repository import discover
-from rametd.services.contents import MOST_BYTES, MOST_FILES, MOST_LEVELS, claude_files, loads, runs, shown
+from rametd.services.contents import MOST_BYTES, MOST_FILES, MOST_LEVELS, claude_files, loads, runs
 from rametd.services.ownership.guard import ask_for_protected
 
 from tests.support.daemon import git

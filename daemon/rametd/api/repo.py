@@ -102,6 +102,8 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
             return call.remember(unit, response)
 
         response = await self._core.store.write(update)
+        trusted = await self._core.store.read(lambda reader: reader.repos.trusted(repo.id))
+        self._core.git.trust(repo.common_dir, trusted.digests)
         await self._withheld.survey(await resolve_repo(self._core, repo.id))
         return response
 

@@ -15,6 +15,18 @@ Contents = Mapping[str, str]
 """The items of one place: text by key."""
 UNBOUNDED = ".claude (too many files)"
 """Key of the item for files that are too many to compare. No text of it is ever trusted."""
+SIZE_LIMIT = 1 << 20
+"""Bytes of a file that are shown; for a larger one, its digest."""
+
+
+def shown(data: bytes) -> str:
+    """A file as text for a person; different bytes give different texts."""
+    try:
+        if len(data) <= SIZE_LIMIT:
+            return data.decode()
+    except UnicodeDecodeError:
+        pass
+    return f"{len(data):,} bytes that are not shown, sha256 {hashlib.sha256(data).hexdigest()}"
 
 
 def item_digest(key: str, text: str) -> str:

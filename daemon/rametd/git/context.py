@@ -4,7 +4,7 @@ import asyncio
 import copy
 import functools
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +62,9 @@ class GitContext:
         tree_sources: Mapping[Path, TreeSource] = MappingProxyType({}),
     ) -> None:
         pygit2.settings.set_extensions([*_EXTENSIONS])
-        self.trusted = set[Path]()  # common directories of registered repositories
+        self.trusted = dict[
+            Path, Collection[str]
+        ]()  # by registered repository: digests of the items that the person trusts
         self.process = GitProcess(environment, lock_timeout, self.trusted)
         self.locks = RepositoryLocks(lock_timeout)
         # Checkouts run outside the repository's lock; more at once than threads would only slow each down.

@@ -4,6 +4,9 @@ A registered repository may have filters, such as those of git-crypt and `git lf
 repository, a submodule's git directory in a linked worktree, the target of a replaced ``.git`` file, and any directory that a
 ``.gitmodules`` or a submodule's remote names. There git runs with the person's drivers and helpers instead of those in the
 configuration, and without any transport. Some commands make git enter submodules by itself: these drivers apply there too.
+
+The configuration of a registered repository may include a file of its checkout (``include.path = ../.gitconfig``), which a landing or
+a pull changes. Until the person has trusted the content of that file, the same applies to its settings.
 """
 
 import os
@@ -13,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from rametd.domain.trust import item_digest, shown
 from rametd.git.registrations import common_of, existing_git_dir
 
 # Keys that make git run a command, with their replacements if the person has set none.
@@ -25,13 +29,19 @@ _RUNNING: Final = {
     re.compile(r"remote\..*\.uploadpack", re.DOTALL): "git-upload-pack",
     re.compile(r"remote\..*\.receivepack", re.DOTALL): "git-receive-pack",
     re.compile(r"gpg\.(.*\.)?program", re.DOTALL): "false",
+    re.compile(r"merge\..*\.driver", re.DOTALL): "git merge-file %A %O %B",
+    # The person's own `git lfs` filters run these.
+    re.compile(r"lfs\.customtransfer\..*\.path|lfs\.extension\..*\.(clean|smudge)", re.DOTALL): "",
 }
+_INCLUDE: Final = re.compile(r"include(if\..*)?\.path", re.DOTALL)
 _MAY_RUN: Final = re.compile(
-    rb"filter|command|proxy|askpass|credential|templatedir|promisor|partialclone|pack|gpg|include", re.IGNORECASE
+    rb"filter|command|proxy|askpass|credential|templatedir|promisor|partialclone|pack|gpg|driver|customtransfer|extension\.|include",
+    re.IGNORECASE,
 )
 """Matches every configuration file that has such a key, or includes another file."""
 _NO_TRANSPORT: Final = {"GIT_ALLOW_PROTOCOL": "none"}
 """Otherwise a command from the configuration would fetch a partial clone's missing objects."""
+_CONNECTING: Final = frozenset({"clone", "fetch", "ls-remote", "push", "submodule"})
 _ENTERING: Final = frozenset({"add", "commit", "diff", "diff-files", "status"})
 """Commands that run git in the submodules of a worktree, to see whether they have changes."""
 _LINK: Final = (0o160000).to_bytes(4, "big")
@@ -55,36 +65,79 @@ def has_no_links(index: Path) -> bool:
 
 
 def restrictions(
-    where: Path, verb: str, arguments: Sequence[str], environment: Mapping[str, str], trusted: Collection[Path]
+    where: Path,
+    verb: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    trusted: Mapping[Path, Collection[str]],
 ) -> Mapping[str, str]:
     """Return variables for a git command: they disable what an agent may have configured in the directory. Blocks.
 
-    Empty if no repository is registered, or if the command touches only registered ones. Raise OSError or `subprocess.SubprocessError` if
-    a configuration cannot be read.
+    ``trusted``: digests of trusted items by registered repository. Empty if no repository is registered, or if the command touches only
+    registered ones. Raise OSError or `subprocess.SubprocessError` if a configuration cannot be read, or if nothing could disable it.
     """
     git_dir = _option(arguments, "--git-dir") or _found_from(where)
     if git_dir is None or not trusted:
         return {}
-    foreign = common_of(git_dir) not in trusted
+    common = common_of(git_dir)
+    foreign = common not in trusted
     index = Path(environment.get("GIT_INDEX_FILE") or git_dir / "index")
     top = _option(arguments, "--work-tree") or where
     entered = list(_entered(git_dir, _real(top), index, environment, set())) if verb in _ENTERING else []
     entered += _kept(git_dir, _real(top), environment) if verb == "submodule" else []
-    settings = [setting for each in ([git_dir] if foreign else []) + entered for setting in _running(each, environment)]
-    if verb == "submodule" and (packs := [key for key in settings if key.endswith(".uploadpack")]):
-        raise OSError(f"a submodule's repository sets {packs[0]}")  # git uses the first value: no variable replaces it
-    transport = (
-        _NO_TRANSPORT if foreign or any(key.endswith((".promisor", ".partialclone")) for key in settings) else {}
-    )
-    if not settings:
-        return transport
-    theirs = {"system", "global"} if foreign else {"system", "global", "local", "worktree"}
-    own = {key: value for scope, key, value in _configured(git_dir, environment) if scope in theirs}
+    settings = [key for each in ([git_dir] if foreign else []) + entered for key in _running(each, environment)]
+    included = [] if foreign else _included(git_dir, common, trusted[common], environment)
+    if included and verb in _CONNECTING:
+        raise OSError(
+            f"the configuration includes {included[0].name}, which changed since you trusted it; see `rametctl repo trust`"
+        )
+    if not settings and not included:
+        return _NO_TRANSPORT if foreign else {}
+    own: dict[str, str] = {}
+    for scope, file, key, value in _configured(git_dir, environment):
+        if file in included:
+            settings += [key] if _runs(key) else []
+            included += [_target(file, value, environment)] if _INCLUDE.fullmatch(key) else []
+        elif not foreign or scope in {"system", "global"}:
+            own[key] = value
+    # Git uses the first value of these keys, so no variable replaces it; none applies to a path.
+    named = verb in _CONNECTING and not any(word.startswith("/") for word in arguments)
+    if named and (packs := [key for key in settings if key.endswith((".uploadpack", ".receivepack"))]):
+        raise OSError(f"a repository's own configuration sets {packs[0]}")
     values = {key: own.get(key, value) for key in settings for value in [_replacement(key)] if value is not None}
-    counted = {"GIT_CONFIG_COUNT": str(len(values))}
+    counted = {"GIT_CONFIG_COUNT": str(len(values))} if values else {}
     for number, (key, value) in enumerate(values.items()):  # not as `-c`: a driver's name may have a `=`
         counted |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return {**transport, **counted}
+    closed = foreign or any(key.endswith((".promisor", ".partialclone")) for key in settings)
+    return {**(_NO_TRANSPORT if closed else {}), **counted}
+
+
+def _included(git_dir: Path, common: Path, digests: Collection[str], environment: Mapping[str, str]) -> list[Path]:
+    """Return the files of the checkout that the configuration includes and whose content the person has not trusted."""
+    return [
+        file
+        for file in included_files(git_dir, common, environment)
+        if item_digest(os.path.relpath(file, common.parent), shown(_content(file))) not in digests
+    ]
+
+
+def included_files(git_dir: Path, common: Path, environment: Mapping[str, str]) -> list[Path]:
+    """Return the files of the checkout that a repository's own configuration includes, by a condition too. Blocks."""
+    if common.name != ".git" or not any(b"include" in _content(file).lower() for file in _files(git_dir)):
+        return []
+    top, found = common.parent, list[Path]()
+    for scope, origin, key, value in _configured(git_dir, environment):
+        if scope in {"local", "worktree"} and _INCLUDE.fullmatch(key):
+            file = _target(origin, value, environment)
+            if file.is_relative_to(top) and not file.is_relative_to(common) and os.path.lexists(file):
+                found.append(file)
+    return list(dict.fromkeys(found))
+
+
+def _target(file: Path, value: str, environment: Mapping[str, str]) -> Path:
+    """Return the file that ``include.path = value`` names."""
+    home = Path(environment.get("HOME", "/"))
+    return _located(home / value[2:] if value.startswith("~/") else file.parent / value)
 
 
 def _option(arguments: Sequence[str], name: str) -> Path | None:
@@ -146,10 +199,12 @@ def _running(git_dir: Path, environment: Mapping[str, str]) -> list[str]:
     if not any(_MAY_RUN.search(_content(file)) for file in _files(git_dir)):
         return []
     return [
-        key
-        for scope, key, _ in _configured(git_dir, environment)
-        if scope in {"local", "worktree"} and (_replacement(key) is not None or key == "extensions.partialclone")
+        key for scope, _, key, _ in _configured(git_dir, environment) if scope in {"local", "worktree"} and _runs(key)
     ]
+
+
+def _runs(key: str) -> bool:
+    return _replacement(key) is not None or key == "extensions.partialclone"
 
 
 def _replacement(key: str) -> str | None:
@@ -175,12 +230,18 @@ def _content(file: Path) -> bytes:
         return b""
 
 
-def _configured(git_dir: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Return scope, key and value of each setting, as git itself reads them there: files that it includes by a condition too."""
-    fields = _output((f"--git-dir={git_dir}", "config", "--null", "--show-scope", "--list"), environment)
-    for scope, setting in zip(fields[0::2], fields[1::2], strict=False):
+def _configured(git_dir: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, Path, str, str]]:
+    """Return scope, file, key and value of each setting, as git itself reads them there: files that it includes by a condition too."""
+    words = ("config", "--null", "--show-scope", "--show-origin", "--list")
+    fields = _output((f"--git-dir={git_dir}", *words), environment)
+    for scope, origin, setting in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
         key, _, value = setting.partition("\n")
-        yield scope, key, value
+        yield scope, _located(Path(origin.removeprefix("file:"))), key, value
+
+
+def _located(path: Path) -> Path:
+    """Return a path with its directory resolved, but not the file itself: git names it in several ways."""
+    return _real(path.parent) / path.name
 
 
 def _output(words: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:

@@ -1,12 +1,13 @@
 """`Git`: the git layer as services see it, with an attribute for each noun."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from rametd.git.branches import Branches
 from rametd.git.commits import Commits, ignores_case
 from rametd.git.context import GitContext
 from rametd.git.diff import Diffs
+from rametd.git.foreign import included_files
 from rametd.git.hooks import hooks_folder
 from rametd.git.inventory import Upkeep
 from rametd.git.landing import Landing
@@ -48,15 +49,22 @@ class Git:
         self.discover = context.threaded(discover)
         self.ignores_case = context.threaded(ignores_case)
         self.hooks_folder = context.bind(hooks_folder)
+        self.included_files = context.threaded(
+            lambda repo: included_files(repo.common_dir, repo.common_dir, context.process.environment)
+        )
 
     async def aclose(self) -> None:
         """Wait for running threads."""
         await self.trackers.aclose()
         await self._context.aclose()
 
-    def trust(self, common_dir: Path) -> None:
-        """Allow programs named in a repository's own configuration: a person registered it."""
-        self._context.trusted.add(common_dir)
+    def trust(self, common_dir: Path, items: Collection[str] | None = None) -> None:
+        """Allow programs named in a repository's own configuration: a person registered it.
+
+        ``items``: digests of trusted items. Only with these may the configuration include files of the checkout. None keeps them.
+        """
+        known = self._context.trusted.get(common_dir, frozenset())
+        self._context.trusted[common_dir] = known if items is None else items
 
     async def make_durable(self, common_dir: Path, *worktrees: Path) -> None:
         """Return once a repository and the files of its worktrees would survive a power cut.

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from rametd.domain.errors import GitBusyError, GitFailedError
@@ -99,7 +100,10 @@ class GitProcess:
     """Runs git. ``lock_timeout`` (seconds): how long to wait for a lock file of another process."""
 
     def __init__(
-        self, environment: Mapping[str, str], lock_timeout: float = 10.0, trusted: Collection[Path] = frozenset()
+        self,
+        environment: Mapping[str, str],
+        lock_timeout: float = 10.0,
+        trusted: Mapping[Path, Collection[str]] = MappingProxyType({}),
     ) -> None:
         self._trusted = trusted  # registered repositories, whose configured programs may run
         self._environment = clean_environment(environment)

@@ -5,7 +5,6 @@ session; there, only files that Claude would load are compared with the trusted 
 """
 
 import asyncio
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import NamedTuple
 from rametd.agents.presets import PRESETS
 from rametd.config import Source, items
 from rametd.domain.models import Repo
-from rametd.domain.trust import UNBOUNDED
+from rametd.domain.trust import SIZE_LIMIT, UNBOUNDED, shown
 from rametd.git import RepositoryInfo
 from rametd.platform.reading import read_regular
 from rametd.services.core import Core
@@ -56,8 +55,6 @@ MOST_FILES = 5_000
 MOST_LEVELS = 16
 MOST_BYTES = 16 << 20
 """Limits for all files, and for one file. Beyond a limit, no file counts as trusted: see `UNBOUNDED`."""
-SIZE_LIMIT = 1 << 20
-"""Bytes of a file that are shown; for a larger one, its digest."""
 
 
 def runs(path: str) -> bool:
@@ -169,16 +166,6 @@ def _read(path: Path) -> bytes | None:
     return data
 
 
-def shown(data: bytes) -> str:
-    """A file as text for a person; different bytes give different texts."""
-    try:
-        if len(data) <= SIZE_LIMIT:
-            return data.decode()
-    except UnicodeDecodeError:
-        pass
-    return f"{len(data):,} bytes that are not shown, sha256 {hashlib.sha256(data).hexdigest()}"
-
-
 def _read_include(top: Path) -> bytes | None:
     path = top / INCLUDE_FILE
     try:
@@ -214,16 +201,25 @@ async def at_place(core: Core, repo: Repo) -> dict[str, str]:
         claude = await _claude_files_at(core, info, "HEAD")
     else:
         claude = await claude_files_in(core, repo.root)
-    hooks = await hook_files(core, repo, info, core.daemon_environment)
-    return {**gather(settings, include, claude), **hooks, **await plan_items(core, repo)}
+    git = await git_files(core, repo, info, core.daemon_environment)
+    return {**gather(settings, include, claude), **git, **await plan_items(core, repo)}
 
 
-async def hook_files(core: Core, repo: Repo, info: RepositoryInfo, environment: Mapping[str, str]) -> dict[str, str]:
-    """Files of git's hooks if `core.hooksPath` is inside the person's checkout, where a pull or a landing can change them."""
+async def git_files(core: Core, repo: Repo, info: RepositoryInfo, environment: Mapping[str, str]) -> dict[str, str]:
+    """Files of the person's checkout that git's configuration includes, or that are hooks: a pull or a landing can change them."""
     if is_bare(repo):
         return {}
     folder = await core.git.hooks_folder(info, environment)
-    return await asyncio.to_thread(_files_below_hooks, repo.root, info.common_dir, folder)
+    hooks = await asyncio.to_thread(_files_below_hooks, repo.root, info.common_dir, folder)
+    return {**hooks, **await included_files(core, repo, info)}
+
+
+async def included_files(core: Core, repo: Repo, info: RepositoryInfo) -> dict[str, str]:
+    """Files of the person's checkout that the repository's own git configuration includes."""
+    files = await core.git.included_files(info)
+    return await asyncio.to_thread(
+        lambda: {os.path.relpath(file, repo.root): shown(data) for file in files if (data := _read(file)) is not None}
+    )
 
 
 def _files_below_hooks(root: Path, common_dir: Path, folder: Path) -> dict[str, str]:
@@ -248,10 +244,12 @@ def _files_below_hooks(root: Path, common_dir: Path, folder: Path) -> dict[str, 
 
 async def at_commit(core: Core, info: RepositoryInfo, commit: str) -> dict[str, str]:
     """All contents of a commit that need trust."""
-    files = await core.git.commits.files_at(info, commit, (SETTINGS_FILE, INCLUDE_FILE))
+    included = [str(file.relative_to(info.common_dir.parent)) for file in await core.git.included_files(info)]
+    files = await core.git.commits.files_at(info, commit, (SETTINGS_FILE, INCLUDE_FILE, *included))
     settings = Source(SETTINGS_FILE, files.get(SETTINGS_FILE, b"").decode("utf-8", "replace"))
     include = files.get(INCLUDE_FILE, b"").decode("utf-8", "replace")
-    return gather(settings, include, await _claude_files_at(core, info, commit))
+    git = {name: shown(files[name]) for name in included if name in files}
+    return {**gather(settings, include, await _claude_files_at(core, info, commit)), **git}
 
 
 async def _claude_files_at(core: Core, info: RepositoryInfo, revision: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from rametd.domain.errors import NotTrustedError
 from rametd.domain.landing import Landing
 from rametd.domain.models import Repo
 from rametd.git import RepositoryInfo
-from rametd.services.contents import at_commit, claude_files_in, hook_files, loads
+from rametd.services.contents import at_commit, claude_files_in, git_files, included_files, loads
 from rametd.services.core import Core
 from rametd.services.repos import info_of
 from rametd.services.settings import Settings
@@ -31,7 +31,7 @@ async def hooks_trusted(core: Core, repo: Repo, info: RepositoryInfo, environmen
     if not repo.trusted:
         return False
     trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id))
-    return not trusted.withheld(await hook_files(core, repo, info, environment))
+    return not trusted.withheld(await git_files(core, repo, info, environment))
 
 
 def hooks_withheld(repo: Repo, names: Sequence[str]) -> str:
@@ -41,6 +41,17 @@ def hooks_withheld(repo: Repo, names: Sequence[str]) -> str:
     return (
         f"{repo.name} {why}: its {hooks} did not run; `rametctl repo trust {shlex.quote(repo.name)}` lets git run them"
     )
+
+
+async def included_withheld(core: Core, repo: Repo) -> tuple[str, ...]:
+    """The warning that git's configuration includes files of the checkout that the person has not trusted; empty without any."""
+    found = await included_files(core, repo, await info_of(core, repo))
+    trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id))
+    names = tuple(trusted.withheld(found))
+    if not names:
+        return ()
+    words = f"git's configuration includes {listed(names)} with content that you have not trusted: its filters and drivers do not run"
+    return (f"{words}, and nothing is fetched or pushed, until `rametctl repo trust {shlex.quote(repo.name)}`",)
 
 
 async def untrusted_files(core: Core, repo: Repo, tree: Path, agent: str) -> tuple[str, ...]:

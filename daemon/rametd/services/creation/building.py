@@ -26,7 +26,7 @@ from rametd.services.delivery import add_prompt
 from rametd.services.ids import new_id
 from rametd.services.ownership.claims import check_claims
 from rametd.services.settings import for_session
-from rametd.services.trust import not_loaded, untrusted_files
+from rametd.services.trust import included_withheld, not_loaded, untrusted_files
 from rametd.services.views import one_session_message
 from rametd.services.words import listed
 from rametd.services.worktrees.places import link_by_name, unlink_by_name
@@ -90,7 +90,7 @@ class Notes:
 
 
 async def notes(core: Core, session: Session, repo: Repo) -> Notes:
-    warnings = await _claude_warnings(core, session, repo)
+    warnings = (*await _claude_warnings(core, session, repo), *await included_withheld(core, repo))
     if session.worktree_kind != WorktreeKind.OWN:
         return Notes(warnings)
     try:
