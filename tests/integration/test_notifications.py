@@ -309,13 +309,15 @@ async def test_each_way_says_why_it_fails(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "notify-send", code=3)
     config = (
         '[notify.desktop]\nenabled = true\n[notify.command]\nargv = ["/nowhere/at-all"]\n'
-        '[notify.webhook]\nurl = "http://127.0.0.1:1/hook"\n'
+        '[notify.webhook]\nurl = "http://127.0.0.1:1/hook"\n[notify.ntfy]\nurl = "http://127.0.0.1:1/topic"\n'
     )
     async with world(tmp_path, config) as here:
         found = dict(await here.notifier.test())
+        assert set(found) == set(Way)
         assert "exited with 3" in found[Way.DESKTOP]
         assert found[Way.COMMAND] == "/nowhere/at-all cannot be run: No such file or directory"
-        assert found[Way.WEBHOOK].startswith("127.0.0.1:1 cannot be reached")
+        for way in (Way.WEBHOOK, Way.NTFY):
+            assert found[way].startswith("127.0.0.1:1 cannot be reached")
 
 
 async def test_nothing_old_is_told_when_notifications_are_switched_on(tmp_path: Path, server: Receiver) -> None:

@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, assert_never
 from urllib.parse import urlsplit, urlunsplit
 
 from rametd import environment
@@ -81,6 +81,8 @@ async def deliver(way: Way, message: Message, config: Notify, environment: Proce
             await asyncio.to_thread(_post, *ntfy_request(message, config))
         case Way.WEBHOOK:
             await asyncio.to_thread(_post, *webhook_request(message, config))
+        case _:
+            assert_never(way)
 
 
 async def _desktop(message: Message, environment: ProcessEnvironment) -> None:
