@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
-from ramet.v1 import attention_pb2, landing_pb2, repo_pb2, session_pb2, terminal_pb2
+from ramet.v1 import attention_pb2, landing_pb2, repo_pb2, session_pb2, terminal_pb2, worktree_pb2
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client, Sandbox, git
@@ -132,6 +132,76 @@ async def by_a_grandchild(world: World) -> session_pb2.Session:
     return await world.spawn(child)
 
 
+async def by_a_contender(world: World) -> session_pb2.Session:
+    made = await asyncio.to_thread(
+        world.sandbox.ctl, "new", script({"text": "hi"}), "--agent", "claude:2", "--name", "c", "--json", cwd=world.path
+    )
+    first, second = [await world.client.reach(each["id"], IDLE) for each in made.json]
+    world.write(Path(first.worktree), commit=True)
+    world.write(Path(second.worktree), commit=False)
+    for verb in (("compare", "c"), ("pick", first.id, "--land", "--json")):
+        await asyncio.to_thread(world.sandbox.ctl, *verb, cwd=world.path)
+    return await world.spawn(first)
+
+
+async def synced_with_its_base(world: World) -> session_pb2.Session:
+    session = await world.create(world.path)
+    agent = await world.agent()
+    world.write(Path(agent.worktree), commit=True)
+    await land(world.client, agent.id)
+    request = worktree_pb2.SyncSessionRequest(session=session.id, request_id=str(uuid.uuid4()))
+    await world.client.worktrees.SyncSession(request, metadata=world.client.metadata)
+    assert (Path(session.worktree) / ".ramet.toml").exists()
+    return session
+
+
+async def brought_back_by_a_rewind(world: World) -> session_pb2.Session:
+    session = await world.create(world.path)
+    world.write(Path(session.worktree), commit=False)
+    taken = await world.client.worktrees.CreateCheckpoint(
+        worktree_pb2.CreateCheckpointRequest(session=session.id), metadata=world.client.metadata
+    )
+    for name in (".ramet.toml", ".worktreeinclude"):
+        (Path(session.worktree) / name).unlink()
+    request = worktree_pb2.RewindSessionRequest(session=session.id, checkpoint=taken.checkpoint.id)
+    request.request_id = str(uuid.uuid4())
+    await world.client.worktrees.RewindSession(request, metadata=world.client.metadata)
+    assert (Path(session.worktree) / ".ramet.toml").exists()
+    return await world.client.reach(session.id, IDLE)
+
+
+async def at_a_tag(world: World) -> session_pb2.Session:
+    agent = await world.agent()
+    world.write(Path(agent.worktree), commit=True)
+    git(Path(agent.worktree), "tag", "v9")
+    return await world.create(world.path, base_ref="v9")
+
+
+async def on_a_branch_that_a_pull_request_brought(world: World) -> session_pb2.Session:
+    agent = await world.agent()
+    world.write(Path(agent.worktree), commit=True)
+    git(world.path, "branch", "theirs", agent.branch)
+    return await world.create(world.path, existing_branch="theirs")
+
+
+async def archived_and_changed_meanwhile(world: World) -> session_pb2.Session:
+    session = await world.create(world.path)
+    await asyncio.to_thread(world.sandbox.ctl, "archive", session.id, cwd=world.path)
+    (shelf,) = Path(session.worktree).parent.glob(f".{session.id}*")
+    world.write(shelf, commit=False)
+    await asyncio.to_thread(world.sandbox.ctl, "restore", session.id, cwd=world.path)
+    assert (Path(session.worktree) / ".ramet.toml").exists()
+    return await world.client.reach(session.id, IDLE)
+
+
+async def in_a_spare(world: World) -> session_pb2.Session:
+    await asyncio.to_thread(world.sandbox.ctl, "pool", "fill", "--count", "1", cwd=world.path)
+    for spare in (world.sandbox.root / "state").rglob(".git"):
+        if spare.is_file() and "repo" in str(spare.parent):
+            world.write(spare.parent, commit=False)
+    return await world.create(world.path)
+
+
 WAYS: list[Callable[[World], Awaitable[session_pb2.Session]]] = [
     in_own_commit,
     in_a_branch_named_as_base,
@@ -143,6 +213,13 @@ WAYS: list[Callable[[World], Awaitable[session_pb2.Session]]] = [
     pulled,
     landed,
     by_a_grandchild,
+    by_a_contender,
+    synced_with_its_base,
+    brought_back_by_a_rewind,
+    at_a_tag,
+    on_a_branch_that_a_pull_request_brought,
+    archived_and_changed_meanwhile,
+    in_a_spare,
 ]
 
 
@@ -169,7 +246,7 @@ async def use_everything(world: World, session: session_pb2.Session) -> None:
         with suppress(grpc.aio.AioRpcError):
             await call
     (Path(session.worktree) / "work.txt").write_text("work\n")
-    git(Path(session.worktree), "add", "work.txt")
+    git(Path(session.worktree), "add", "-A")
     git(Path(session.worktree), "commit", "-qm", "work")
     await land(world.client, session.id)
 

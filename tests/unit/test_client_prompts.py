@@ -16,7 +16,17 @@ from rametctl.cli import cli
 from rametctl.console.output import Output
 from rametctl.editor import MARKER, write_prompt
 from rametctl.errors import UsageError
-from rametctl.nouns.prompts import ATTACHED_BYTES, IMAGE_BYTES, mark_prompts, read_images, read_prompt, with_files
+from rametctl.nouns.prompts import (
+    ATTACHED_BYTES,
+    IMAGE_BYTES,
+    completions,
+    mark_prompts,
+    read_images,
+    read_prompt,
+    with_files,
+)
+
+from tests.support.daemon import git
 
 VALUED = frozenset({"-f", "--file", "--name"})
 
@@ -201,3 +211,13 @@ def test_a_prompt_is_written_in_the_editor(tmp_path: Path, saved: str | None, pr
             write_prompt(app)
     else:
         assert write_prompt(app) == prompt
+
+
+async def test_names_of_files_are_found_without_programs_that_the_worktree_configures(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "file.txt").write_text("x\n")
+    git(tmp_path, "config", "core.untrackedCache", "true")
+    git(tmp_path, "update-index", "--untracked-cache", "--fsmonitor")
+    git(tmp_path, "config", "core.fsmonitor", f"touch {tmp_path}/ran;")
+    assert await completions("@fi", str(tmp_path), {}) == ["@file.txt"]
+    assert not (tmp_path / "ran").exists()

@@ -30,3 +30,12 @@ def test_closed_directories_are_deleted_and_nothing_that_links_lead_to(tmp_path:
     delete_tree(tree)
 
     assert [path.name for path in tmp_path.rglob("*")] == ["other", "file"]
+
+
+def test_of_a_link_only_the_link_is_deleted(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+
+    delete_tree(tmp_path / "link")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]

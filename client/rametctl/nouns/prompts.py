@@ -240,7 +240,18 @@ async def completions(word: str, worktree: str, environ: Mapping[str, str]) -> l
 
 async def _files(worktree: str) -> list[str]:
     """Return the paths in the worktree that git does not ignore, without those that a prompt cannot name."""
-    command = ("git", "-C", worktree, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    command = (
+        "git",
+        "-c",
+        "core.fsmonitor=false",
+        "-C",
+        worktree,
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    )
     try:
         git = await asyncio.create_subprocess_exec(
             *command,

@@ -143,8 +143,11 @@ def _renamed(repo: RepositoryInfo, path: Path) -> list[Path]:
 def delete_tree(folder: Path) -> None:
     """Delete a directory tree. Raises GitFailedError.
 
-    It may have read-only directories, be deeper than Python recurses or a path is long, and a git of a killed daemon may still write to it.
+    It may be a symbolic link, have read-only directories, be deeper than Python recurses or a path is long, and a git of a killed daemon may still write to it.
     """
+    if folder.is_symlink():
+        folder.unlink()  # it leads to a directory that is not ours
+        return
     for _ in range(4):
         with contextlib.suppress(RecursionError):
             shutil.rmtree(folder, ignore_errors=True)

@@ -295,6 +295,30 @@ async def test_a_taken_place_is_refused_before_anything_is_touched(
     assert await restored(git, repo, tree, snapshot) == ()
 
 
+@pytest.mark.parametrize("trap", ["a link to a file", "a link to a directory", "a repository"])
+async def test_a_changed_shelf_is_refused_or_restored_and_leads_nowhere(
+    git: Git, repo: RepositoryInfo, tree: Sample, tmp_path: Path, trap: str
+) -> None:
+    edits(tree)
+    snapshot = await archived(git, repo, tree)
+    shelf, precious = tmp_path / "trees/.s-1.shelved", tmp_path / "own/file"
+    precious.parent.mkdir()
+    precious.write_text("precious\n")
+    if trap == "a link to a directory":
+        shelf.rename(tmp_path / "aside")
+        shelf.symlink_to(precious.parent)
+    else:
+        (shelf / ".git").unlink()
+        (shelf / ".git").symlink_to(precious) if trap == "a link to a file" else (shelf / ".git").mkdir()
+    if trap != "a link to a file":
+        with pytest.raises(PathTakenError):
+            await restored(git, repo, tree, snapshot)
+        shelf.unlink() if shelf.is_symlink() else (shelf / ".git").rmdir()
+    assert await restored(git, repo, tree, snapshot) == ()
+    assert (tree.path / "new/untracked").read_text() == "1\n"
+    assert [each.read_text() for each in precious.parent.iterdir()] == ["precious\n"]
+
+
 async def test_a_restore_that_fails_leaves_the_worktree_on_the_shelf(
     git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample, tmp_path: Path
 ) -> None:

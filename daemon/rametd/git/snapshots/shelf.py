@@ -563,7 +563,18 @@ def _is_half_back(repo: RepositoryInfo, place: Place) -> bool:
 
 
 def _require_free(repo: RepositoryInfo, place: Place) -> None:
+    """Raise PathTakenError if the tree is not on its shelf, or would not fit where it was. Blocks."""
     worktree = place.worktree
+    if os.path.lexists(place.shelf) and (place.shelf.is_symlink() or not place.shelf.is_dir()):
+        raise PathTakenError(
+            f"{place.shelf} is not the tree that was put there",
+            hint="move it away, then try again",
+            path=str(place.shelf),
+        )
+    if (inner := place.shelf / ".git").is_dir() and not inner.is_symlink():
+        raise PathTakenError(
+            f"{inner} is a repository of its own", hint="move it away, then try again", path=str(inner)
+        )
     free = not os.path.lexists(worktree) or (
         worktree.is_dir() and not worktree.is_symlink() and not any(worktree.iterdir())
     )
@@ -721,7 +732,7 @@ def _move_back(repo: RepositoryInfo, place: Place) -> list[str]:
     if place.shelf.exists():
         (home / "gitdir").write_text(f"{place.worktree / '.git'}\n")
         if git_dir_of(place.shelf) != home:  # it was deleted, or the repository was moved meanwhile
-            (place.shelf / ".git").write_text(f"gitdir: {home}\n")
+            _point(place.shelf, home)
         if not (home / "locked").exists():
             (home / "locked").write_text(f"{REASON}\n")
         with suppress(FileNotFoundError):
@@ -751,8 +762,14 @@ def _inner_back(repo: RepositoryInfo, place: Place, entry: Path) -> list[str]:
     if pointer is not None and home.name != name:
         inner = place.shelf / pointer.parent.relative_to(place.worktree)
         if inner.is_dir():
-            (inner / ".git").write_text(f"gitdir: {home}\n")
+            _point(inner, home)
     return warnings
+
+
+def _point(tree: Path, git_dir: Path) -> None:
+    """Write a worktree's ``.git`` anew; a link in its place, which an agent may have made, leads elsewhere."""
+    (tree / ".git").unlink(missing_ok=True)
+    (tree / ".git").write_text(f"gitdir: {git_dir}\n")
 
 
 async def put_back_on_shelf(
