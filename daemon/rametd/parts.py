@@ -45,8 +45,8 @@ from rametd.services.radar.radar import Radar
 from rametd.services.scheduler import Scheduler
 from rametd.services.sessions import Sessions, resolve_trouble
 from rametd.services.trackers import Trackers
+from rametd.services.trust.withheld import WithheldInbox, resolve_withheld
 from rametd.services.upkeep.power import Power
-from rametd.services.withheld import WithheldInbox, resolve_withheld
 from rametd.services.worktrees.beginnings import Beginnings
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.services.worktrees.rewind import Rewinder

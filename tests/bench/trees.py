@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rametd.git import Git, Tracker
 from rametd.git.context import GitContext
-from rametd.git.snapshot import write_tree
+from rametd.git.file_trees import write_tree
 
 from tests.bench.figures import Figure, Scale, progress
 from tests.support.daemon import git

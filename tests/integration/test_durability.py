@@ -13,7 +13,7 @@ import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 from rametd.git.registrations import REASON
 from rametd.git.snapshots.shelf import shelf_of
-from rametd.platform import durability
+from rametd.platform import files as durability
 
 from tests.support.agents import script
 from tests.support.archiving import archive, remove, restore, restore_trash

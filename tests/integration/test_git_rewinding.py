@@ -27,7 +27,7 @@ async def test_what_comes_in_the_way_after_the_look_is_kept_before_anything_is_w
         if len(saved) == 1:
             tree.write(name, "mine, just now\n")
 
-    await git.snapshots.bring_back(tree.path, target, keep)
+    await git.snapshots.restore_files(tree.path, target, keep)
 
     assert len(saved) == 2
     assert tree.git("show", f"{saved[1]}:{name}") == "mine, just now"
@@ -49,7 +49,7 @@ async def test_files_come_back_by_way_of_sparse_and_split_indexes_too(git: Git, 
     async def keep(now: str) -> None:
         del now
 
-    await git.snapshots.bring_back(tree.path, target, keep)
+    await git.snapshots.restore_files(tree.path, target, keep)
 
     assert (tree.path / "inside/a").read_text() == "of then\n"
     assert not (tree.path / "outside").exists()
@@ -84,11 +84,11 @@ async def test_a_required_filter_that_fails_stops_a_rewind_before_anything_is_to
         asked.append(now)
 
     with pytest.raises(GitFailedError, match="the key is locked") as refused:
-        await git.snapshots.bring_back(tree.path, target, keep)
+        await git.snapshots.restore_files(tree.path, target, keep)
 
     assert "big: smudge filter x failed" in refused.value.message
     assert "nothing was changed" in (refused.value.hint or "")
     assert (fingerprint(tree), asked) == (before, [])
     tree.git("config", "filter.x.smudge", "cat")
-    await git.snapshots.bring_back(tree.path, target, keep)
+    await git.snapshots.restore_files(tree.path, target, keep)
     assert (tree.path / "big").read_text() == "of then\n"

@@ -2,9 +2,9 @@
 
 import pytest
 from rametd.git.context import GitContext
+from rametd.git.file_trees import private_index
 from rametd.git.registrations import verify_worktree
 from rametd.git.scratch import change_files
-from rametd.git.snapshot import private_index
 
 from tests.support.git_fixtures import context, environment, git, repo, sample, tree
 from tests.support.repositories import Sample

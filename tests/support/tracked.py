@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rametd.git import Tracker
 from rametd.git.context import GitContext
-from rametd.git.snapshot import write_tree
+from rametd.git.file_trees import write_tree
 from rametd.git.tracking import tracker as trackers
 from rametd.git.tracking.events import InotifyEvents
 from rametd.git.tracking.notify import NotifyEvents

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rametd.platform.filesystems import missing_events
+from rametd.platform.files import missing_events
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere events are another matter")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from rametd.git.process import GitProcess
-from rametd.platform.priority import LOWEST
+from rametd.platform.groups import LOWEST
 
 from tests.support import repositories
 

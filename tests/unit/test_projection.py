@@ -22,10 +22,10 @@ from rametd.domain.calls import describe_wish
 from rametd.domain.errors import StaleBatchError
 from rametd.domain.models import PromptState, RequestKind, Tokens
 from rametd.domain.states import State
+from rametd.domain.text import first_line
 from rametd.services.agents.runner import project
 from rametd.services.core import Policy
 from rametd.services.views import now_words
-from rametd.services.words import first_line
 from rametd.store import Unit
 from rametd.store.rows import Scope
 from rametd.store.schema import migrate, migrations

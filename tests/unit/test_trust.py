@@ -12,8 +12,8 @@ from rametd.domain.models import Mode
 from rametd.domain.trust import UNBOUNDED, Trusted, digest_of, item_digest, shown
 from rametd.git.commits import files_at
 from rametd.git.repository import discover
-from rametd.services.contents import MOST_BYTES, MOST_FILES, MOST_LEVELS, claude_files, loads, runs
 from rametd.services.ownership.guard import ask_for_protected
+from rametd.services.trust.contents import MOST_BYTES, MOST_FILES, MOST_LEVELS, claude_files, loads, runs
 
 from tests.support.daemon import git
 from tests.support.rows import a_session

@@ -13,7 +13,7 @@ from typing import Any
 
 from ramet.v1 import common_pb2
 
-from rametd.platform.reading import read_regular
+from rametd.platform.files import read_regular
 
 EDITORS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
 """Tools whose input determines the new content of a file."""

@@ -18,8 +18,8 @@ from rametd.services.core import Core
 from rametd.services.hooks import Resolver
 from rametd.services.lookup import find_session
 from rametd.services.notifications.notifier import Notifier
+from rametd.services.trust.withheld import WithheldInbox
 from rametd.services.views import request_message, rule_message
-from rametd.services.withheld import WithheldInbox
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]

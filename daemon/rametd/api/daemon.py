@@ -22,10 +22,10 @@ from rametd.domain.models import Tokens
 from rametd.environment import Variables, build
 from rametd.platform.memory import resident_bytes
 from rametd.services import repos
-from rametd.services.contents import SETTINGS_FILE
 from rametd.services.core import Core
 from rametd.services.messages import stamp, to_message, tokens_message
-from rametd.services.settings import problem_of, settings_of
+from rametd.services.trust.contents import SETTINGS_FILE
+from rametd.services.trust.settings import problem_of, settings_of
 from rametd.services.views import MODES
 from rametd.store import Grouping, Reader, Spent
 

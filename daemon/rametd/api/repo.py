@@ -13,14 +13,14 @@ from rametd.domain.errors import InvalidInputError, RepoNotFoundError, WrongStat
 from rametd.domain.models import OWNER, Repo
 from rametd.domain.trust import Contents, Trusted, digest_of
 from rametd.services import repos
-from rametd.services.contents import at_place, place_of
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool
 from rametd.services.landing.trees import remove_unused
 from rametd.services.lookup import find_repo
-from rametd.services.settings import problem_of
+from rametd.services.trust.contents import at_place, place_of
+from rametd.services.trust.settings import problem_of
+from rametd.services.trust.withheld import WithheldInbox
 from rametd.services.views import repo_message
-from rametd.services.withheld import WithheldInbox
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]

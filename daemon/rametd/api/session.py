@@ -20,7 +20,7 @@ from rametd.api.repo import absolute, repo_id_around, resolve_repo
 from rametd.domain.errors import InvalidInputError, NotAllowedError
 from rametd.domain.models import OWNER, Agent, Prompt, Session
 from rametd.environment import Variables
-from rametd.platform.disk import tree_bytes
+from rametd.platform.files import tree_bytes
 from rametd.services.archiving.archive import Archiver
 from rametd.services.archiving.remove import Remover
 from rametd.services.archiving.restore import Restorer

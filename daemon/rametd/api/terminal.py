@@ -30,8 +30,8 @@ from rametd.services.delivery import sender_of
 from rametd.services.lifecycle import refuse_archived
 from rametd.services.lookup import find_session, only
 from rametd.services.missing import require_tree
-from rametd.services.settings import Settings, for_session
-from rametd.services.trust import check_trust
+from rametd.services.trust.refusals import check_trust
+from rametd.services.trust.settings import Settings, for_session
 from rametd.services.views import command_message
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.store import Reader, Unit

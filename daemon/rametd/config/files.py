@@ -14,7 +14,7 @@ from rametd.config.kinds import RefusedError, Setting, toml, toml_key
 from rametd.config.model import SETTINGS, Config
 from rametd.domain.errors import BadConfigError
 from rametd.domain.models import UNATTENDED
-from rametd.platform.reading import read_regular
+from rametd.platform.files import read_regular
 
 DEFAULT = "default"
 OWNER_FILE = "owner file"

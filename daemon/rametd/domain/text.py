@@ -1,4 +1,6 @@
-"""Text from file names and other programs."""
+"""Short texts for people, and text from file names and other programs."""
+
+from collections.abc import Sequence
 
 
 def utf8(text: str) -> str:
@@ -17,3 +19,8 @@ def first_line(words: str, limit: int = 200) -> str:
 def dollars(amount: float) -> str:
     """An amount of US dollars, in cents; less than a cent with its first two digits."""
     return f"${amount:.2f}" if amount >= 0.01 or amount <= 0 else f"${amount:.2g}"
+
+
+def listed(names: Sequence[str], limit: int = 3) -> str:
+    """The first ``limit`` names in one line."""
+    return ", ".join(names[:limit]) + (", …" if len(names) > limit else "")

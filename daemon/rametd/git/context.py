@@ -20,7 +20,7 @@ from rametd.git.process import GitProcess
 from rametd.git.registrations import verify_worktree
 from rametd.git.repository import Head, common_dir
 from rametd.git.sharing import have_own_umask
-from rametd.platform import durability
+from rametd.platform import files as durability
 from rametd.platform.watches import Watches
 
 P = ParamSpec("P")

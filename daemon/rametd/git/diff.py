@@ -16,9 +16,9 @@ import pygit2
 
 from rametd.domain.errors import RefNotFoundError
 from rametd.git.context import GitContext
+from rametd.git.file_trees import current_tree
 from rametd.git.process import at
 from rametd.git.repository import RepositoryInfo, open_repository
-from rametd.git.snapshot import current_tree
 
 MAX_PATCH: Final = 1 << 20
 """Bytes of patch, by default."""

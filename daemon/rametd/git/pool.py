@@ -21,12 +21,12 @@ from typing import Final
 from rametd.domain.errors import GitFailedError, PathTakenError, RefNotFoundError, WorktreeChangedError
 from rametd.git import branches, names, removal, worktrees
 from rametd.git.context import GitContext
+from rametd.git.file_trees import write_tree
 from rametd.git.obstacles import named
 from rametd.git.registrations import REASON, left_at, line_of, locate, registered_at, verify_worktree
 from rametd.git.removal import Removal
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, open_repository
 from rametd.git.risk import Risk, work_at_risk
-from rametd.git.snapshot import write_tree
 from rametd.git.submodules import populate_submodules
 from rametd.git.tracking import Trackers
 

@@ -14,7 +14,7 @@ from typing import Final
 from rametd.domain.errors import GitBusyError, GitFailedError
 from rametd.git.foreign import restrictions
 from rametd.platform import groups
-from rametd.platform.priority import LOWEST
+from rametd.platform.groups import LOWEST
 
 ALWAYS: Final = (
     *("-c", "core.hooksPath=/dev/null"),

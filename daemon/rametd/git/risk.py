@@ -13,11 +13,11 @@ from pathlib import Path
 from rametd.domain.errors import GitFailedError
 from rametd.git.commits import reachable
 from rametd.git.context import GitContext
+from rametd.git.file_trees import private_index, write_tree
 from rametd.git.inside import git_dir_at, left_over, only_here, places
 from rametd.git.process import at, failed
 from rametd.git.registrations import Registration, left_at, locate, split_inside
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, last_head
-from rametd.git.snapshot import private_index, write_tree
 from rametd.git.underway import UnderWay, staged_paths, under_way
 from rametd.git.unread import failed_filter, hidden, is_unborn, unhide, unopened
 

@@ -15,9 +15,9 @@ from typing import Final
 import pygit2
 
 from rametd.git.context import GitContext
+from rametd.git.file_trees import private_index, write_commit
 from rametd.git.process import at
 from rametd.git.repository import common_dir, open_repository
-from rametd.git.snapshot import private_index, write_commit
 
 _OF_THE_WORKTREE: Final = ("info/sparse-checkout", "config.worktree")
 """Files of a worktree's git directory for sparse checkout and its own configuration."""

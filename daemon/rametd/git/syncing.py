@@ -20,12 +20,12 @@ from typing import Final
 
 from rametd.domain.errors import GitBusyError, GitFailedError, WorktreeChangedError
 from rametd.git.context import GitContext
+from rametd.git.file_trees import current_tree
 from rametd.git.landing import by, identity
 from rametd.git.obstacles import additions, named, refuse_repositories, uncommitted
 from rametd.git.process import Completed, at, failed
 from rametd.git.repository import head_of, open_repository, peel
 from rametd.git.scratch import without_files
-from rametd.git.snapshot import current_tree
 from rametd.git.submodules import follow_submodules
 from rametd.git.underway import busy_with, ending_words
 

@@ -36,7 +36,7 @@ from rametd.services.lifecycle import change_state, held_by_person, refuse_attac
 from rametd.services.missing import require_tree
 from rametd.services.operations import refuse_busy
 from rametd.services.sessions import Sessions
-from rametd.services.trust import untrusted_files
+from rametd.services.trust.refusals import untrusted_files
 from rametd.services.views import prompt_message
 from rametd.store import Reader, Unit
 

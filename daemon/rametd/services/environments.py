@@ -11,12 +11,12 @@ from ramet.environment import FORGE
 from rametd.domain.errors import BadConfigError
 from rametd.domain.models import COMMAND, OWNER, Agent, AgentState, Repo, Session
 from rametd.domain.states import State
+from rametd.domain.text import listed
 from rametd.environment import Variables, build
 from rametd.services import ports
 from rametd.services.core import Core
 from rametd.services.lifecycle import log_update
-from rametd.services.settings import for_session
-from rametd.services.words import listed
+from rametd.services.trust.settings import for_session
 from rametd.store import Reader, Unit
 
 

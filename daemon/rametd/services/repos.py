@@ -121,3 +121,22 @@ async def around(core: Core, path: Path) -> Repo | None:
     """The registered repository around a path, or None."""
     info = await core.git.discover(path)
     return await core.store.read(lambda reader: reader.repos.by_common_dir(info.common_dir))
+
+
+def pruned_by(root: Path, remote: str) -> str:
+    """Warning about a remote whose branches overwrite the repository's own at a fetch."""
+    beside = shlex.join(
+        (
+            "git",
+            "-C",
+            str(root),
+            "config",
+            "--replace-all",
+            f"remote.{remote}.fetch",
+            f"+refs/heads/*:refs/remotes/{remote}/*",
+        )
+    )
+    return (
+        f"this repository mirrors {remote}: `git fetch --prune` would delete branches of sessions, and their snapshots;"
+        f" leave --prune out, or fetch its branches beside yours: {beside}"
+    )

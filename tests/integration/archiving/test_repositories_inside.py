@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
-from rametd.platform.disk import tree_bytes
+from rametd.platform.files import tree_bytes
 
 from tests.support.archiving import archive, refusal, remove, restore, restore_trash
 from tests.support.daemon import Client, git

@@ -247,7 +247,7 @@ async def test_what_comes_while_files_are_brought_back_is_kept_and_does_not_stop
         if len(overwritten) == 1:
             tree.write("new", "somebody else's")
 
-    await git.snapshots.bring_back(tree.path, target, keep)
+    await git.snapshots.restore_files(tree.path, target, keep)
 
     assert (tree.path / "new").read_text() == "as it was"
     assert [sample.git("ls-tree", "-r", "--name-only", each, "new") for each in overwritten] == ["", "new"]
@@ -278,5 +278,5 @@ async def test_what_somebody_told_git_not_to_look_at_is_work_like_any_other(
         overwritten.append(tree)
 
     (sample.path / "README.md").write_text("of another time\n")
-    await git.snapshots.bring_back(sample.path, taken, keep)
+    await git.snapshots.restore_files(sample.path, taken, keep)
     assert sample.git("show", f"{overwritten[-1]}:src/app.py") == "mine"

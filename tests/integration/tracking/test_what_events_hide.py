@@ -12,12 +12,12 @@ from rametd.git import Tracker
 from rametd.git.context import GitContext
 from rametd.git.snapshots.capture import capture
 from rametd.git.snapshots.model import CHECKPOINTS
-from rametd.git.snapshots.restore import bring_back
+from rametd.git.snapshots.restore import restore_files
 from rametd.git.tracking import tracker as trackers
 from rametd.git.tracking.events import InotifyEvents
 from rametd.git.tracking.notify import NotifyEvents
 from rametd.git.tracking.tracker import TRIES
-from rametd.platform import filesystems
+from rametd.platform import files as filesystems
 
 from tests.support.repositories import Sample
 from tests.support.tracked import Scans, exchange, same
@@ -114,7 +114,7 @@ async def test_a_checkpoint_made_after_everything_was_touched_can_be_brought_bac
 
     async def nothing(tree: str) -> None: ...
 
-    await bring_back(context, linked.path, taken.files, nothing)
+    await restore_files(context, linked.path, taken.files, nothing)
     assert (linked.path / "src/app.py").read_text() == "v1\n"
 
 

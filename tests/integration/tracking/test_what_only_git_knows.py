@@ -10,7 +10,7 @@ from rametd.git.context import GitContext
 from rametd.git.removal import delete_tree
 from rametd.git.snapshots.capture import capture
 from rametd.git.snapshots.model import CHECKPOINTS
-from rametd.git.snapshots.restore import bring_back
+from rametd.git.snapshots.restore import restore_files
 from rametd.git.tracking import tracker as trackers
 
 from tests.support.deep import dig
@@ -37,7 +37,7 @@ async def test_a_name_that_git_refuses_is_in_no_tree_and_in_the_way_of_no_rewind
 
     async def nothing(tree: str) -> None: ...
 
-    await bring_back(context, linked.path, taken.files, nothing)
+    await restore_files(context, linked.path, taken.files, nothing)
     assert (linked.path / "src/app.py").read_text() == "v1\n"
     await same(tracker, context, linked)
     await tracker.close()

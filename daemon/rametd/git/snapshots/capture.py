@@ -12,11 +12,11 @@ import pygit2
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
+from rametd.git.file_trees import current_tree, private_index, write_tree
 from rametd.git.inside import git_dir_at
 from rametd.git.loose import write_loose
 from rametd.git.process import at
 from rametd.git.repository import Head, common_dir, head_of, open_repository
-from rametd.git.snapshot import current_tree, private_index, write_tree
 from rametd.git.snapshots import nested
 from rametd.git.snapshots.model import Nested, Snapshot, pin, pin_others, point, write
 

@@ -19,12 +19,12 @@ from rametd.domain.errors import (
 )
 from rametd.domain.text import utf8
 from rametd.git.context import GitContext, WorktreeTree
+from rametd.git.file_trees import private_index, scratch_index, write_tree
 from rametd.git.foreign import has_no_links
 from rametd.git.inside import absent, copy_objects, git_dir_at, of_remotes, places, staged_only, under_way
 from rametd.git.obstacles import additions, in_the_way, named, refuse_repositories
 from rametd.git.process import at
 from rametd.git.repository import Head, common_dir, head_of, open_repository
-from rametd.git.snapshot import private_index, scratch_index, write_tree
 from rametd.git.snapshots.model import Nested, Snapshot
 from rametd.git.unread import add_all, hidden, is_unborn, parse_unread
 

@@ -1,5 +1,5 @@
-"""Write a snapshot's files to a worktree, under one of two policies: overwrite nothing foreign (`lay`), or first capture the present
-files (`bring_back`). Never uses the person's stash. Only `move_back` moves HEAD."""
+"""Write a snapshot's files to a worktree, under one of two policies: overwrite nothing foreign (`apply_tree`), or first capture the present
+files (`restore_files`). Never uses the person's stash. Only `move_back` moves HEAD."""
 
 import asyncio
 import os
@@ -11,12 +11,12 @@ from typing import Final
 from rametd.domain.errors import GitFailedError, WorktreeChangedError
 from rametd.domain.text import utf8
 from rametd.git.context import GitContext
+from rametd.git.file_trees import private_index
 from rametd.git.obstacles import additions, in_the_way, refuse_repositories
 from rametd.git.process import at
 from rametd.git.registrations import registrations
 from rametd.git.repository import head_of, open_repository
 from rametd.git.scratch import change_files
-from rametd.git.snapshot import private_index
 from rametd.git.underway import busy_with
 from rametd.git.unread import add_all, is_unborn
 
@@ -25,7 +25,7 @@ _RETRIES_S: Final = (0.1, 0.3, 1.0, 3.0)
 running. Each retry first captures the present files."""
 
 
-async def lay(git: GitContext, worktree: Path, files: str) -> None:
+async def apply_tree(git: GitContext, worktree: Path, files: str) -> None:
     """Write the tree ``files`` to a new worktree; HEAD and the index stay.
 
     Raise GitFailedError, with nothing written, if a file differs from HEAD or an ignored one is in the way.
@@ -42,7 +42,7 @@ async def lay(git: GitContext, worktree: Path, files: str) -> None:
             await change_files(git, worktree, git_dir, index, now, files)
 
 
-async def bring_back(
+async def restore_files(
     git: GitContext, worktree: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
 ) -> str:
     """Make the files of a worktree those of the tree ``target``; ignored files, HEAD and the index stay.

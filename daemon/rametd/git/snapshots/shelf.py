@@ -31,6 +31,7 @@ from rametd.domain.errors import GitFailedError, PathTakenError, RefNotFoundErro
 from rametd.domain.text import utf8
 from rametd.git import branches, risk
 from rametd.git.context import GitContext
+from rametd.git.file_trees import private_index, scratch_index
 from rametd.git.integrity import lost_objects, mend_files
 from rametd.git.locks import DIRECTORY
 from rametd.git.process import at
@@ -47,7 +48,6 @@ from rametd.git.registrations import (
 from rametd.git.removal import delete_tree, free_path, refuse_main
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, head_of, last_head, open_repository
 from rametd.git.risk import last_known_head
-from rametd.git.snapshot import private_index, scratch_index
 from rametd.git.snapshots import model, nested
 from rametd.git.snapshots.capture import Depth, capture, inner_objects, pin_all, staged_tree, unmerged_blobs
 from rametd.git.snapshots.model import Snapshot

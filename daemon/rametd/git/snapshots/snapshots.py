@@ -8,11 +8,11 @@ import pygit2
 
 from rametd.git import integrity, refs
 from rametd.git.context import GitContext
+from rametd.git.file_trees import write_commit
 from rametd.git.repository import RepositoryInfo, commit_exists, open_repository
-from rametd.git.snapshot import write_commit
 from rametd.git.snapshots import capture, model, nested, restore, shelf
 from rametd.git.snapshots.model import ARCHIVE, TRASH, Snapshot
-from rametd.platform.disk import tree_bytes
+from rametd.platform.files import tree_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +61,24 @@ class Snapshots:
                 found.append(Numbered(int(number), ref, snapshot))
         return tuple(sorted(found, key=lambda each: each.number))
 
-    async def lay(self, repo: RepositoryInfo, worktree: Path, snapshot: Snapshot) -> tuple[str, ...]:
+    async def apply_tree(self, repo: RepositoryInfo, worktree: Path, snapshot: Snapshot) -> tuple[str, ...]:
         """Write a snapshot's files to a new worktree at its HEAD, as uncommitted changes; return a line for each difference.
 
         Raise GitFailedError, with nothing written, if that would overwrite another file.
         """
-        await restore.lay(self._git, worktree, snapshot.files)
+        await restore.apply_tree(self._git, worktree, snapshot.files)
         return tuple(await nested.restore(self._git, repo.common_dir, worktree, snapshot))
 
-    async def bring_back(
+    async def restore_files(
         self, worktree: Path, snapshot: Snapshot, before_overwriting: Callable[[str], Awaitable[None]]
     ) -> str:
-        """See `restore.bring_back`."""
-        return await restore.bring_back(self._git, worktree, snapshot.files, before_overwriting)
+        """See `restore.restore_files`."""
+        return await restore.restore_files(self._git, worktree, snapshot.files, before_overwriting)
 
     async def bring_back_nested(
         self, repo: RepositoryInfo, worktree: Path, snapshot: Snapshot, before: Snapshot
     ) -> tuple[str, ...]:
-        """After `bring_back`, restore nested repositories; return a line for each difference. Overwrite no file that ``before`` does not have."""
+        """After `restore_files`, restore nested repositories; return a line for each difference. Overwrite no file that ``before`` does not have."""
         return tuple(await nested.restore(self._git, repo.common_dir, worktree, snapshot, before))
 
     # ── archive and trash ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from rametd.git.tracking.walking import Found, Happened, Skip, identity, is_directory, parents, walk, within
 from rametd.platform import inotify
-from rametd.platform.filesystems import missing_events
+from rametd.platform.files import missing_events
 from rametd.platform.inotify import OutOfWatchesError
 from rametd.platform.watches import Watches
 

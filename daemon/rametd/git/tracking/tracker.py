@@ -29,8 +29,8 @@ import structlog
 
 from rametd.domain.errors import GitFailedError, RametError
 from rametd.git.context import GitContext, WorktreeTree
+from rametd.git.file_trees import write_tree
 from rametd.git.repository import common_dir, open_repository
-from rametd.git.snapshot import write_tree
 from rametd.git.tracking.attributes import Attributes
 from rametd.git.tracking.changes import ChangeLog, Changes, Subscription
 from rametd.git.tracking.events import Events, source

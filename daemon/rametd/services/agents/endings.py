@@ -6,11 +6,11 @@ from ramet.words import plural
 from rametd.agents.base import AgentKind
 from rametd.domain.models import AgentState, NewEvent, OutgoingKind, Session
 from rametd.domain.states import BUSY_STATES, State
+from rametd.domain.text import first_line
 from rametd.keeper.executor import ExitRecord
 from rametd.services import events
 from rametd.services.delivery import begin_anew
 from rametd.services.lifecycle import change_state, log_request
-from rametd.services.words import first_line
 from rametd.store import Unit
 
 STDERR_LIMIT = 4096

@@ -7,11 +7,11 @@ from rametd.agents.base import Launch
 from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.errors import NotTrustedError
 from rametd.domain.models import Repo, Session
+from rametd.domain.text import listed
 from rametd.keeper.executor import LaunchSpec
 from rametd.services import environments
 from rametd.services.core import Core
-from rametd.services.trust import untrusted_files
-from rametd.services.words import listed
+from rametd.services.trust.refusals import untrusted_files
 
 
 async def launch_of(

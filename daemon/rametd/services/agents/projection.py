@@ -50,13 +50,13 @@ from rametd.domain.models import (
     Session,
 )
 from rametd.domain.states import BUSY_STATES, State
+from rametd.domain.text import first_line
 from rametd.services import budgets, events
 from rametd.services.agents.questions import describe, new_request, offers_of, same_question, with_plan
 from rametd.services.core import Policy
 from rametd.services.delivery import begin_anew, post, withdraw
 from rametd.services.intake import last_words, line_events
 from rametd.services.lifecycle import change_state, held_by_person, log_request, release_login
-from rametd.services.words import first_line
 from rametd.store import Unit
 
 UNKNOWN_RESET_S = 3600.0

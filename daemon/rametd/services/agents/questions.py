@@ -11,10 +11,10 @@ from rametd.agents import edits
 from rametd.agents.base import ControlAsked, Frame, Question
 from rametd.domain.calls import describe_wish
 from rametd.domain.models import Agent, Request, RequestKind, RequestState, Session
+from rametd.domain.text import first_line
 from rametd.rules import Call
 from rametd.rules import offers as rule_offers
 from rametd.services.ids import new_id
-from rametd.services.words import first_line
 from rametd.store import Unit
 
 RECENT = 8

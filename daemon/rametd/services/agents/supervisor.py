@@ -26,7 +26,7 @@ from rametd.services.hooks import SessionHooks
 from rametd.services.intake import Intake
 from rametd.services.lifecycle import change_state
 from rametd.services.missing import require_sound_tree
-from rametd.services.trust import not_loaded, untrusted_files
+from rametd.services.trust.refusals import not_loaded, untrusted_files
 from rametd.store import Unit
 
 log = structlog.get_logger()

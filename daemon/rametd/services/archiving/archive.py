@@ -12,7 +12,7 @@ from rametd.domain.models import Hold, Session, WorktreeKind
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
 from rametd.git import Shelved
-from rametd.platform.disk import tree_bytes
+from rametd.platform.files import tree_bytes
 from rametd.services import events
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.archiving.integrity import last_intact

@@ -9,12 +9,12 @@ from ramet.words import plural
 from rametd.domain.errors import GitFailedError, NotFoundError, WorkAtRiskError
 from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
+from rametd.domain.text import listed
 from rametd.git import RepositoryInfo, Risk, Snapshot, parse_unread
 from rametd.services.archiving.integrity import damaged, lost_archive, lost_checkpoint
 from rametd.services.archiving.steps import archive_ref
 from rametd.services.core import Core
 from rametd.services.repos import info_of
-from rametd.services.words import listed
 
 LISTED = 20
 

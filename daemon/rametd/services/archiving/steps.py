@@ -15,6 +15,7 @@ from rametd.domain.errors import RametError, WrongStateError
 from rametd.domain.models import BackgroundCommand, Session, WorktreeKind
 from rametd.domain.operations import Operation
 from rametd.domain.states import State
+from rametd.domain.text import first_line
 from rametd.git import ARCHIVE, RepositoryInfo
 from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
@@ -23,7 +24,6 @@ from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
 from rametd.services.operations import unfinished
 from rametd.services.views import in_background
-from rametd.services.words import first_line
 from rametd.store import Reader, Unit
 
 SHOWN = 60

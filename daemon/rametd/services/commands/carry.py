@@ -28,10 +28,10 @@ from ramet.words import plural
 
 from rametd.config import Config
 from rametd.domain.errors import RametError
+from rametd.domain.text import listed
 from rametd.git import existing_git_dir
-from rametd.platform.cloning import clone_file
+from rametd.platform.files import clone_file
 from rametd.services.core import Core
-from rametd.services.words import listed
 
 NOTE = "ramet-carried"
 

@@ -12,7 +12,7 @@ from rametd.config import Config
 from rametd.domain.commands import Command, CommandKind
 from rametd.domain.errors import RametError
 from rametd.domain.models import Repo, SetupState
-from rametd.platform.priority import LOWEST
+from rametd.platform.groups import LOWEST
 from rametd.services import environments
 from rametd.services.commands import projects
 from rametd.services.commands.carry import carry

@@ -25,8 +25,8 @@ from rametd.services.commands.terminals import NewCommand, Terminals
 from rametd.services.core import Core
 from rametd.services.lifecycle import refuse_archived
 from rametd.services.messages import enum_numbers
-from rametd.services.settings import for_session
-from rametd.services.trust import check_trust
+from rametd.services.trust.refusals import check_trust
+from rametd.services.trust.settings import for_session
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()

@@ -15,6 +15,7 @@ from rametd.domain.errors import ChangedError, RametError, RefNotFoundError, Wor
 from rametd.domain.models import Repo, Session, WorktreeKind
 from rametd.domain.operations import Kind, Operation
 from rametd.domain.spares import Spare
+from rametd.domain.text import listed
 from rametd.git import RepositoryInfo
 from rametd.services import events
 from rametd.services.commands import projects
@@ -25,10 +26,9 @@ from rametd.services.creation.start import require_unshared
 from rametd.services.delivery import add_prompt
 from rametd.services.ids import new_id
 from rametd.services.ownership.claims import check_claims
-from rametd.services.settings import for_session
-from rametd.services.trust import included_withheld, not_loaded, untrusted_files
+from rametd.services.trust.refusals import included_withheld, not_loaded, untrusted_files
+from rametd.services.trust.settings import for_session
 from rametd.services.views import one_session_message
-from rametd.services.words import listed
 from rametd.services.worktrees.places import link_by_name, unlink_by_name
 from rametd.store import Unit
 
@@ -153,7 +153,7 @@ class Builder:
             await git.remotes.follow(info, session.branch, start.upstream)
         if made.request.new.with_changes and info.worktree_root is not None:
             changes = await git.snapshots.take(info.worktree_root, owner=session.id, apart=True)
-            more = await git.snapshots.lay(info, session.worktree, changes)
+            more = await git.snapshots.apply_tree(info, session.worktree, changes)
             warnings = (*warnings, *changes.skipped, *more)
         if (fork := made.request.new.fork) is not None:
             source = await git.snapshots.read(info, fork.snapshot)
@@ -161,7 +161,7 @@ class Builder:
                 raise RefNotFoundError(
                     f"{fork.snapshot} is gone", hint="`rametctl checkpoints` lists what can be forked"
                 )
-            warnings = (*warnings, *await git.snapshots.lay(info, session.worktree, source))
+            warnings = (*warnings, *await git.snapshots.apply_tree(info, session.worktree, source))
         return warnings
 
     async def _claim(self, made: Creation, spare: Spare) -> tuple[str, ...]:

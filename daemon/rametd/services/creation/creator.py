@@ -40,8 +40,8 @@ from rametd.services.hooks import SessionHooks
 from rametd.services.ids import new_id
 from rametd.services.lookup import find_session
 from rametd.services.ownership.claims import check_claims
-from rametd.services.settings import for_repository
-from rametd.services.words import pruned_by
+from rametd.services.repos import pruned_by
+from rametd.services.trust.settings import for_repository
 from rametd.services.worktrees.places import tree_of
 from rametd.store import Unit
 

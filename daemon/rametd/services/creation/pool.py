@@ -18,12 +18,12 @@ from rametd.domain.errors import BadConfigError, NotFoundError, RametError, Unbo
 from rametd.domain.models import Repo
 from rametd.domain.spares import Spare, SpareState
 from rametd.git import RepositoryInfo
-from rametd.platform.disk import free_bytes, tree_bytes
+from rametd.platform.files import free_bytes, tree_bytes
 from rametd.services.agents.warm import Warmer
 from rametd.services.core import Core
 from rametd.services.creation.spares import Prepare, Spares
 from rametd.services.repos import info_of
-from rametd.services.settings import for_repository
+from rametd.services.trust.settings import for_repository
 from rametd.services.worktrees.places import tree_of
 from rametd.store import Reader
 

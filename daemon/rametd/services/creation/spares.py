@@ -26,14 +26,14 @@ from rametd.config import Config
 from rametd.domain.errors import NotFoundError, RametError, WorktreeChangedError
 from rametd.domain.models import Repo, Session, SetupState
 from rametd.domain.spares import Spare, SpareState
+from rametd.domain.text import listed
 from rametd.git import RepositoryInfo
 from rametd.services import events
 from rametd.services.agents.warm import Warmer
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.repos import info_of
-from rametd.services.settings import for_repository
-from rametd.services.words import listed
+from rametd.services.trust.settings import for_repository
 from rametd.services.worktrees.places import tree_of
 
 NAMED = 5

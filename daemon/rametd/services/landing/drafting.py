@@ -15,10 +15,10 @@ from rametd.git import Landed, RepositoryInfo, Target, ending_words
 from rametd.services import environments
 from rametd.services.core import Core
 from rametd.services.ids import new_id
-from rametd.services.plan_checks import trusted_check
 from rametd.services.repos import info_of
-from rametd.services.settings import for_repository
-from rametd.services.trust import hooks_trusted, hooks_withheld
+from rametd.services.trust.plan_checks import trusted_check
+from rametd.services.trust.refusals import hooks_trusted, hooks_withheld
+from rametd.services.trust.settings import for_repository
 from rametd.services.worktrees.checkpoints import Checkpointer
 
 METHODS = ("merge", "rebase", "squash")

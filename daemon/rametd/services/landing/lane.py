@@ -28,7 +28,7 @@ from rametd.services.landing.outcomes import Outcomes
 from rametd.services.landing.steps import Composer, Ready, Scene, Step
 from rametd.services.landing.trees import tree_name
 from rametd.services.repos import info_of
-from rametd.services.settings import for_repository
+from rametd.services.trust.settings import for_repository
 from rametd.services.worktrees.places import tree_of
 from rametd.store import Unit
 

@@ -21,7 +21,7 @@ from rametd.services.landing.drafting import METHODS, NewLandings, draft_entry
 from rametd.services.landing.lane import Lane, Round
 from rametd.services.landing.move import Mover
 from rametd.services.lookup import find_session
-from rametd.services.trust import changes_of_landing
+from rametd.services.trust.refusals import changes_of_landing
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.store import Reader, Unit
 

@@ -9,8 +9,8 @@ from ramet.words import plural
 
 from rametd.domain.models import Request, RequestKind, Session
 from rametd.domain.notifications import Notification, Topic
+from rametd.domain.text import first_line
 from rametd.services.agents.questions import describe
-from rametd.services.words import first_line
 
 LINES = 10
 """Items that a message lists; it counts the others."""

@@ -11,9 +11,9 @@ from rametd.agents.base import Judged, ToolUse
 from rametd.domain.models import Mode, Session, StoredRule
 from rametd.rules import Call, Effect, Rule, evaluate
 from rametd.services import events
-from rametd.services.contents import runs, runs_by_link
 from rametd.services.core import Core
 from rametd.services.ownership.claims import IGNORE_CASE, Foreign, claims_on
+from rametd.services.trust.contents import runs, runs_by_link
 from rametd.store import Unit
 
 WRITES = {"Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path", "NotebookEdit": "notebook_path"}

@@ -24,7 +24,7 @@ from rametd.services.ownership.claims import check_claims
 from rametd.services.ownership.transfers import log_owner
 from rametd.services.plans.world import Checked, check_plan
 from rametd.services.sessions import release
-from rametd.services.settings import for_repository
+from rametd.services.trust.settings import for_repository
 from rametd.store import Unit
 
 CREATE, UPDATE, PROMPT, DROP, KEEP = "create", "update", "prompt", "drop", "keep"

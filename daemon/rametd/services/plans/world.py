@@ -18,7 +18,7 @@ from rametd.plans.keys import PLAN, THREAD
 from rametd.plans.model import ERROR, WARNING
 from rametd.services.checks import PROMPT_LIMIT, check_model, check_name, check_prompt
 from rametd.services.core import Core
-from rametd.services.plan_checks import check_item, is_own_plan
+from rametd.services.trust.plan_checks import check_item, is_own_plan
 from rametd.store import Reader
 
 

@@ -30,7 +30,7 @@ from rametd.services.pull_requests.feedback import Feedback, gather
 from rametd.services.pull_requests.github import GitHub
 from rametd.services.pull_requests.look import look, seen
 from rametd.services.pull_requests.target import Target, base_branch, opening_address
-from rametd.services.trust import hooks_trusted, hooks_withheld
+from rametd.services.trust.refusals import hooks_trusted, hooks_withheld
 from rametd.store import Unit
 
 TO_DRAFT = "mutation($id: ID!) { convertPullRequestToDraft(input: {pullRequestId: $id}) { clientMutationId } }"

@@ -13,7 +13,7 @@ from rametd.services.core import Core
 from rametd.services.environments import for_git
 from rametd.services.pull_requests.github import GitHub
 from rametd.services.repos import info_of
-from rametd.services.settings import for_repository
+from rametd.services.trust.settings import for_repository
 
 _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[A-Za-z0-9._-]+):(?!/)(?P<path>[^\s]+)")
 _SCHEMES = {"http", "https", "ssh", "git", "git+ssh", "ssh+git"}

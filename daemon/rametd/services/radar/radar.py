@@ -22,8 +22,8 @@ from rametd.git import Matrix, Pair, RepositoryInfo, Tracker, Work
 from rametd.services.core import Core
 from rametd.services.radar import conflicts
 from rametd.services.repos import info_of
-from rametd.services.settings import for_repository
 from rametd.services.trackers import Trackers
+from rametd.services.trust.settings import for_repository
 from rametd.store import Reader, Unit
 
 EXACT = 22

@@ -18,7 +18,7 @@ from rametd.domain.operations import Caller
 from rametd.domain.states import State
 from rametd.git import TRASH
 from rametd.keeper.place import Place
-from rametd.platform.disk import tree_bytes
+from rametd.platform.files import tree_bytes
 from rametd.services import events
 from rametd.services.archiving.at_risk import describe, work_at_risk
 from rametd.services.archiving.remove import Remover

@@ -11,7 +11,7 @@ from rametd.domain.models import Repo
 from rametd.git import Inventory, RepositoryInfo, Risk
 from rametd.keeper.executor import Liveness
 from rametd.keeper.place import Place
-from rametd.platform.disk import tree_bytes
+from rametd.platform.files import tree_bytes
 from rametd.services.archiving.at_risk import describe
 from rametd.services.core import Core
 from rametd.services.landing import trees

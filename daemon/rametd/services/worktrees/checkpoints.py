@@ -20,6 +20,7 @@ from rametd.domain.checkpoints import Checkpoint, CheckpointReason
 from rametd.domain.errors import GitFailedError, RametError, RefNotFoundError
 from rametd.domain.models import DAEMON, Session
 from rametd.domain.states import State
+from rametd.domain.text import first_line
 from rametd.git import CHECKPOINTS, Depth, FileChange, Numbered, RepositoryInfo
 from rametd.services import events
 from rametd.services.core import Core
@@ -27,7 +28,6 @@ from rametd.services.ids import new_id
 from rametd.services.lifecycle import refuse_archived
 from rametd.services.operations import refuse_busy
 from rametd.services.repos import info_of
-from rametd.services.words import first_line
 from rametd.services.worktrees.history import checkpoint_message
 from rametd.store import Reader, Unit
 

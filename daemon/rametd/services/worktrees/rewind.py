@@ -29,7 +29,7 @@ from rametd.services.core import Core
 from rametd.services.lifecycle import close_reviews, log_update, refuse_archived
 from rametd.services.operations import new_operation, refuse_landing
 from rametd.services.repos import info_of
-from rametd.services.settings import for_session
+from rametd.services.trust.settings import for_session
 from rametd.services.views import one_session_message
 from rametd.services.worktrees.changes import change_message
 from rametd.services.worktrees.checkpoints import Checkpointer
@@ -193,7 +193,7 @@ class Rewinder:
             core.failpoint.hit("rewind.kept")
 
         try:
-            await core.git.snapshots.bring_back(session.worktree, target, keep)
+            await core.git.snapshots.restore_files(session.worktree, target, keep)
         except GitFailedError as error:
             if not stood:  # nothing was written
                 raise

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rametd.domain.models import Repo, Session
 from rametd.domain.operations import Kind
+from rametd.domain.text import listed
 from rametd.git import TRASH, git_dir_of
 from rametd.services.core import Core
 from rametd.services.environments import gone_sockets, variables_of
@@ -27,7 +28,6 @@ from rametd.services.upkeep.scene import (
     severity_at,
     shell,
 )
-from rametd.services.words import listed
 from rametd.services.worktrees.places import LINKS
 
 

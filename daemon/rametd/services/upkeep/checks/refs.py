@@ -8,10 +8,10 @@ from ramet.words import plural
 
 from rametd.domain.checkpoints import Checkpoint
 from rametd.domain.models import Session
+from rametd.domain.text import listed
 from rametd.services.archiving.at_risk import describe
 from rametd.services.upkeep.orphaned import judge_branch
 from rametd.services.upkeep.scene import KINDS, Finding, Scene, is_orphan, kind_and_id, shell
-from rametd.services.words import listed
 from rametd.store import Reader, load_session
 
 

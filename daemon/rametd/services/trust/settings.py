@@ -10,8 +10,8 @@ from rametd.config import Config, Source, combine, from_items, items
 from rametd.domain.errors import BadConfigError, RametError
 from rametd.domain.models import Repo, Session
 from rametd.git import RepositoryInfo
-from rametd.services.contents import INCLUDE_FILE, settings_at
 from rametd.services.core import Core
+from rametd.services.trust.contents import INCLUDE_FILE, settings_at
 
 
 @dataclass(frozen=True, slots=True)

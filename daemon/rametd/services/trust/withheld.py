@@ -16,11 +16,11 @@ from ramet.v1 import attention_pb2
 
 from rametd.domain.errors import InvalidInputError, RametError
 from rametd.domain.models import Repo, Request, RequestKind, RequestState, Session
+from rametd.domain.text import listed
 from rametd.domain.trust import digest_of
-from rametd.services.contents import at_place
 from rametd.services.core import Core
 from rametd.services.lifecycle import ask_person, log_request
-from rametd.services.words import listed
+from rametd.services.trust.contents import at_place
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()

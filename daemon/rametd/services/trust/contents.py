@@ -17,10 +17,10 @@ from rametd.config import Source, items
 from rametd.domain.models import Repo
 from rametd.domain.trust import SIZE_LIMIT, UNBOUNDED, shown
 from rametd.git import RepositoryInfo
-from rametd.platform.reading import read_regular
+from rametd.platform.files import read_regular
 from rametd.services.core import Core
-from rametd.services.plan_checks import plan_items
 from rametd.services.repos import info_of
+from rametd.services.trust.plan_checks import plan_items
 
 SETTINGS_FILE = ".ramet.toml"
 CLAUDE = ".claude"

@@ -8,12 +8,12 @@ from rametd.config import Config
 from rametd.domain.errors import NotTrustedError
 from rametd.domain.landing import Landing
 from rametd.domain.models import Repo
+from rametd.domain.text import listed
 from rametd.git import RepositoryInfo
-from rametd.services.contents import at_commit, claude_files_in, git_files, included_files, loads
 from rametd.services.core import Core
 from rametd.services.repos import info_of
-from rametd.services.settings import Settings
-from rametd.services.words import listed
+from rametd.services.trust.contents import at_commit, claude_files_in, git_files, included_files, loads
+from rametd.services.trust.settings import Settings
 
 
 def check_trust(settings: Settings, repo: Repo, part: Callable[[Config], object]) -> None:
