@@ -37,7 +37,8 @@ _WORDS = ["x", "a.txt", "sub", "..", "-", "--", "'a; bad'", '"b && bad"', "\\;",
 _JOINTS = ["; ", " && ", " || ", " | ", "\n", " |& ", " & ", "&&", ";", " # x\n", "\n# bad\n", " \\\n", " <<E\nx\nE\n", " <<'E'\n$(bad)\nE\n", " <<<bad\n", " &>/dev/null ", " &>f ", " &>> f ",
            " >/dev/null ", " 2>&1 ", " </dev/null ", " >f ", " >! f ", " >&f ", " ;; ", " (bad)\n"]  # fmt: skip
 _FORMS = ["({})", "{{ {}; }}", "if {}; then fine; fi", "while ! {}; do break; done", "! {}", "time {}", "good one $({})", 'fine "$({})"', "fine `{}`", "fine <({})", "f() {{ {}; }}; f", "for i in 1; do {}; done",
-          "case x in x) {};; esac", "PATH=. {}", "fine ${{x:-$({})}}", "[[ x ]] && {}", "repeat 2 {}", "- {}", "noglob {}", "{} always {{ bad }}", "function g {{ {}; }}", "2>/dev/null if {}"]  # fmt: skip
+          "case x in x) {};; esac", "PATH=. {}", "fine ${{x:-$({})}}", "[[ x ]] && {}", "repeat 2 {}", "- {}", "noglob {}", "{} always {{ bad }}", "{{ {} }} always {{ bad }}", "{{ {} }} && bad",
+          "if {} {{ bad }}", "if ({}) {{ bad }}", "() {{ {} }}", "function g {{ {}; }}", "2>/dev/null if {}"]  # fmt: skip
 
 
 class Stage:

@@ -15,10 +15,15 @@ from rametd.rules.wrappers import base
 _OPTIONS: dict[str, tuple[frozenset[str], str, frozenset[str]]] = {
     name: (frozenset(long.split()), short, frozenset(words.split()))
     for name, long, short, words in (
-        ("cargo", "--config", "", ""),
+        ("ack", "--output --pager", "", ""),
+        ("ag", "--pager", "", ""),
+        ("apt-get", "--option --config-file", "oc", ""),
+        ("bat", "--config-file --pager", "", ""),
+        ("cargo", "--config --manifest-path", "C", ""),
+        ("ctest", "--build-and-test --script --script-new-process", "S", ""),
         (
             "curl",
-            "--output --output-dir --remote-name --remote-name-all --config --dump-header --cookie-jar --trace",
+            "--alt-svc --config --cookie-jar --dump-header --etag-save --hsts --libcurl --output --output-dir --remote-name --remote-name-all --stderr --trace",
             "oOKDc",
             "",
         ),
@@ -29,6 +34,7 @@ _OPTIONS: dict[str, tuple[frozenset[str], str, frozenset[str]]] = {
             "",
             "-delete -exec -execdir -fls -fprint -fprint0 -fprintf -ok -okdir",
         ),
+        ("file", "--compile", "C", ""),
         ("gh", "", "", "alias extension"),
         (
             "git",
@@ -45,23 +51,47 @@ _OPTIONS: dict[str, tuple[frozenset[str], str, frozenset[str]]] = {
         ("git init", "--template", "", ""),
         ("git rebase", "--interactive", "xi", ""),
         ("git submodule", "", "", "foreach"),
-        ("go", "", "", "-exec -toolexec -vettool -overlay"),
+        (
+            "go",
+            "",
+            "",
+            "-C -exec -modfile -o -outputdir -overlay -toolexec -vettool -coverprofile -cpuprofile -memprofile -trace",
+        ),
+        ("gradle", "--build-file --init-script --project-dir", "Ibp", ""),
+        ("ip", "--batch", "", "-b -batch exec"),
         ("less", "--log-file --LOG-FILE", "oO", ""),
+        ("make", "--directory --eval --file --include-dir --makefile", "CEIf", ""),
         ("man", "--html --pager --preprocessor", "HP", ""),
-        ("npm", "--node-options --script-shell --shell", "", ""),
+        ("mvn", "--file", "f", ""),
+        ("mysql", "--init-command --pager --tee", "", ""),
+        ("mypy", "--python-executable", "", ""),
+        ("ninja", "", "Cf", ""),
+        ("nm", "--plugin", "", ""),
+        ("npm", "--node-options --prefix --script-shell --shell", "", ""),
         ("openssl", "", "", "-out -keyout -engine -provider"),
         ("pnpm", "--node-options --script-shell --shell-emulator", "", ""),
+        ("psql", "--file --log-file --output", "fLo", ""),
+        (
+            "pytest",
+            "--basetemp --config-file --debug --junit-xml --junitxml --log-file --override-ini --pdbcls",
+            "",
+            "-c -o",
+        ),
         ("rg", "--hostname-bin --pre", "", ""),
         ("rsync", "--rsh --rsync-path", "e", ""),
         ("shuf", "--output", "o", ""),
         ("sort", "--compress-program --output", "o", ""),
+        ("sqlite3", "", "", "-A -cmd --cmd -init --init"),
+        ("ssh", "", "EFSo", ""),
         ("split", "--filter", "", ""),
+        ("systemctl", "--host --machine", "HM", ""),
         (
             "tar",
             "--checkpoint-action --info-script --new-volume-script --rmt-command --rsh-command --to-command --use-compress-program",
             "FI",
             "",
         ),
+        ("tcpdump", "", "wz", ""),
         ("tree", "--output", "o", ""),
         ("wget", "--config --execute --output-document --output-file --use-askpass", "eoO", ""),
         ("xxd", "--revert", "r", ""),
@@ -69,6 +99,21 @@ _OPTIONS: dict[str, tuple[frozenset[str], str, frozenset[str]]] = {
         ("yq", "--inplace --split-exp", "is", ""),
         ("zip", "--unzip-command", "T", ""),
     )
+}
+# Operands that run a command or write a file, in the language of the command.
+_OPERANDS = {
+    "make": re.compile(
+        r"(?:SHELL|\.SHELLFLAGS|(?:GNU)?MAKEFLAGS|MAKEFILES)\s*[:?+!]*=|[^=]*=.*[$`/;|&(<>\s]", re.DOTALL
+    ),
+    "mysql": re.compile(r".*(?:\\|\bsystem\b|\boutfile\b|\bdumpfile\b|\bpager\b|\btee\b)", re.DOTALL | re.IGNORECASE),
+    "psql": re.compile(r".*(?:\\|\bprogram\b)", re.DOTALL | re.IGNORECASE),
+    "sqlite3": re.compile(r"\s*\.|.*\n\s*\.|.*\b(?:load_extension|writefile|edit)\b", re.DOTALL | re.IGNORECASE),
+}
+# Words with which a client of a database gets its statements, one a line; otherwise it reads them, and commands, from its input.
+_STATEMENTS = {
+    "mysql": re.compile(r"\n(?:-e|--execute)"),
+    "psql": re.compile(r"\n(?:-c|--command)"),
+    "sqlite3": re.compile(r"\n[^-](?:.|\n)*\n[^-]"),
 }
 _PROGRAMMED = frozenset({"awk", "gawk", "gsed", "mawk", "nawk", "sed"})  # their operands are programs
 GUARDED = frozenset(_OPTIONS) | _PROGRAMMED
@@ -109,6 +154,8 @@ def escapes(words: Sequence[str], since: int = 1) -> str | None:
         return next(_awk(more), None)
     if name == "git" and (found := _git(words, max(since, 1))):
         return found
+    if name in _STATEMENTS and not _STATEMENTS[name].search("\n".join(["", *words[1:]])):
+        return words[0]  # it would read commands from its input
     if name == "tar" and since < 2 and more and not more[0].startswith("-"):
         more[0] = f"-{more[0]}"  # the old style: `tar cIf`
     return _option(name, more)
@@ -149,9 +196,15 @@ def _option(name: str, words: Sequence[str]) -> str | None:
     long, short, alone = _OPTIONS.get(name, (frozenset[str](), "", frozenset[str]()))
     for word in words:
         stem = word.partition("=")[0]
-        if word in alone or (len(stem) > 3 and stem.startswith("--") and any(o.startswith(stem) for o in long)):
+        if (
+            word in alone
+            or stem.replace("--", "-", 1) in alone
+            or (len(stem) > 3 and stem.startswith("--") and any(o.startswith(stem) for o in long))
+        ):
             return word
         if short and re.fullmatch(r"-[A-Za-z0-9].*", word) and any(letter in word for letter in short):
+            return word
+        if (operand := _OPERANDS.get(name)) is not None and operand.match(word):
             return word
     return None
 

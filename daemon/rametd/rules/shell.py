@@ -117,7 +117,10 @@ class _Reader(WordReader):
                         return self._finish()
                 self._operator(match[0])
             else:
-                self._words.append(self.word())
+                word = self.word()
+                if word == Word("}") and any(each.text not in _TRANSPARENT for each in self._words):
+                    self.doubt("a brace that ends a group in zsh")
+                self._words.append(word)
                 if self.text[self.at : self.at + 1] in ("<", ">"):
                     self._descriptor(self.text[start : self.at])
             if self._heredocs and "\n" in self.text[start : self.at]:
