@@ -1,7 +1,6 @@
 """The product with the real Claude Code CLI: agents, keepers, worktrees and permissions are real, only the model is scripted."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,9 +11,6 @@ from typing import Any
 
 import pytest
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2, worktree_pb2
-from rametd.agents.claude.command import launch
-from rametd.domain.models import Hold, Mode, Session, Tokens
-from rametd.domain.states import State
 
 from tests.support.agents import script
 from tests.support.archiving import remove
@@ -371,35 +367,6 @@ async def test_a_rewind_cuts_the_conversation_at_the_end_of_its_turn(
     assert "the first answer" in said
     assert "the third answer" in said
     assert "the second answer" not in said
-
-
-@pytest.mark.smoke
-def test_the_command_line_of_the_cli_is_the_one_that_was_tested() -> None:
-    session = Session(
-        id="s", repo_id="r", name="n", branch="ramet/n", base_ref="main", base_commit="c", worktree=Path("/trees/s"),
-        parent_id="", agent="claude", model="claude-opus-5", mode=Mode.ACCEPT_EDITS, state=State.STARTING, state_reason="",
-        hold=Hold.NONE, conversation_id="0d3c2f6e-4b0f-4c8e-9d55-5b2f0a7c1e11", conversation_begun=False, created_branch=True,
-        worktree_ready=True, interrupted=False, turns=0, cost_usd=0.0, tokens=Tokens(), budget_usd=None, priority=0, owns=(),
-        forbids=(), after=(), resumes=0, generation=1, create_time=0.0, update_time=0.0, last_seq=0,
-    )  # fmt: skip
-    new = launch(Path("/opt/claude"), session, resume=False, trusted=False, environment={"PATH": "/bin"}, briefing="")
-    resumed = launch(Path("/opt/claude"), session, resume=True, trusted=True, environment={}, briefing="")
-
-    assert new.argv == (
-        "/opt/claude", "--output-format", "stream-json", "--verbose",
-        "--allowedTools", "mcp__ramet", "--disallowedTools",
-        "EnterWorktree,ExitWorktree,CronCreate,CronDelete,CronList,ScheduleWakeup,ListAgents,SendMessage",
-        "--model", "claude-opus-5", "--permission-prompt-tool", "stdio", "--permission-mode", "acceptEdits",
-        "--session-id=0d3c2f6e-4b0f-4c8e-9d55-5b2f0a7c1e11", "--settings", '{"cleanupPeriodDays": 3650}',
-        "--mcp-config", '{"mcpServers": {"ramet": {"type": "sdk", "name": "ramet"}}}',
-        "--include-partial-messages", "--setting-sources=user", "--replay-user-messages", "--input-format", "stream-json",
-    )  # fmt: skip
-    assert set(resumed.argv) ^ set(new.argv) == {
-        "--session-id=0d3c2f6e-4b0f-4c8e-9d55-5b2f0a7c1e11",
-        "--resume=0d3c2f6e-4b0f-4c8e-9d55-5b2f0a7c1e11",
-        "--setting-sources=user",
-    }
-    assert new.environment["PWD"] == os.fspath(session.worktree)
 
 
 async def test_a_plan_that_was_written_into_its_file_is_in_the_inbox_word_for_word(

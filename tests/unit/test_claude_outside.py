@@ -5,11 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rametd.agents.base import NativeStart, Outside, OutsideTurn
-from rametd.agents.claude import command, outside
-from rametd.domain.checkpoints import ConversationCut
-
-from tests.support.rows import a_session
+from rametd.agents.base import Outside, OutsideTurn
+from rametd.agents.claude import outside
 
 ID = "conversation"
 
@@ -127,30 +124,3 @@ def test_a_read_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     assert outside.read(written.file, ID, 0.0, 5, place)[0].turns, "another file is read from its beginning"
     written.file.write_bytes(seen[0][:40] + b"\n")
     assert outside.read(written.file, ID, place.newest, 5, place)[1].offset == 41, "a cut file too"
-
-
-def test_the_interface_gets_what_the_session_has() -> None:
-    rules = {"allow": ("Bash(ls:*)",), "ask": (), "deny": ("Edit(secret/**)",)}
-    start = NativeStart(True, {"A": "b"}, "told", None, rules, ("python", "-m", "tools"))
-
-    def argv(start: NativeStart, **fields: Any) -> list[str]:
-        return list(command.native(Path("/bin/claude"), a_session(conversation_id=ID, **fields), start).argv)
-
-    begun = argv(start, conversation_begun=True, model="opus")
-    assert begun[:5] == ["/bin/claude", "--resume", ID, "--permission-mode", "default"]
-    settings = json.loads(begun[begun.index("--settings") + 1])
-    assert settings["permissions"] == {"allow": ["Bash(ls:*)", "mcp__ramet"], "deny": ["Edit(secret/**)"]}
-    servers = json.loads(begun[begun.index("--mcp-config") + 1])["mcpServers"]
-    assert servers["ramet"]["command"] == "python"
-    assert "--setting-sources" not in begun
-    fresh = argv(NativeStart(False, {}, "", None, {}, ()))
-    assert fresh[1:3] == ["--session-id", ID], "it has written no transcript yet"
-    assert fresh[fresh.index("--setting-sources") + 1] == "user"
-    cut = ConversationCut("one", "other", "message")
-    assert argv(NativeStart(True, {}, "", cut, {}, ()))[1:6] == [
-        "--resume",
-        "other",
-        "--fork-session",
-        "--session-id",
-        ID,
-    ]

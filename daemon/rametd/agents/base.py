@@ -344,13 +344,19 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class NativeStart:
+class Start:
+    """Arguments of `AgentKind.launch` besides the session."""
+
+    trusted: bool  # whether a repository's own settings, hooks and MCP servers may load
+    environment: Mapping[str, str]
+    briefing: str = ""  # text to add to the agent's own instructions
+    cut: ConversationCut | None = None  # part of another conversation that this one continues, unless it has begun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeStart(Start):
     """Arguments of `AgentKind.native` besides the session."""
 
-    trusted: bool
-    environment: Mapping[str, str]
-    briefing: str
-    cut: ConversationCut | None
     rules: Mapping[str, tuple[str, ...]]  # by effect: "allow", "ask", "deny"
     mcp_command: tuple[str, ...]  # command that starts the daemon's tools as an MCP server
 
@@ -466,18 +472,8 @@ class AgentKind(Protocol):
     async def prepare(self) -> None:
         """Load the modules that `launch` and `channel` need, without blocking; cheap the second time."""
 
-    def launch(
-        self,
-        session: Session,
-        *,
-        resume: bool,
-        trusted: bool,
-        environment: Mapping[str, str],
-        briefing: str,
-        cut: ConversationCut | None = None,
-    ) -> Launch:
-        """``briefing``: text to add to the agent's own instructions, or "". ``cut``: part of another conversation that this one,
-        which has not begun, continues."""
+    def launch(self, session: Session, start: Start) -> Launch:
+        """Return how to start the program; it resumes the session's conversation if that has begun."""
 
     def native(self, session: Session, start: NativeStart) -> Launch:
         """Return how to start the agent's own user interface with the session's conversation. Raise `InvalidInputError` without one."""

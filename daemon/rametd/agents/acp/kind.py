@@ -9,11 +9,10 @@ from pathlib import Path
 
 from rametd.agents.acp import v1
 from rametd.agents.acp.channel import AcpChannel
-from rametd.agents.base import Channel, ChannelIO, Frame, Launch, NativeStart, Outside, require
+from rametd.agents.base import Channel, ChannelIO, Frame, Launch, NativeStart, Outside, Start, require
 from rametd.agents.inspection import run, version_in
 from rametd.agents.presets import READS_SETTINGS, Preset
 from rametd.config import Config
-from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.errors import AgentUnavailableError, InvalidInputError
 from rametd.domain.models import Agent, Prompt, Session
 
@@ -68,18 +67,9 @@ class Acp:
     async def prepare(self) -> None:
         """Nothing is loaded for it."""
 
-    def launch(
-        self,
-        session: Session,
-        *,
-        resume: bool,
-        trusted: bool,
-        environment: Mapping[str, str],
-        briefing: str,
-        cut: ConversationCut | None = None,
-    ) -> Launch:
-        known = {**self._environment, **environment}
-        variables = {**environment, **self._preset.env, **({} if trusted else self._preset.untrusted_env)}
+    def launch(self, session: Session, start: Start) -> Launch:
+        known = {**self._environment, **start.environment}
+        variables = {**start.environment, **self._preset.env, **({} if start.trusted else self._preset.untrusted_env)}
         variables |= {"GIT_OPTIONAL_LOCKS": "0", "PWD": str(session.worktree)}
         return Launch((self._program(known), *self._preset.command[1:]), variables)
 

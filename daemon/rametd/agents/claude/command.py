@@ -1,7 +1,6 @@
 """The command line of Claude Code, as the SDK builds it, and the variables that it needs besides the person's."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -11,9 +10,8 @@ from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITra
 from claude_agent_sdk.types import EffortLevel, SystemPromptPreset
 from ramet.mcp import SERVER
 
-from rametd.agents.base import Launch, NativeStart
+from rametd.agents.base import Launch, NativeStart, Start
 from rametd.agents.claude import outside
-from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.models import Session
 
 # The daemon owns worktrees, schedules and messages between sessions.
@@ -32,26 +30,16 @@ SETTINGS = {"cleanupPeriodDays": 3650}
 """Days; by default Claude Code deletes transcripts after thirty, and it cannot resume a conversation without its transcript."""
 
 
-def launch(
-    path: Path,
-    session: Session,
-    *,
-    resume: bool,
-    trusted: bool,
-    environment: Mapping[str, str],
-    briefing: str,
-    cut: ConversationCut | None = None,
-) -> Launch:
+def launch(path: Path, session: Session, start: Start) -> Launch:
     """Build arguments and environment for one process of the session's agent.
 
-    A repository's own settings, hooks and MCP servers load only if it is ``trusted``. ``briefing`` is appended to Claude Code's
-    system prompt; a resumed conversation keeps its first one until it is compacted. ``cut`` makes a conversation that has not
-    begun a copy of another up to one of its messages.
+    The briefing is appended to Claude Code's system prompt; a resumed conversation keeps its first one until it is compacted.
     """
+    resume, cut = session.conversation_begun, start.cut
     options = ClaudeAgentOptions(
         cli_path=path,
         cwd=session.worktree,
-        system_prompt=system_prompt(briefing),
+        system_prompt=system_prompt(start.briefing),
         model=session.model or None,
         effort=cast("EffortLevel | None", session.effort or None),
         permission_mode=session.mode.value,
@@ -60,7 +48,7 @@ def launch(
         disallowed_tools=DISALLOWED_TOOLS,
         mcp_servers={SERVER: cast("McpSdkServerConfig", {"type": "sdk", "name": SERVER})},
         settings=json.dumps(SETTINGS),
-        setting_sources=None if trusted else ["user"],
+        setting_sources=None if start.trusted else ["user"],
         resume=session.conversation_id if resume else cut.source_id if cut is not None else None,
         fork_session=not resume and cut is not None,
         resume_session_at=(cut.message_id or None) if cut is not None and not resume else None,
@@ -70,7 +58,7 @@ def launch(
     )
     argv = SubprocessCLITransport(prompt="", options=options)._build_command()  # the SDK is pinned, a test compares
     variables = {
-        **environment,
+        **start.environment,
         "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
         "CLAUDE_AGENT_SDK_VERSION": claude_agent_sdk.__version__,
         "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",

@@ -26,13 +26,13 @@ from rametd.agents.base import (
     Launch,
     NativeStart,
     Outside,
+    Start,
     in_base64,
     media_type,
 )
 from rametd.agents.claude import outside, transcripts
 from rametd.agents.claude.frames import UNKNOWN_CONVERSATION, read_frame
 from rametd.config import ClaudeSettings, Config
-from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.errors import AgentUnavailableError
 from rametd.domain.models import OWNER, Agent, Mode, Prompt, Session
 
@@ -110,21 +110,10 @@ class Claude:
             self._prepared = asyncio.create_task(asyncio.to_thread(load))
         await asyncio.shield(self._prepared)
 
-    def launch(
-        self,
-        session: Session,
-        *,
-        resume: bool,
-        trusted: bool,
-        environment: Mapping[str, str],
-        briefing: str,
-        cut: ConversationCut | None = None,
-    ) -> Launch:
+    def launch(self, session: Session, start: Start) -> Launch:
         from rametd.agents.claude import command
 
-        return command.launch(
-            self.path, session, resume=resume, trusted=trusted, environment=environment, briefing=briefing, cut=cut
-        )
+        return command.launch(self.path, session, start)
 
     def native(self, session: Session, start: NativeStart) -> Launch:
         from rametd.agents.claude import command

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping
 
-from rametd.agents.base import Launch
+from rametd.agents.base import Launch, Start
 from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.errors import NotTrustedError
 from rametd.domain.models import Repo, Session
@@ -33,14 +33,8 @@ async def launch_of(
             f"{session.agent} would load {listed(untrusted)}, which you have not trusted",
             hint=f"`rametctl repo trust {shlex.quote(repo.name)}` shows it and lets {session.agent} start",
         )
-    return kind.launch(
-        session,
-        resume=session.conversation_begun,
-        trusted=repo.trusted and not untrusted,
-        environment=await environment_of(core, session, around, caller=caller),
-        briefing=briefing,
-        cut=cut,
-    )
+    environment = await environment_of(core, session, around, caller=caller)
+    return kind.launch(session, Start(repo.trusted and not untrusted, environment, briefing, cut))
 
 
 async def environment_of(
