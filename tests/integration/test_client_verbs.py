@@ -344,7 +344,7 @@ def test_rm_of_several_removes_what_it_can_and_leaves_with_the_first_failure(wor
     assert (result.code, result.out) == (1, "removed b\n")
     assert lines(result.err) == [
         "rametctl: a is working; stop it",
-        "rametctl: nix: there is no session 'nix'; see: rametctl ls --all",
+        "rametctl: there is no session 'nix'; see: rametctl ls --all",
     ]
     shown = world.run("rm", "nix", "c", "--json")
     failed, removed = json.loads(shown.out)
