@@ -4,7 +4,7 @@
 call of the owner too. No process of a session inherits a variable in `NEVER`. `rametctl set --env` sets single variables of a session.
 
 Fresh variables form families. A call that has any variable of an account replaces the whole account, because a new AWS_ACCESS_KEY_ID
-with the AWS_SESSION_TOKEN of another day is a mixture that nobody accepts. A call that has none of a family leaves it as it is.
+with the AWS_SESSION_TOKEN of another day is a mixture that no server accepts. A call with no variable of a family does not change it.
 """
 
 import base64
@@ -151,7 +151,7 @@ ALLOWED = (*PINNED, *(pattern for family in FAMILIES for pattern in family.patte
 """What agents and commands may inherit without further configuration."""
 
 NEVER = (
-    # An outer session: its identity, its sockets, and what its own host told it.
+    # An outer session: its identity, its sockets, and settings from its host.
     *("RAMET_*", "CLAUDECODE", "CLAUDE_PID", "CLAUDE_AGENT_SDK_*", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION*"),
     *("CLAUDE_CODE_CHILD_*", "CLAUDE_CODE_PARENT_*", "CLAUDE_CODE_MESSAGING_*", "CLAUDE_CODE_RESUME_*"),
     *("CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SDK_*", "CLAUDE_CODE_TEE_SDK_STDOUT", "CLAUDE_CODE_ENABLE_SDK_*"),
@@ -237,7 +237,7 @@ def carried(environ: Mapping[str, str], pass_env: Iterable[str] = ()) -> dict[st
 
 
 def without_direnv(environ: Mapping[str, str], place: str) -> Mapping[str, str]:
-    """Return ``environ`` as it was before direnv loaded a project that the directory ``place`` is outside of."""
+    """Return ``environ`` without the variables that direnv loaded for a project, if the directory ``place`` is outside of it."""
     project = environ.get("DIRENV_DIR", "").removeprefix("-")
     if not project or Path(place).resolve().is_relative_to(Path(project).resolve()):
         return environ

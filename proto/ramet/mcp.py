@@ -1,7 +1,7 @@
-"""The tools for agents as an MCP server, made from the descriptors of OrchestrationService.
+"""The tools for agents as an MCP server, built from the descriptors of OrchestrationService.
 
-Stateless on purpose: whoever answers a call need not have seen the handshake, so that a daemon that was killed and replaced in the middle of a call
-goes on as if nothing had happened. Source: the Model Context Protocol, revision 2025-11-25, of which a server with tools alone needs five methods.
+Stateless on purpose: a daemon need not have seen the handshake to answer a call, so a restarted daemon can answer a call that began before a kill.
+Source: the Model Context Protocol, revision 2025-11-25, of which a server with only tools needs five methods.
 """
 
 import json
@@ -81,7 +81,7 @@ def _schema(field: FieldDescriptor) -> Object:
 
 
 class ToolServer:
-    """Answers JSON-RPC messages of one MCP client. ``call`` reaches OrchestrationService; what it raises as `ToolRefused` is told to the model."""
+    """Answers JSON-RPC messages of one MCP client. ``call`` reaches OrchestrationService; the model gets the message of a `ToolRefused` that it raises."""
 
     def __init__(self, call: Caller) -> None:
         self._call = call

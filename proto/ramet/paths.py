@@ -1,6 +1,6 @@
-"""Where state, sockets and configuration live: the one answer for daemon and client. Standard library only.
+"""Paths of state, sockets and configuration, for daemon and client. Standard library only.
 
-platformdirs reads the environment of its own process; a daemon started for somebody, and every test, needs the answer for
+platformdirs reads the environment of its own process; a daemon started for a client, and every test, needs the answer for
 another one. So this is a function of an environment mapping that follows the XDG base directory specification.
 """
 
@@ -131,8 +131,8 @@ STATE_LOCK = "rametd.lock"
 def state_holder(home: Path) -> tuple[int | None, Path | None]:
     """Process id and socket that the state's lock file tells of; they may be of a daemon that is no more."""
     try:
-        told = json.loads((home / STATE_LOCK).read_text())
-        return int(told["pid"]), Path(str(told["socket"]))
+        holder = json.loads((home / STATE_LOCK).read_text())
+        return int(holder["pid"]), Path(str(holder["socket"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None, None
 
@@ -149,7 +149,7 @@ def served_elsewhere(places: Directories) -> Directories:
 
 
 def open_private_directory(path: Path, *, variable: str = "RAMET_RUNTIME_DIR") -> int:
-    """Create ``path`` (0700) if it is missing, and return a descriptor of it once it is proved to be ours alone.
+    """Create ``path`` (0700) if it is missing, and return a descriptor of it once it is verified to be only ours.
 
     The checks are made on the descriptor, so that the directory cannot be exchanged afterwards: a caller goes through the
     descriptor (``dir_fd``). A symbolic link, a foreign owner, or a mode that lets others in raises PathsError. ``variable``

@@ -58,7 +58,7 @@ class _AttentionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attenti
     ATTENTION_KIND_UNSPECIFIED: _AttentionKind.ValueType  # 0
     """Not set."""
     ATTENTION_KIND_PERMISSION: _AttentionKind.ValueType  # 1
-    """Leave to use a tool."""
+    """Permission to use a tool."""
     ATTENTION_KIND_QUESTION: _AttentionKind.ValueType  # 2
     """An answer to a question."""
     ATTENTION_KIND_PLAN: _AttentionKind.ValueType  # 3
@@ -88,7 +88,7 @@ class AttentionKind(_AttentionKind, metaclass=_AttentionKindEnumTypeWrapper):
 ATTENTION_KIND_UNSPECIFIED: AttentionKind.ValueType  # 0
 """Not set."""
 ATTENTION_KIND_PERMISSION: AttentionKind.ValueType  # 1
-"""Leave to use a tool."""
+"""Permission to use a tool."""
 ATTENTION_KIND_QUESTION: AttentionKind.ValueType  # 2
 """An answer to a question."""
 ATTENTION_KIND_PLAN: AttentionKind.ValueType  # 3
@@ -195,7 +195,7 @@ class PermissionRule(_message.Message):
     session_id: _builtins.str
     """The only session that it applies to, or empty."""
     effect: Global___RuleEffect.ValueType
-    """What it does."""
+    """Its effect."""
     rule: _builtins.str
     """The rule itself."""
     source: _builtins.str
@@ -312,7 +312,7 @@ class CreateRuleRequest(_message.Message):
     session: _builtins.str
     """The only session that it applies to, or empty."""
     effect: Global___RuleEffect.ValueType
-    """What it does."""
+    """Its effect."""
     rule: _builtins.str
     """The rule itself; one that allows everything or climbs out of the worktree is refused with BAD_RULE."""
     request_id: _builtins.str
@@ -351,7 +351,7 @@ class CreateRuleResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What a rule that allows covers beyond its words."""
+        """Warnings about calls that an allow rule covers unexpectedly."""
 
     def __init__(
         self,
@@ -402,7 +402,7 @@ class DeleteRuleResponse(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rule(self) -> Global___PermissionRule:
-        """The rule as it was."""
+        """The removed rule."""
 
     def __init__(
         self,
@@ -447,7 +447,7 @@ class AttentionRequest(_message.Message):
     session_name: _builtins.str
     """The session's name."""
     kind: Global___AttentionKind.ValueType
-    """What is wanted."""
+    """The kind of request."""
     tool: _builtins.str
     """The tool, for permissions."""
     input_json: _builtins.str
@@ -457,11 +457,11 @@ class AttentionRequest(_message.Message):
     state: Global___AttentionState.ValueType
     """Whether it still waits."""
     answered_by: _builtins.str
-    """Who answered: "owner" or "session:ID"."""
+    """The principal that answered: "owner" or "session:ID"."""
     repo: _builtins.str
     """The session's repository."""
     suggestions_json: _builtins.str
-    """What the agent offers to remember, as the JSON list that it sent."""
+    """The agent's suggestions for rules, as the JSON list that it sent."""
     tool_use_id: _builtins.str
     """The tool call that waits for the answer, or empty."""
     @_builtins.property
@@ -478,11 +478,11 @@ class AttentionRequest(_message.Message):
 
     @_builtins.property
     def edit(self) -> _common_pb2.FileEdit:
-        """What the tool would change in a file, for a tool that edits one."""
+        """The tool's change to a file, for a tool that edits one."""
 
     @_builtins.property
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___RuleOffer]:
-        """What a yes can remember, the best first: rules that together cover calls like this one. The last may be this very call."""
+        """Rules that an approval can store, the best first: each set covers calls like this one. The last may be this exact call."""
 
     def __init__(
         self,
@@ -588,7 +588,7 @@ class Approval(_message.Message):
     updated_input_json: _builtins.str
     """The input to use instead of the requested one, as a JSON object; empty: the requested one."""
     scope: Global___ApprovalScope.ValueType
-    """How far the yes reaches."""
+    """The scope of the approval."""
     mode: _common_pb2.PermissionMode.ValueType
     """For plans: the mode to continue in; unspecified: the session's mode before it planned."""
     @_builtins.property
@@ -621,7 +621,7 @@ class Denial(_message.Message):
 
     MESSAGE_FIELD_NUMBER: _builtins.int
     message: _builtins.str
-    """What Ramet tells the model."""
+    """The reason, which Ramet sends to the model."""
     def __init__(
         self,
         *,

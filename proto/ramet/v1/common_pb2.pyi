@@ -123,7 +123,7 @@ Global___Tokens: _TypeAlias = Tokens  # noqa: Y015
 
 @_typing.final
 class FileEdit(_message.Message):
-    """FileEdit is the change that one tool call makes to one file, compared with the file as it was before the call."""
+    """FileEdit is the change of one tool call to one file, compared with the file before the call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -158,7 +158,7 @@ class KindOfAgent(_message.Message):
 
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What it can do: "ask", "resume", "fork", "cost", "tokens", "mcp" and others."""
+        """Its capabilities: "ask", "resume", "fork", "cost", "tokens", "mcp" and others."""
 
     @_builtins.property
     def modes(self) -> _containers.RepeatedScalarFieldContainer[_common_pb2.PermissionMode.ValueType]:
@@ -166,7 +166,7 @@ class KindOfAgent(_message.Message):
 
     @_builtins.property
     def faults(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What a person should know of it."""
+        """Known faults."""
 
     def __init__(
         self,
@@ -246,13 +246,13 @@ class GetInfoResponse(_message.Message):
     state_dir: _builtins.str
     """Its state directory."""
     serving: _builtins.bool
-    """Whether recovery is over and every call is served."""
+    """Whether recovery has ended and every call is served."""
     log_file: _builtins.str
     """Path of the daemon's log file."""
     read_only: _builtins.bool
-    """Whether the disk is full, so that nothing can be recorded for the moment."""
+    """Whether the disk is full, so that the daemon cannot record anything at present."""
     quarantine: _builtins.str
-    """Where a damaged database was put when the daemon started, or empty."""
+    """Path to which the daemon moved a damaged database at its start, or empty."""
     @_builtins.property
     def cursor(self) -> _common_pb2.Cursor:
         """The end of the event log, with its epoch."""
@@ -263,7 +263,7 @@ class GetInfoResponse(_message.Message):
 
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What this daemon can do beyond the first release, by stable names."""
+        """Stable names of the daemon's features since the first release."""
 
     def __init__(
         self,
@@ -417,7 +417,7 @@ class Setting(_message.Message):
     value_json: _builtins.str
     """Its value as JSON."""
     origin: _builtins.str
-    """Where the value comes from: "default", "owner" or "repository"."""
+    """Origin of the value: "default", "owner" or "repository"."""
     description: _builtins.str
     """Its purpose, in one line."""
     unit: _builtins.str
@@ -532,7 +532,7 @@ class GetCostsRequest(_message.Message):
 
     GROUPING_FIELD_NUMBER: _builtins.int
     grouping: Global___CostGrouping.ValueType
-    """What to sum by."""
+    """The key of the sums."""
     def __init__(
         self,
         *,

@@ -29,7 +29,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Event(_message.Message):
-    """Event is one thing that happened. Each line of an agent's output is exactly one event, but for pieces of messages (see Partial); what follows from it,
+    """Event is one thing that happened. Each line of an agent's output is exactly one event, except pieces of messages (see Partial); its consequences,
     such as a change of state, are events of their own.
     """
 
@@ -101,7 +101,7 @@ class Event(_message.Message):
     repo_id: _builtins.str
     """The repository it is about, or empty."""
     principal: _builtins.str
-    """Who caused it: "owner", "daemon" or "session:ID"."""
+    """The principal that caused it: "owner", "daemon" or "session:ID"."""
     generation: _builtins.int
     """For lines of an agent: which of the session's processes wrote it."""
     offset: _builtins.int
@@ -162,11 +162,11 @@ class Event(_message.Message):
 
     @_builtins.property
     def user_message(self) -> Global___UserMessage:
-        """Tools have answered, or a prompt was taken in."""
+        """Tools have answered, or the agent has read a prompt."""
 
     @_builtins.property
     def turn_ended(self) -> Global___TurnEnded:
-        """The turn is over."""
+        """A turn ended."""
 
     @_builtins.property
     def partial(self) -> Global___Partial:
@@ -218,7 +218,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def repo_removed(self) -> Global___RepoRemoved:
-        """A repository was forgotten."""
+        """A repository was removed."""
 
     @_builtins.property
     def daemon_started(self) -> Global___DaemonStarted:
@@ -246,7 +246,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def session_rewound(self) -> Global___SessionRewound:
-        """A session was brought back to a checkpoint."""
+        """A session was rewound to a checkpoint."""
 
     @_builtins.property
     def comment_changed(self) -> Global___CommentChanged:
@@ -270,15 +270,15 @@ class Event(_message.Message):
 
     @_builtins.property
     def session_restored(self) -> Global___SessionRestored:
-        """A session was brought back from the archive or the trash."""
+        """A session was restored from the archive or the trash."""
 
     @_builtins.property
     def conflict_changed(self) -> Global___ConflictChanged:
-        """Two pieces of work go together in another way than before."""
+        """The conflict between two sessions, or a session and its base, changed."""
 
     @_builtins.property
     def path_refused(self) -> Global___PathRefused:
-        """An agent was refused a change to another's path, or has made one."""
+        """A change to another's path was refused, or was made."""
 
     @_builtins.property
     def ownership_changed(self) -> Global___OwnershipChanged:
@@ -306,7 +306,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def session_synced(self) -> Global___SessionSynced:
-        """The base was brought into a session's branch."""
+        """A session's branch was synced with its base."""
 
     @_builtins.property
     def setup_changed(self) -> Global___SetupChanged:
@@ -453,9 +453,9 @@ class StateChanged(_message.Message):
     NEW_STATE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     old_state: _session_pb2.SessionState.ValueType
-    """What it was."""
+    """The state before."""
     new_state: _session_pb2.SessionState.ValueType
-    """What it is."""
+    """The state now."""
     reason: _builtins.str
     """Why, in one line."""
     def __init__(
@@ -636,11 +636,11 @@ class AgentExited(_message.Message):
     STOP_INTENT_FIELD_NUMBER: _builtins.int
     STDERR_TAIL_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
-    """Which process."""
+    """Its generation."""
     exit_status: _builtins.str
     """"code 0", "signal SIGKILL", or empty if unknown."""
     stop_intent: _builtins.str
-    """Why we ended it, or empty when we did not."""
+    """Why the daemon ended it, or empty if it did not."""
     stderr_tail: _builtins.str
     """The last lines of its standard error."""
     def __init__(
@@ -668,7 +668,7 @@ class AgentAttached(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
-    """Which process."""
+    """Its generation."""
     offset: _builtins.int
     """From where in its output."""
     def __init__(
@@ -799,7 +799,7 @@ class ToolResult(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     EDIT_FIELD_NUMBER: _builtins.int
     tool_use_id: _builtins.str
-    """Which call."""
+    """Id of the call."""
     text: _builtins.str
     """The answer's text, cut at 64 KiB; the frame has all of it."""
     is_error: _builtins.bool
@@ -808,7 +808,7 @@ class ToolResult(_message.Message):
     """Whether text was cut."""
     @_builtins.property
     def edit(self) -> _common_pb2.FileEdit:
-        """What it changed in a file, for a tool that edits one."""
+        """The tool's change to a file, for a tool that edits one."""
 
     def __init__(
         self,
@@ -935,7 +935,7 @@ class TurnEnded(_message.Message):
 
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
-        """How long it took."""
+        """Its duration."""
 
     def __init__(
         self,
@@ -1007,13 +1007,13 @@ class BackgroundTask(_message.Message):
     TOOL_USE_ID_FIELD_NUMBER: _builtins.int
     OUTPUT_FILE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
-    """The agent's id of it; empty for a report of the whole list."""
+    """The agent's id of the task; empty for a report of the complete list."""
     description: _builtins.str
-    """What it does."""
+    """Its description."""
     status: _builtins.str
     """"started", "progress", "completed", "failed", "stopped" or "list"."""
     running: _builtins.int
-    """Number of running ones, in a report of the whole list."""
+    """Number of running tasks, in a report of the complete list."""
     foreground: _builtins.bool
     """Whether the agent waits for it: a command of the turn itself that takes a while."""
     tool_use_id: _builtins.str
@@ -1050,11 +1050,11 @@ class ApiRetry(_message.Message):
     DELAY_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
-    """Which try."""
+    """Number of the try."""
     max_attempts: _builtins.int
-    """How many at most."""
+    """Maximum number of tries."""
     error: _builtins.str
-    """What went wrong."""
+    """The error."""
     @_builtins.property
     def delay(self) -> _duration_pb2.Duration:
         """When it tries again."""
@@ -1088,9 +1088,9 @@ class RateLimit(_message.Message):
     status: _builtins.str
     """"allowed", "allowed_warning" or "rejected"."""
     kind: _builtins.str
-    """Which limit."""
+    """Name of the limit."""
     utilization: _builtins.float
-    """How much of it is used, from 0 to 1."""
+    """Used share of it, from 0 to 1."""
     @_builtins.property
     def reset_time(self) -> _timestamp_pb2.Timestamp:
         """When it is lifted."""
@@ -1202,7 +1202,7 @@ class RequestOpened(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def request(self) -> _attention_pb2.AttentionRequest:
-        """What."""
+        """The request."""
 
     def __init__(
         self,
@@ -1226,7 +1226,7 @@ class RequestClosed(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def request(self) -> _attention_pb2.AttentionRequest:
-        """What, with its answer."""
+        """The request, with its answer."""
 
     def __init__(
         self,
@@ -1251,7 +1251,7 @@ class WorktreeCreated(_message.Message):
     BRANCH_FIELD_NUMBER: _builtins.int
     COMMIT_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Where."""
+    """Its path."""
     branch: _builtins.str
     """Its branch."""
     commit: _builtins.str
@@ -1279,7 +1279,7 @@ class WorktreeRemoved(_message.Message):
 
     PATH_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Where it was."""
+    """Its former path."""
     def __init__(
         self,
         *,
@@ -1305,7 +1305,7 @@ class RepoChanged(_message.Message):
     name: _builtins.str
     """Its name."""
     root: _builtins.str
-    """Where it is."""
+    """Its path."""
     trusted: _builtins.bool
     """Whether its commands and settings may run."""
     def __init__(
@@ -1406,7 +1406,7 @@ class StoreRebuilt(_message.Message):
     QUARANTINE_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
     quarantine: _builtins.str
-    """Where the damaged one is."""
+    """Path of the damaged database."""
     sessions: _builtins.int
     """Sessions found again."""
     def __init__(
@@ -1508,11 +1508,11 @@ class SessionRewound(_message.Message):
     """Whether the conversation was cut too."""
     @_builtins.property
     def before(self) -> _worktree_pb2.Checkpoint:
-        """What its worktree was before."""
+        """The checkpoint of the state before the rewind."""
 
     @_builtins.property
     def checkpoint(self) -> _worktree_pb2.Checkpoint:
-        """What was brought back."""
+        """The checkpoint that was restored."""
 
     def __init__(
         self,
@@ -1587,11 +1587,11 @@ class CommandOutput(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     command_id: _builtins.str
-    """Which command."""
+    """Id of the command."""
     text: _builtins.str
     """Its output, at most 64 KiB; bytes that are not UTF-8 are replaced."""
     offset: _builtins.int
-    """Where that begins in its output."""
+    """Offset of this piece in the command's output."""
     def __init__(
         self,
         *,
@@ -1673,7 +1673,7 @@ class SessionRestored(_message.Message):
     """"archive" or "trash"."""
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What could not be the same again."""
+        """Differences from before."""
 
     def __init__(
         self,
@@ -1698,10 +1698,10 @@ class ConflictChanged(_message.Message):
     CONFLICT_FIELD_NUMBER: _builtins.int
     OLD_KIND_FIELD_NUMBER: _builtins.int
     old_kind: _worktree_pb2.ConflictKind.ValueType
-    """How they went together before."""
+    """The state before."""
     @_builtins.property
     def conflict(self) -> _worktree_pb2.Conflict:
-        """How they go together now."""
+        """The state now."""
 
     def __init__(
         self,
@@ -1800,7 +1800,7 @@ class PlanApplied(_message.Message):
     """Its name."""
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.PlanChange]:
-        """What was changed."""
+        """Changes, in words."""
 
     def __init__(
         self,
@@ -1942,7 +1942,7 @@ class SessionSynced(_message.Message):
     """The branch's commit now."""
     @_builtins.property
     def conflicts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Paths that conflict; nothing was changed then."""
+        """Paths that conflict; then nothing was changed."""
 
     def __init__(
         self,
@@ -1969,7 +1969,7 @@ class SetupChanged(_message.Message):
     COMMAND_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     state: _session_pb2.SetupState.ValueType
-    """How far it is."""
+    """Its state."""
     command_id: _builtins.str
     """The command."""
     reason: _builtins.str

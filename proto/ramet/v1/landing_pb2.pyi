@@ -32,7 +32,7 @@ class _LandingStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LandingS
     LANDING_STATE_QUEUED: _LandingState.ValueType  # 1
     """It waits for its turn."""
     LANDING_STATE_MERGING: _LandingState.ValueType  # 2
-    """It is being brought onto the target."""
+    """It is being merged into the target."""
     LANDING_STATE_CHECKING: _LandingState.ValueType  # 3
     """Its check runs."""
     LANDING_STATE_WAITING: _LandingState.ValueType  # 4
@@ -44,7 +44,7 @@ class _LandingStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LandingS
     LANDING_STATE_LANDED: _LandingState.ValueType  # 7
     """Its work is on the target."""
     LANDING_STATE_REMOVED: _LandingState.ValueType  # 8
-    """It was taken out."""
+    """It was removed from the queue."""
 
 class LandingState(_LandingState, metaclass=_LandingStateEnumTypeWrapper):
     """LandingState is the state of an entry of a queue."""
@@ -54,7 +54,7 @@ LANDING_STATE_UNSPECIFIED: LandingState.ValueType  # 0
 LANDING_STATE_QUEUED: LandingState.ValueType  # 1
 """It waits for its turn."""
 LANDING_STATE_MERGING: LandingState.ValueType  # 2
-"""It is being brought onto the target."""
+"""It is being merged into the target."""
 LANDING_STATE_CHECKING: LandingState.ValueType  # 3
 """Its check runs."""
 LANDING_STATE_WAITING: LandingState.ValueType  # 4
@@ -66,7 +66,7 @@ LANDING_STATE_HELD: LandingState.ValueType  # 6
 LANDING_STATE_LANDED: LandingState.ValueType  # 7
 """Its work is on the target."""
 LANDING_STATE_REMOVED: LandingState.ValueType  # 8
-"""It was taken out."""
+"""It was removed from the queue."""
 Global___LandingState: _TypeAlias = LandingState  # noqa: Y015
 
 class _ChecksState:
@@ -143,15 +143,15 @@ class Landing(_message.Message):
     method: _builtins.str
     """"merge", "rebase" or "squash"."""
     state: Global___LandingState.ValueType
-    """Where it is."""
+    """Its state."""
     reason: _builtins.str
     """Why, in one line."""
     place: _builtins.int
-    """Its place in the queue, from 1; 0 when it is over."""
+    """Its place in the queue, from 1; 0 once it has ended."""
     merge_order: _builtins.int
     """Lower lands first."""
     returns: _builtins.int
-    """How often it went back to its agent."""
+    """Number of times it returned to its agent."""
     commit: _builtins.str
     """The commit of the branch that is, or was, landed."""
     old_target: _builtins.str
@@ -162,7 +162,7 @@ class Landing(_message.Message):
     """The command that checked it last."""
     @_builtins.property
     def check(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What must succeed first."""
+        """The check: commands that must succeed first."""
 
     @_builtins.property
     def after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -312,7 +312,7 @@ class ListLandingsRequest(_message.Message):
     repo: _builtins.str
     """Only those of this repository; empty: all."""
     include_ended: _builtins.bool
-    """Those that are over too."""
+    """Also entries that have ended."""
     page_size: _builtins.int
     """At most this many; 0 means 100, more than 1000 means 1000."""
     page_token: _builtins.str
@@ -398,7 +398,7 @@ class WaitLandingsResponse(_message.Message):
     LANDINGS_FIELD_NUMBER: _builtins.int
     TIMED_OUT_FIELD_NUMBER: _builtins.int
     timed_out: _builtins.bool
-    """Whether the time was over first."""
+    """Whether it timed out."""
     @_builtins.property
     def landings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Landing]:
         """The entries."""
@@ -546,7 +546,7 @@ class PullRequest(_message.Message):
     number: _builtins.int
     """Number in its repository; 0 if it has to be opened by hand."""
     url: _builtins.str
-    """Where it can be looked at, or opened by hand."""
+    """Its page, or the page on which to open it."""
     state: _builtins.str
     """"open", "draft", "merged", "closed" or "none"."""
     title: _builtins.str
@@ -670,7 +670,7 @@ class CreatePullRequestResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What went less than well but did not stop it."""
+        """Warnings."""
 
     def __init__(
         self,
@@ -883,7 +883,7 @@ class CleanUpPullRequestsRequest(_message.Message):
     remote_branches: _builtins.bool
     """Delete the branches on the remote too."""
     dry_run: _builtins.bool
-    """Change nothing, only report what would be done."""
+    """Only report the planned actions."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     @_builtins.property
@@ -925,10 +925,10 @@ class PullRequestCleanUp(_message.Message):
     done: _builtins.bool
     """Whether it was cleaned up, or would be."""
     reason: _builtins.str
-    """What was done, or why not."""
+    """The action, or why there is none."""
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was not saved or not removed, and why."""
+        """Warnings of work that was not saved or not removed."""
 
     def __init__(
         self,

@@ -106,7 +106,7 @@ class LandingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WaitLandings(self, request, context):
-        """WaitLandings answers when the entries are over, or a person is needed.
+        """WaitLandings answers once the entries have ended, or one needs a person.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

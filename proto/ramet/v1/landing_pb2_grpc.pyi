@@ -38,7 +38,7 @@ class LandingServiceStub:
     ListLandings: _grpc.UnaryUnaryMultiCallable[_landing_pb2.ListLandingsRequest, _landing_pb2.ListLandingsResponse]
     """ListLandings lists the entries of the queues, in order."""
     WaitLandings: _grpc.UnaryUnaryMultiCallable[_landing_pb2.WaitLandingsRequest, _landing_pb2.WaitLandingsResponse]
-    """WaitLandings answers when the entries are over, or a person is needed."""
+    """WaitLandings answers once the entries have ended, or one needs a person."""
     RemoveLanding: _grpc.UnaryUnaryMultiCallable[_landing_pb2.RemoveLandingRequest, _landing_pb2.RemoveLandingResponse]
     """RemoveLanding takes an entry out of its queue."""
     RetryLanding: _grpc.UnaryUnaryMultiCallable[_landing_pb2.RetryLandingRequest, _landing_pb2.RetryLandingResponse]
@@ -64,7 +64,7 @@ class LandingServiceAsyncStub(LandingServiceStub):
     ListLandings: _aio.UnaryUnaryMultiCallable[_landing_pb2.ListLandingsRequest, _landing_pb2.ListLandingsResponse]  # type: ignore[assignment]
     """ListLandings lists the entries of the queues, in order."""
     WaitLandings: _aio.UnaryUnaryMultiCallable[_landing_pb2.WaitLandingsRequest, _landing_pb2.WaitLandingsResponse]  # type: ignore[assignment]
-    """WaitLandings answers when the entries are over, or a person is needed."""
+    """WaitLandings answers once the entries have ended, or one needs a person."""
     RemoveLanding: _aio.UnaryUnaryMultiCallable[_landing_pb2.RemoveLandingRequest, _landing_pb2.RemoveLandingResponse]  # type: ignore[assignment]
     """RemoveLanding takes an entry out of its queue."""
     RetryLanding: _aio.UnaryUnaryMultiCallable[_landing_pb2.RetryLandingRequest, _landing_pb2.RetryLandingResponse]  # type: ignore[assignment]
@@ -105,7 +105,7 @@ class LandingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _landing_pb2.WaitLandingsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_landing_pb2.WaitLandingsResponse, _abc.Awaitable[_landing_pb2.WaitLandingsResponse]]:
-        """WaitLandings answers when the entries are over, or a person is needed."""
+        """WaitLandings answers once the entries have ended, or one needs a person."""
 
     @_abc_1.abstractmethod
     def RemoveLanding(

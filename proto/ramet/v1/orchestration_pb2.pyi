@@ -74,7 +74,7 @@ class SpawnSessionRequest(_message.Message):
     name: _builtins.str
     """Its name."""
     base: _builtins.str
-    """What it starts from."""
+    """Branch, tag or commit to start from."""
     model: _builtins.str
     """Model."""
     mode: _builtins.str
@@ -193,11 +193,11 @@ class Member(_message.Message):
     last_words: _builtins.str
     """Its last message, cut at 2,000 characters."""
     result: _builtins.str
-    """What it reported."""
+    """Its reported result."""
     model: _builtins.str
     """Requested model."""
     mode: _common_pb2.PermissionMode.ValueType
-    """What it may do unasked."""
+    """Its permission mode."""
     agent: _builtins.str
     """Kind of agent."""
     budget_tokens: _builtins.int
@@ -324,7 +324,7 @@ class GetMemberResponse(_message.Message):
 
     @_builtins.property
     def open_requests(self) -> _containers.RepeatedCompositeFieldContainer[_attention_pb2.AttentionRequest]:
-        """What waits for a person."""
+        """Its open requests."""
 
     def __init__(
         self,
@@ -634,7 +634,7 @@ class WaitForMembersRequest(_message.Message):
     any: _builtins.bool
     """One of them is enough."""
     timeout_seconds: _builtins.int
-    """How long at most."""
+    """Time limit in seconds."""
     cursor: _builtins.str
     """From the previous answer."""
     @_builtins.property
@@ -827,7 +827,7 @@ Global___RequestPathRequest: _TypeAlias = RequestPathRequest  # noqa: Y015
 
 @_typing.final
 class RequestPathResponse(_message.Message):
-    """RequestPathResponse reports who decides."""
+    """RequestPathResponse names the owner that decides."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -837,7 +837,7 @@ class RequestPathResponse(_message.Message):
     path_request_id: _builtins.str
     """Id of the request; empty where the paths were free and are the caller's now."""
     outcome: _builtins.str
-    """In words: who decides, and what to do meanwhile."""
+    """In words: the owner that decides, and what to do meanwhile."""
     @_builtins.property
     def owners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the sessions that own the paths; empty where the person decides."""
@@ -951,7 +951,7 @@ class HandOverPathResponse(_message.Message):
     """In words."""
     @_builtins.property
     def owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ownership]:
-        """Who owns what now, in the caller's repository."""
+        """The owners of paths in the caller's repository."""
 
     def __init__(
         self,

@@ -44,9 +44,9 @@ class PlanProblem(_message.Message):
     key: _builtins.str
     """The key, such as "threads[2].owns[0]"."""
     message: _builtins.str
-    """What is wrong."""
+    """The problem."""
     hint: _builtins.str
-    """What to do."""
+    """What to do about it."""
     @_builtins.property
     def threads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of the threads it concerns."""
@@ -107,13 +107,13 @@ class Thread(_message.Message):
     prompt: _builtins.str
     """The prompt of its agent; by default the goal."""
     base: _builtins.str
-    """What it starts from."""
+    """Branch, tag or commit to start from."""
     merge_order: _builtins.int
     """Lower lands first."""
     model: _builtins.str
     """Model."""
     mode: _common_pb2.PermissionMode.ValueType
-    """What it may do unasked."""
+    """Its permission mode."""
     agent: _builtins.str
     """Kind of agent."""
     budget_usd: _builtins.float
@@ -128,11 +128,11 @@ class Thread(_message.Message):
 
     @_builtins.property
     def after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of the threads that go before it."""
+        """Ids of the threads that must complete first."""
 
     @_builtins.property
     def check(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What must succeed before it lands."""
+        """The check: commands that must succeed before it lands."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class CheckPlanRequest(_message.Message):
     text: _builtins.str
     """The text of the plan."""
     file: _builtins.str
-    """Where the text is from, for messages and for `prompt_file`: an absolute path."""
+    """Origin of the text, for messages and for `prompt_file`: an absolute path."""
     def __init__(
         self,
         *,
@@ -209,7 +209,7 @@ class CheckPlanResponse(_message.Message):
     """The plan's name."""
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanProblem]:
-        """What is wrong, in the order of the text."""
+        """All problems, in the order of the text."""
 
     @_builtins.property
     def threads(self) -> _containers.RepeatedCompositeFieldContainer[Global___Thread]:
@@ -247,9 +247,9 @@ class ApplyPlanRequest(_message.Message):
     text: _builtins.str
     """The text of the plan."""
     file: _builtins.str
-    """Where the text is from: an absolute path; it names the plan when it is applied again."""
+    """Origin of the text: an absolute path; it identifies the plan when it is applied again."""
     dry_run: _builtins.bool
-    """Change nothing, only report the steps."""
+    """Only report the steps."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -284,7 +284,7 @@ class PlanChange(_message.Message):
     thread: _builtins.str
     """The thread."""
     message: _builtins.str
-    """What changes, in one line."""
+    """The change, in one line."""
     session_id: _builtins.str
     """The session, if any."""
     def __init__(
@@ -317,7 +317,7 @@ class ApplyPlanResponse(_message.Message):
     """The plan's id."""
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanChange]:
-        """What was, or would be, changed."""
+        """The changes, made or planned."""
 
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[_session_pb2.Session]:
@@ -325,7 +325,7 @@ class ApplyPlanResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What went less than well but did not stop it."""
+        """Warnings."""
 
     def __init__(
         self,
@@ -395,7 +395,7 @@ class ThreadStatus(_message.Message):
     landed: _builtins.bool
     """Whether its work is on the target."""
     landed_reason: _builtins.str
-    """How that is known, in one line."""
+    """The evidence for it, in one line."""
     place: _builtins.int
     """Its place in the order of landing, from 1."""
     landing: _builtins.str
@@ -490,9 +490,9 @@ class Plan(_message.Message):
     repo: _builtins.str
     """Its repository's name."""
     file: _builtins.str
-    """Where it was read from."""
+    """Path from which it was read."""
     threads: _builtins.int
-    """How many threads it has."""
+    """Number of its threads."""
     cost_usd: _builtins.float
     """Sum of what its sessions cost."""
     @_builtins.property
@@ -597,7 +597,7 @@ class ConvergePlanRequest(_message.Message):
     path: _builtins.str
     """An absolute path inside the repository."""
     dry_run: _builtins.bool
-    """Change nothing, only report the steps."""
+    """Only report the steps."""
     remote: _builtins.str
     """The remote; empty: that of the target's branch, else "origin"."""
     request_id: _builtins.str
@@ -648,7 +648,7 @@ class ConvergeStep(_message.Message):
     pull_request: _builtins.int
     """Number of its pull request, 0 if there is none."""
     url: _builtins.str
-    """Where it can be looked at, or opened by hand."""
+    """Its page, or the page on which to open it."""
     def __init__(
         self,
         *,
@@ -678,7 +678,7 @@ class ConvergePlanResponse(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     failed: _builtins.int
-    """How many failed."""
+    """Number of failed ones."""
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConvergeStep]:
         """By thread, in the order of landing."""
@@ -712,7 +712,7 @@ class CleanUpPlanRequest(_message.Message):
     path: _builtins.str
     """An absolute path inside the repository."""
     dry_run: _builtins.bool
-    """Change nothing, only report the steps."""
+    """Only report the steps."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -749,7 +749,7 @@ class CleanUpStep(_message.Message):
     """Why, or why not."""
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was not saved or not removed, and why."""
+        """Warnings of work that was not saved or not removed."""
 
     def __init__(
         self,

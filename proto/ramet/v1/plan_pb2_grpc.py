@@ -74,7 +74,7 @@ class PlanServiceServicer:
     """
 
     def CheckPlan(self, request, context):
-        """CheckPlan finds all errors in a plan, and changes nothing.
+        """CheckPlan finds all errors in a plan, without changing anything.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

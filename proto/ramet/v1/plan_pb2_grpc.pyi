@@ -36,7 +36,7 @@ class PlanServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PlanServiceAsyncStub: ...
     CheckPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.CheckPlanRequest, _plan_pb2.CheckPlanResponse]
-    """CheckPlan finds all errors in a plan, and changes nothing."""
+    """CheckPlan finds all errors in a plan, without changing anything."""
     ApplyPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.ApplyPlanRequest, _plan_pb2.ApplyPlanResponse]
     """ApplyPlan creates the plan's sessions, all or none; applied again, it changes only what differs."""
     GetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]
@@ -56,7 +56,7 @@ class PlanServiceAsyncStub(PlanServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CheckPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.CheckPlanRequest, _plan_pb2.CheckPlanResponse]  # type: ignore[assignment]
-    """CheckPlan finds all errors in a plan, and changes nothing."""
+    """CheckPlan finds all errors in a plan, without changing anything."""
     ApplyPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.ApplyPlanRequest, _plan_pb2.ApplyPlanResponse]  # type: ignore[assignment]
     """ApplyPlan creates the plan's sessions, all or none; applied again, it changes only what differs."""
     GetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]  # type: ignore[assignment]
@@ -79,7 +79,7 @@ class PlanServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.CheckPlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.CheckPlanResponse, _abc.Awaitable[_plan_pb2.CheckPlanResponse]]:
-        """CheckPlan finds all errors in a plan, and changes nothing."""
+        """CheckPlan finds all errors in a plan, without changing anything."""
 
     @_abc_1.abstractmethod
     def ApplyPlan(

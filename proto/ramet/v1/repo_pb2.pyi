@@ -257,7 +257,7 @@ class TrustItem(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     key: _builtins.str
-    """What it is: "setup", "run.web", ".claude/settings.json"."""
+    """Name of the item: "setup", "run.web", ".claude/settings.json"."""
     text: _builtins.str
     """Its full text, to show to the person."""
     state: Global___TrustState.ValueType
@@ -312,7 +312,7 @@ class GetTrustResponse(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     place: _builtins.str
-    """Where the items are read: the person's checkout, or the branch at HEAD of a bare repository."""
+    """Source of the items: the person's checkout, or the branch at HEAD of a bare repository."""
     difference: _builtins.str
     """A unified diff of the untrusted items, from their trusted texts; empty if there is none."""
     digest: _builtins.str
@@ -368,7 +368,7 @@ class UpdateRepoRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which fields change: "name", "trusted"."""
+        """Names of the fields to change: "name", "trusted"."""
 
     def __init__(
         self,
@@ -446,7 +446,7 @@ class RemoveRepoResponse(_message.Message):
     REPO_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def repo(self) -> Global___Repo:
-        """The repository as it was."""
+        """The removed repository."""
 
     def __init__(
         self,

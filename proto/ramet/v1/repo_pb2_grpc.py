@@ -72,7 +72,7 @@ class RepoServiceServicer:
     """
 
     def RegisterRepo(self, request, context):
-        """RegisterRepo makes the repository around a path known; doing so twice changes nothing.
+        """RegisterRepo registers the repository around a path; a second call changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,7 @@ class RepoServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RepoServiceAsyncStub: ...
     RegisterRepo: _grpc.UnaryUnaryMultiCallable[_repo_pb2.RegisterRepoRequest, _repo_pb2.RegisterRepoResponse]
-    """RegisterRepo makes the repository around a path known; doing so twice changes nothing."""
+    """RegisterRepo registers the repository around a path; a second call changes nothing."""
     GetRepo: _grpc.UnaryUnaryMultiCallable[_repo_pb2.GetRepoRequest, _repo_pb2.GetRepoResponse]
     """GetRepo finds one by id, name or a path inside it."""
     ListRepos: _grpc.UnaryUnaryMultiCallable[_repo_pb2.ListReposRequest, _repo_pb2.ListReposResponse]
@@ -52,7 +52,7 @@ class RepoServiceAsyncStub(RepoServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterRepo: _aio.UnaryUnaryMultiCallable[_repo_pb2.RegisterRepoRequest, _repo_pb2.RegisterRepoResponse]  # type: ignore[assignment]
-    """RegisterRepo makes the repository around a path known; doing so twice changes nothing."""
+    """RegisterRepo registers the repository around a path; a second call changes nothing."""
     GetRepo: _aio.UnaryUnaryMultiCallable[_repo_pb2.GetRepoRequest, _repo_pb2.GetRepoResponse]  # type: ignore[assignment]
     """GetRepo finds one by id, name or a path inside it."""
     ListRepos: _aio.UnaryUnaryMultiCallable[_repo_pb2.ListReposRequest, _repo_pb2.ListReposResponse]  # type: ignore[assignment]
@@ -73,7 +73,7 @@ class RepoServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _repo_pb2.RegisterRepoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_repo_pb2.RegisterRepoResponse, _abc.Awaitable[_repo_pb2.RegisterRepoResponse]]:
-        """RegisterRepo makes the repository around a path known; doing so twice changes nothing."""
+        """RegisterRepo registers the repository around a path; a second call changes nothing."""
 
     @_abc_1.abstractmethod
     def GetRepo(

@@ -213,9 +213,9 @@ class _WaitConditionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitCon
     WAIT_CONDITION_WAITING: _WaitCondition.ValueType  # 2
     """A person is needed."""
     WAIT_CONDITION_ENDED: _WaitCondition.ValueType  # 3
-    """The session is over: stopped, failed, archived or removed."""
+    """The session has ended: stopped, failed, archived or removed."""
     WAIT_CONDITION_SETTLED: _WaitCondition.ValueType  # 4
-    """As IDLE, and nothing runs in the background of the agent."""
+    """As IDLE, and no command runs in the agent's background."""
 
 class WaitCondition(_WaitCondition, metaclass=_WaitConditionEnumTypeWrapper):
     """WaitCondition is the condition to wait for."""
@@ -227,9 +227,9 @@ WAIT_CONDITION_IDLE: WaitCondition.ValueType  # 1
 WAIT_CONDITION_WAITING: WaitCondition.ValueType  # 2
 """A person is needed."""
 WAIT_CONDITION_ENDED: WaitCondition.ValueType  # 3
-"""The session is over: stopped, failed, archived or removed."""
+"""The session has ended: stopped, failed, archived or removed."""
 WAIT_CONDITION_SETTLED: WaitCondition.ValueType  # 4
-"""As IDLE, and nothing runs in the background of the agent."""
+"""As IDLE, and no command runs in the agent's background."""
 Global___WaitCondition: _TypeAlias = WaitCondition  # noqa: Y015
 
 class _WaitOutcome:
@@ -245,7 +245,7 @@ class _WaitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitOutco
     WAIT_OUTCOME_ATTENTION: _WaitOutcome.ValueType  # 2
     """A person is needed first."""
     WAIT_OUTCOME_TIMEOUT: _WaitOutcome.ValueType  # 3
-    """The time is over."""
+    """The call timed out."""
     WAIT_OUTCOME_FAILED: _WaitOutcome.ValueType  # 4
     """It can no longer be reached: a session failed, is held, or was removed."""
 
@@ -259,7 +259,7 @@ WAIT_OUTCOME_DONE: WaitOutcome.ValueType  # 1
 WAIT_OUTCOME_ATTENTION: WaitOutcome.ValueType  # 2
 """A person is needed first."""
 WAIT_OUTCOME_TIMEOUT: WaitOutcome.ValueType  # 3
-"""The time is over."""
+"""The call timed out."""
 WAIT_OUTCOME_FAILED: WaitOutcome.ValueType  # 4
 """It can no longer be reached: a session failed, is held, or was removed."""
 Global___WaitOutcome: _TypeAlias = WaitOutcome  # noqa: Y015
@@ -341,9 +341,9 @@ class Session(_message.Message):
     model: _builtins.str
     """Requested model; empty: the agent's default."""
     mode: _common_pb2.PermissionMode.ValueType
-    """What the agent may do unasked."""
+    """Its permission mode."""
     state: Global___SessionState.ValueType
-    """Where it is in its life."""
+    """Its state."""
     attention: _builtins.int
     """Requests that wait for a person."""
     state_reason: _builtins.str
@@ -432,11 +432,11 @@ class Session(_message.Message):
 
     @_builtins.property
     def after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of the sessions that go before it."""
+        """Ids of the sessions that must complete first."""
 
     @_builtins.property
     def background(self) -> _containers.RepeatedCompositeFieldContainer[Global___BackgroundCommand]:
-        """What its agent runs in the background, the oldest first; its end starts a turn."""
+        """Its agent's background commands, the oldest first; the end of one starts a turn."""
 
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
@@ -444,7 +444,7 @@ class Session(_message.Message):
 
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What its kind of agent can do beyond taking prompts, such as "ask" and "fork"."""
+        """Capabilities of its kind of agent beyond taking prompts, such as "ask" and "fork"."""
 
     def __init__(
         self,
@@ -569,7 +569,7 @@ class Prompt(_message.Message):
     state: Global___PromptState.ValueType
     """Its state."""
     images: _builtins.int
-    """How many images go with it."""
+    """Number of its images."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was queued."""
@@ -599,7 +599,7 @@ Global___Prompt: _TypeAlias = Prompt  # noqa: Y015
 
 @_typing.final
 class Image(_message.Message):
-    """Image goes with a prompt: PNG, JPEG, GIF or WebP, of at most 3,750,000 bytes."""
+    """Image is attached to a prompt: PNG, JPEG, GIF or WebP, of at most 3,750,000 bytes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -640,7 +640,7 @@ class AgentProcess(_message.Message):
     version: _builtins.str
     """Release of the agent's program."""
     exit_status: _builtins.str
-    """How it ended: "code 0", "signal SIGKILL", or empty where unknown."""
+    """How it ended: "code 0", "signal SIGKILL", or empty if unknown."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When it began."""
@@ -829,7 +829,7 @@ class CreateSessionResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What went less than well but did not stop it."""
+        """Warnings."""
 
     @_builtins.property
     def contenders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session]:
@@ -943,7 +943,7 @@ class Variable(_message.Message):
     name: _builtins.str
     """Its name."""
     kind: Global___VariableKind.ValueType
-    """How long the session uses its value."""
+    """For how long the session uses its value."""
     def __init__(
         self,
         *,
@@ -1020,7 +1020,7 @@ class GetSessionResponse(_message.Message):
 
     @_builtins.property
     def open_requests(self) -> _containers.RepeatedCompositeFieldContainer[_attention_pb2.AttentionRequest]:
-        """What waits for a person."""
+        """Its open requests."""
 
     @_builtins.property
     def process(self) -> Global___AgentProcess:
@@ -1114,7 +1114,7 @@ class ListSessionsResponse(_message.Message):
 
     @_builtins.property
     def cursor(self) -> _common_pb2.Cursor:
-        """The log's end when the page was read: watch from here to miss nothing."""
+        """The log's end when the page was read; a watch from here misses nothing."""
 
     def __init__(
         self,
@@ -1144,7 +1144,7 @@ class UpdateSessionRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     VARIABLES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Which session."""
+    """Id, prefix or name of the session."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     @_builtins.property
@@ -1153,7 +1153,7 @@ class UpdateSessionRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which fields change: "name", "model", "effort", "mode", "budget_usd", "budget_tokens", "priority", "owns", "forbids"."""
+        """Names of the fields to change: "name", "model", "effort", "mode", "budget_usd", "budget_tokens", "priority", "owns", "forbids"."""
 
     @_builtins.property
     def variables(self) -> Global___VariableChanges:
@@ -1190,7 +1190,7 @@ class UpdateSessionResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What the person should know of the session's environment."""
+        """Warnings about the session's environment."""
 
     def __init__(
         self,
@@ -1217,7 +1217,7 @@ class SendPromptRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Which session."""
+    """Id, prefix or name of the session."""
     prompt: _builtins.str
     """Its text; up to 16 MiB."""
     request_id: _builtins.str
@@ -1288,7 +1288,7 @@ class WithdrawPromptsRequest(_message.Message):
     PROMPTS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Which session."""
+    """Id, prefix or name of the session."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     @_builtins.property
@@ -1352,7 +1352,7 @@ class AttachNativeRequest(_message.Message):
     INTERRUPT_FIELD_NUMBER: _builtins.int
     MCP_COMMAND_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Which session."""
+    """Id, prefix or name of the session."""
     pid: _builtins.int
     """Process id of the client, on the daemon's machine."""
     terminal: _builtins.str
@@ -1422,7 +1422,7 @@ class AttachNativeResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What ended with the session's agent."""
+        """Commands that ended with the session's agent."""
 
     def __init__(
         self,
@@ -1449,7 +1449,7 @@ class InterruptSessionRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Which session."""
+    """Id, prefix or name of the session."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -1509,7 +1509,7 @@ class StopSessionRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Which session."""
+    """Id, prefix or name of the session."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -1540,7 +1540,7 @@ class StopSessionResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was ended with its agent."""
+        """Commands that ended with its agent."""
 
     def __init__(
         self,
@@ -1565,7 +1565,7 @@ class ResumeSessionRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Which session."""
+    """Id, prefix or name of the session."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -1599,7 +1599,7 @@ class ResumeSessionResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What the agent will not have of the conversation so far, and other warnings."""
+        """Parts of the conversation that the agent lacks, and other warnings."""
 
     def __init__(
         self,
@@ -1625,7 +1625,7 @@ class PauseSessionRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Which session."""
+    """Id, prefix or name of the session."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -1676,7 +1676,7 @@ class DeleteSessionRequest(_message.Message):
     FORCE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Which session."""
+    """Id, prefix or name of the session."""
     force: _builtins.bool
     """Move work that exists nowhere else to the trash instead of refusing."""
     request_id: _builtins.str
@@ -1713,7 +1713,7 @@ class DeleteSessionResponse(_message.Message):
     """The branch that it was queued to land on, and does not; empty when it was in no queue."""
     @_builtins.property
     def session(self) -> Global___Session:
-        """The session as it was."""
+        """The removed session."""
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
@@ -1721,7 +1721,7 @@ class DeleteSessionResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was not saved or not removed, and why."""
+        """Warnings of work that was not saved or not removed."""
 
     def __init__(
         self,
@@ -1754,7 +1754,7 @@ class ForkSessionRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Which session."""
+    """Id, prefix or name of the session."""
     prompt: _builtins.str
     """The first prompt; empty: the session begins idle."""
     checkpoint: _builtins.str
@@ -1800,7 +1800,7 @@ class ForkSessionResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What went less than well but did not stop it."""
+        """Warnings."""
 
     def __init__(
         self,
@@ -1826,7 +1826,7 @@ class ArchiveSessionRequest(_message.Message):
     FORCE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Which session."""
+    """Id, prefix or name of the session."""
     force: _builtins.bool
     """End its agent where a turn runs, instead of refusing."""
     request_id: _builtins.str
@@ -1866,7 +1866,7 @@ class ArchiveSessionResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was not saved or not removed, and why."""
+        """Warnings of work that was not saved or not removed."""
 
     def __init__(
         self,
@@ -1893,7 +1893,7 @@ class RestoreSessionRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Which session."""
+    """Id, prefix or name of the session."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -1924,7 +1924,7 @@ class RestoreSessionResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What could not be the same again, such as a branch that is taken now."""
+        """Differences from before, such as another branch because the old one is taken."""
 
     def __init__(
         self,
@@ -1953,7 +1953,7 @@ class WaitSessionsRequest(_message.Message):
     any: _builtins.bool
     """One of them is enough."""
     condition: Global___WaitCondition.ValueType
-    """What is waited for."""
+    """The awaited condition."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The sessions."""
@@ -1995,7 +1995,7 @@ class WaitSessionsResponse(_message.Message):
 
     @_builtins.property
     def open_requests(self) -> _containers.RepeatedCompositeFieldContainer[_attention_pb2.AttentionRequest]:
-        """What waits for a person in them."""
+        """Their open requests."""
 
     def __init__(
         self,

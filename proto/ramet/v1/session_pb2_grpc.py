@@ -126,7 +126,7 @@ class SessionServiceServicer:
     """
 
     def CreateSession(self, request, context):
-        """CreateSession makes a session and queues its first prompt. All of it happens, or nothing.
+        """CreateSession creates a session and queues its first prompt, or changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -184,7 +184,7 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StopSession(self, request, context):
-        """StopSession ends the agent with all its processes, and nothing else.
+        """StopSession ends the agent with all its processes, and changes nothing else.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

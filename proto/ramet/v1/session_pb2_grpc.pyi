@@ -37,7 +37,7 @@ class SessionServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SessionServiceAsyncStub: ...
     CreateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.CreateSessionResponse]
-    """CreateSession makes a session and queues its first prompt. All of it happens, or nothing."""
+    """CreateSession creates a session and queues its first prompt, or changes nothing."""
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
     """GetSession shows one, with what hangs on it."""
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]
@@ -56,7 +56,7 @@ class SessionServiceStub:
     continues it.
     """
     StopSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.StopSessionRequest, _session_pb2.StopSessionResponse]
-    """StopSession ends the agent with all its processes, and nothing else."""
+    """StopSession ends the agent with all its processes, and changes nothing else."""
     ResumeSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ResumeSessionRequest, _session_pb2.ResumeSessionResponse]
     """ResumeSession continues a paused, lost or failed session."""
     PauseSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.PauseSessionRequest, _session_pb2.PauseSessionResponse]
@@ -83,7 +83,7 @@ class SessionServiceAsyncStub(SessionServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.CreateSessionResponse]  # type: ignore[assignment]
-    """CreateSession makes a session and queues its first prompt. All of it happens, or nothing."""
+    """CreateSession creates a session and queues its first prompt, or changes nothing."""
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
     """GetSession shows one, with what hangs on it."""
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]  # type: ignore[assignment]
@@ -102,7 +102,7 @@ class SessionServiceAsyncStub(SessionServiceStub):
     continues it.
     """
     StopSession: _aio.UnaryUnaryMultiCallable[_session_pb2.StopSessionRequest, _session_pb2.StopSessionResponse]  # type: ignore[assignment]
-    """StopSession ends the agent with all its processes, and nothing else."""
+    """StopSession ends the agent with all its processes, and changes nothing else."""
     ResumeSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ResumeSessionRequest, _session_pb2.ResumeSessionResponse]  # type: ignore[assignment]
     """ResumeSession continues a paused, lost or failed session."""
     PauseSession: _aio.UnaryUnaryMultiCallable[_session_pb2.PauseSessionRequest, _session_pb2.PauseSessionResponse]  # type: ignore[assignment]
@@ -132,7 +132,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.CreateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.CreateSessionResponse, _abc.Awaitable[_session_pb2.CreateSessionResponse]]:
-        """CreateSession makes a session and queues its first prompt. All of it happens, or nothing."""
+        """CreateSession creates a session and queues its first prompt, or changes nothing."""
 
     @_abc_1.abstractmethod
     def GetSession(
@@ -199,7 +199,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.StopSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.StopSessionResponse, _abc.Awaitable[_session_pb2.StopSessionResponse]]:
-        """StopSession ends the agent with all its processes, and nothing else."""
+        """StopSession ends the agent with all its processes, and changes nothing else."""
 
     @_abc_1.abstractmethod
     def ResumeSession(

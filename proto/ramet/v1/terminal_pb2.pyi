@@ -30,7 +30,7 @@ class _CommandKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommandKi
     COMMAND_KIND_UNSPECIFIED: _CommandKind.ValueType  # 0
     """Not set."""
     COMMAND_KIND_RUN: _CommandKind.ValueType  # 1
-    """Somebody ran it."""
+    """A person or a session ran it."""
     COMMAND_KIND_SETUP: _CommandKind.ValueType  # 2
     """It prepares the worktree."""
     COMMAND_KIND_TEARDOWN: _CommandKind.ValueType  # 3
@@ -44,7 +44,7 @@ class CommandKind(_CommandKind, metaclass=_CommandKindEnumTypeWrapper):
 COMMAND_KIND_UNSPECIFIED: CommandKind.ValueType  # 0
 """Not set."""
 COMMAND_KIND_RUN: CommandKind.ValueType  # 1
-"""Somebody ran it."""
+"""A person or a session ran it."""
 COMMAND_KIND_SETUP: CommandKind.ValueType  # 2
 """It prepares the worktree."""
 COMMAND_KIND_TEARDOWN: CommandKind.ValueType  # 3
@@ -118,11 +118,11 @@ class Command(_message.Message):
     session_name: _builtins.str
     """The session's name."""
     kind: Global___CommandKind.ValueType
-    """What it is for."""
+    """Its purpose."""
     name: _builtins.str
     """Its name in the configuration, or empty."""
     state: Global___CommandState.ValueType
-    """Where it is in its life."""
+    """Its state."""
     pid: _builtins.int
     """Its process id while it runs."""
     exit_status: _builtins.str
@@ -132,7 +132,7 @@ class Command(_message.Message):
     output_bytes: _builtins.int
     """Bytes it has written."""
     principal: _builtins.str
-    """Who started it."""
+    """The principal that started it."""
     check: _builtins.str
     """Of a check, the shell command."""
     tree: _builtins.str
@@ -197,7 +197,7 @@ class StartCommandRequest(_message.Message):
     """The same id again returns the first answer."""
     check: _builtins.str
     """A shell command that checks the session's files. If the same check runs or has run on the same files, the response holds that command.
-    What the check changes in the files is undone after it, unless the session works meanwhile; a checkpoint has it.
+    The daemon undoes changes of files by the check, unless the session works meanwhile; a checkpoint has them.
     """
     @_builtins.property
     def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -239,7 +239,7 @@ class StartCommandResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What the person should know of the session's environment."""
+        """Warnings about the session's environment."""
 
     def __init__(
         self,
@@ -453,9 +453,9 @@ class WatchOutputResponse(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """What it wrote, standard output and standard error together."""
+    """Its output, standard output and standard error together."""
     offset: _builtins.int
-    """Where the piece begins."""
+    """Offset of the piece."""
     @_builtins.property
     def command(self) -> Global___Command:
         """The command, when it has ended: the last answer."""
@@ -518,7 +518,7 @@ class SetUpSessionResponse(_message.Message):
 
     @_builtins.property
     def suggestion(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The setup that fits the kind of project, where none is configured: nothing of it was run."""
+        """A setup for this kind of project, if none is configured; nothing of it was run."""
 
     def __init__(
         self,
@@ -586,7 +586,7 @@ class GetShellResponse(_message.Message):
     DIRECTORY_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     directory: _builtins.str
-    """Where."""
+    """Its directory."""
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Variables to set in addition to the caller's environment."""
@@ -629,7 +629,7 @@ class Port(_message.Message):
     pid: _builtins.int
     """That process's id, if known."""
     program: _builtins.str
-    """Who: its program."""
+    """Its program."""
     own: _builtins.bool
     """Whether that process belongs to the session."""
     def __init__(

@@ -133,7 +133,7 @@ class TerminalServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListPorts(self, request, context):
-        """ListPorts lists a session's ports and who listens on each.
+        """ListPorts lists a session's ports and the programs that listen on each.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -50,7 +50,7 @@ class TerminalServiceStub:
     GetShell: _grpc.UnaryUnaryMultiCallable[_terminal_pb2.GetShellRequest, _terminal_pb2.GetShellResponse]
     """GetShell returns the directory and environment for a shell in a session's worktree."""
     ListPorts: _grpc.UnaryUnaryMultiCallable[_terminal_pb2.ListPortsRequest, _terminal_pb2.ListPortsResponse]
-    """ListPorts lists a session's ports and who listens on each."""
+    """ListPorts lists a session's ports and the programs that listen on each."""
 
 @_typing.type_check_only
 class TerminalServiceAsyncStub(TerminalServiceStub):
@@ -74,7 +74,7 @@ class TerminalServiceAsyncStub(TerminalServiceStub):
     GetShell: _aio.UnaryUnaryMultiCallable[_terminal_pb2.GetShellRequest, _terminal_pb2.GetShellResponse]  # type: ignore[assignment]
     """GetShell returns the directory and environment for a shell in a session's worktree."""
     ListPorts: _aio.UnaryUnaryMultiCallable[_terminal_pb2.ListPortsRequest, _terminal_pb2.ListPortsResponse]  # type: ignore[assignment]
-    """ListPorts lists a session's ports and who listens on each."""
+    """ListPorts lists a session's ports and the programs that listen on each."""
 
 class TerminalServiceServicer(metaclass=_abc_1.ABCMeta):
     """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They are held by keepers, as agents are: they
@@ -143,6 +143,6 @@ class TerminalServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _terminal_pb2.ListPortsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_terminal_pb2.ListPortsResponse, _abc.Awaitable[_terminal_pb2.ListPortsResponse]]:
-        """ListPorts lists a session's ports and who listens on each."""
+        """ListPorts lists a session's ports and the programs that listen on each."""
 
 def add_TerminalServiceServicer_to_server(servicer: TerminalServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

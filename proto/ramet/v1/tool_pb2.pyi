@@ -56,9 +56,9 @@ class Argument(_message.Message):
     REQUIRED_FIELD_NUMBER: _builtins.int
     CHOICES_FIELD_NUMBER: _builtins.int
     description: _builtins.str
-    """What to put there."""
+    """Description of the value."""
     required: _builtins.bool
-    """Whether the tool refuses to go without it."""
+    """Whether the tool requires it."""
     @_builtins.property
     def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The values it takes, where they are few."""

@@ -253,7 +253,7 @@ class FileChange(_message.Message):
     old_path: _builtins.str
     """The path it had, for renames and copies."""
     kind: Global___ChangeKind.ValueType
-    """What happened to it."""
+    """The kind of change."""
     additions: _builtins.int
     """Lines added."""
     deletions: _builtins.int
@@ -313,7 +313,7 @@ class GetDiffRequest(_message.Message):
     max_bytes: _builtins.int
     """Cut the patch at about this many bytes; 0: 8 MiB."""
     whitespace: Global___Whitespace.ValueType
-    """Which differences of white space count."""
+    """Differences of white space that count."""
     binary: _builtins.bool
     """Have the contents of binary files in the patch too, so that it can be applied anywhere."""
     until: _builtins.str
@@ -413,7 +413,7 @@ class GetFileRequest(_message.Message):
     path: _builtins.str
     """Path of the file in the worktree."""
     at: _builtins.str
-    """Which state of it, named as GetDiffRequest.against is; empty for the file as it is."""
+    """State of the file, named as GetDiffRequest.against; empty for the present file."""
     def __init__(
         self,
         *,
@@ -549,7 +549,7 @@ Global___WatchChangesResponse: _TypeAlias = WatchChangesResponse  # noqa: Y015
 
 @_typing.final
 class Checkpoint(_message.Message):
-    """Checkpoint is a worktree as it was, untracked files included, ignored ones not."""
+    """Checkpoint is a recorded state of a worktree, with untracked files and without ignored ones."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -721,7 +721,7 @@ class CreateCheckpointResponse(_message.Message):
     WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def checkpoint(self) -> Global___Checkpoint:
-        """The checkpoint; an older one where nothing has changed since."""
+        """The checkpoint; an older one if nothing has changed since."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -756,7 +756,7 @@ class RewindSessionRequest(_message.Message):
     checkpoint: _builtins.str
     """Id, unique prefix or number of the checkpoint."""
     files_only: _builtins.bool
-    """Leave the conversation as it is and bring only the files back."""
+    """Restore only the files, not the conversation."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -796,7 +796,7 @@ class RewindSessionResponse(_message.Message):
 
     @_builtins.property
     def checkpoint(self) -> Global___Checkpoint:
-        """The checkpoint that was brought back."""
+        """The restored checkpoint."""
 
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileChange]:
@@ -804,7 +804,7 @@ class RewindSessionResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What could not be brought back, such as a branch that is not ours to move."""
+        """Parts that could not be restored, such as a branch that Ramet may not move."""
 
     def __init__(
         self,
@@ -850,11 +850,11 @@ class Comment(_message.Message):
     path: _builtins.str
     """Path of the file in the worktree."""
     line: _builtins.int
-    """The line, from 1; 0 for the whole file."""
+    """The line, from 1; 0 for the file itself."""
     text: _builtins.str
     """Its text."""
     quote: _builtins.str
-    """The lines around it as they were when it was written, including its own."""
+    """The lines around it when it was written, including its own."""
     state: Global___CommentState.ValueType
     """Its state."""
     author: _builtins.str
@@ -866,7 +866,7 @@ class Comment(_message.Message):
     end_line: _builtins.int
     """The last line of a range, included; equal to `line` for one line."""
     at: _builtins.str
-    """Which state of the file the lines are counted in, as AddCommentRequest.at; empty for the file as it was in the worktree."""
+    """State of the file in which the lines are counted, as AddCommentRequest.at; empty for the worktree's file at that time."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When."""
@@ -919,7 +919,7 @@ class AddCommentRequest(_message.Message):
     path: _builtins.str
     """Path of the file in the worktree."""
     line: _builtins.int
-    """The line, from 1; 0 for the whole file."""
+    """The line, from 1; 0 for the file itself."""
     text: _builtins.str
     """Its text; at most 16 KiB."""
     request_id: _builtins.str
@@ -1160,13 +1160,13 @@ class SyncSessionRequest(_message.Message):
     session: _builtins.str
     """Session id, prefix or name."""
     method: Global___SyncMethod.ValueType
-    """How."""
+    """Merge or rebase."""
     base_ref: _builtins.str
     """The ref to sync with; empty: the session's base."""
     fetch: _builtins.bool
     """Fetch the base from its remote first."""
     ask_agent: _builtins.bool
-    """Where it conflicts, ask the agent to bring it in."""
+    """On a conflict, ask the agent to merge."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -1202,7 +1202,7 @@ class SyncSessionResponse(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     commits: _builtins.int
-    """Commits that were brought in."""
+    """Commits that were merged or rebased onto."""
     old_commit: _builtins.str
     """The branch's commit before."""
     new_commit: _builtins.str
@@ -1213,7 +1213,7 @@ class SyncSessionResponse(_message.Message):
 
     @_builtins.property
     def conflicts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Paths that conflict; nothing was changed then."""
+        """Paths that conflict; then nothing was changed."""
 
     @_builtins.property
     def prompt(self) -> _session_pb2.Prompt:
@@ -1221,11 +1221,11 @@ class SyncSessionResponse(_message.Message):
 
     @_builtins.property
     def checkpoint(self) -> Global___Checkpoint:
-        """What the worktree was before; rewind to it undoes this. Unset where nothing was changed."""
+        """The checkpoint of the worktree before; a rewind to it undoes this. Unset if nothing was changed."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was not done, such as a submodule that stays behind."""
+        """Warnings, such as a submodule at an older commit."""
 
     def __init__(
         self,
@@ -1335,9 +1335,9 @@ class GetPoolResponse(_message.Message):
     CLAIMS_FIELD_NUMBER: _builtins.int
     MISSES_FIELD_NUMBER: _builtins.int
     size: _builtins.int
-    """How many there should be."""
+    """Configured number of spares."""
     warm_agents: _builtins.int
-    """How many of them should have an agent."""
+    """Configured number of spares with an agent."""
     held_reason: _builtins.str
     """Why the daemon creates none now, such as too little room on the disk; else empty."""
     disk_free_bytes: _builtins.int
@@ -1471,7 +1471,7 @@ Global___DrainPoolResponse: _TypeAlias = DrainPoolResponse  # noqa: Y015
 
 @_typing.final
 class TrashEntry(_message.Message):
-    """TrashEntry is a removed session that can be brought back."""
+    """TrashEntry is a removed session that can be restored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1621,11 +1621,11 @@ class RestoreTrashResponse(_message.Message):
     WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> _session_pb2.Session:
-        """The session, as it was but for what could not be the same again."""
+        """The restored session."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What could not be the same again, such as a name or branch that is taken now."""
+        """Differences from before, such as another name or branch because the old one is taken."""
 
     def __init__(
         self,
@@ -1682,7 +1682,7 @@ class EmptyTrashResponse(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrashEntry]:
-        """What was forgotten."""
+        """The dropped entries."""
 
     def __init__(
         self,
@@ -1709,7 +1709,7 @@ class CollectGarbageRequest(_message.Message):
     repo: _builtins.str
     """Only in this repository; empty: all."""
     dry_run: _builtins.bool
-    """Change nothing, only list."""
+    """Only list."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -1729,7 +1729,7 @@ Global___CollectGarbageRequest: _TypeAlias = CollectGarbageRequest  # noqa: Y015
 
 @_typing.final
 class Garbage(_message.Message):
-    """Garbage is something that can go, or that stays and why."""
+    """Garbage is something that gc can remove, or that stays, with the reason."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1760,7 +1760,7 @@ class Garbage(_message.Message):
     """Whether it was removed."""
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was not saved or not removed, and why."""
+        """Warnings of work that was not saved or not removed."""
 
     def __init__(
         self,
@@ -1795,7 +1795,7 @@ class CollectGarbageResponse(_message.Message):
     """Bytes that were freed, or would be."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___Garbage]:
-        """What went, or would go, and what stays."""
+        """Everything that was or would be removed, and everything that stays."""
 
     def __init__(
         self,
@@ -1860,17 +1860,17 @@ class Finding(_message.Message):
     code: _builtins.str
     """A stable name of the kind of difference, such as "worktree-missing"."""
     subject: _builtins.str
-    """What it is about: an id, a path, a ref."""
+    """Its subject: an id, a path, a ref."""
     session_id: _builtins.str
     """The session it concerns, or empty."""
     message: _builtins.str
-    """What is, and what should be."""
+    """The difference between the present and the expected state."""
     advice: _builtins.str
-    """What to do about it; each way out is a line of its own."""
+    """Advice, with a line for each solution."""
     fixable: _builtins.bool
-    """Whether it can be mended without risk."""
+    """Whether it can be fixed without risk."""
     fixed: _builtins.bool
-    """Whether it was mended."""
+    """Whether it was fixed."""
     def __init__(
         self,
         *,
@@ -1921,11 +1921,11 @@ class DiagnoseResponse(_message.Message):
     CHECKED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:
-        """What was found, errors first; empty when all is well."""
+        """All findings, errors first; empty if there are none."""
 
     @_builtins.property
     def checked(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """How many things were looked at, by kind."""
+        """Number of checked things, by kind."""
 
     def __init__(
         self,
@@ -1983,7 +1983,7 @@ class FileConflict(_message.Message):
     other_path: _builtins.str
     """Its path as the second one has it, where that differs."""
     kind: Global___ConflictKind.ValueType
-    """How they go together."""
+    """The state of the pair."""
     @_builtins.property
     def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LineRange]:
         """Lines of the first one's file."""
@@ -2106,7 +2106,7 @@ class ListConflictsResponse(_message.Message):
     LANDING_ORDER_FIELD_NUMBER: _builtins.int
     ORDER_CONFLICTS_FIELD_NUMBER: _builtins.int
     order_conflicts: _builtins.int
-    """How many landings of that order will meet a conflict."""
+    """Number of landings in that order that will meet a conflict."""
     @_builtins.property
     def conflicts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Conflict]:
         """The pairs, the worst first."""
@@ -2174,7 +2174,7 @@ class WatchConflictsResponse(_message.Message):
     LANDING_ORDER_FIELD_NUMBER: _builtins.int
     ORDER_CONFLICTS_FIELD_NUMBER: _builtins.int
     order_conflicts: _builtins.int
-    """How many landings of that order will meet a conflict."""
+    """Number of landings in that order that will meet a conflict."""
     @_builtins.property
     def conflicts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Conflict]:
         """The pairs, the worst first."""

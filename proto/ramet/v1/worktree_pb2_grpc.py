@@ -156,7 +156,7 @@ class WorktreeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetFile(self, request, context):
-        """GetFile returns the content of one file of a session, as it is or as it was.
+        """GetFile returns the content of one file of a session, now or in an earlier state.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -219,7 +219,7 @@ class WorktreeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SyncSession(self, request, context):
-        """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them; a conflict changes nothing.
+        """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them. A conflict changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,7 +38,7 @@ class WorktreeServiceStub:
     GetDiff: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.GetDiffRequest, _worktree_pb2.GetDiffResponse]
     """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit."""
     GetFile: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.GetFileRequest, _worktree_pb2.GetFileResponse]
-    """GetFile returns the content of one file of a session, as it is or as it was."""
+    """GetFile returns the content of one file of a session, now or in an earlier state."""
     WatchChanges: _grpc.UnaryStreamMultiCallable[_worktree_pb2.WatchChangesRequest, _worktree_pb2.WatchChangesResponse]
     """WatchChanges sends the differences from the base now, and after each change."""
     ListCheckpoints: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ListCheckpointsRequest, _worktree_pb2.ListCheckpointsResponse]
@@ -56,7 +56,7 @@ class WorktreeServiceStub:
     SendComments: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.SendCommentsRequest, _worktree_pb2.SendCommentsResponse]
     """SendComments gives the agent all comments that it has not got, as one prompt that quotes the lines."""
     SyncSession: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.SyncSessionRequest, _worktree_pb2.SyncSessionResponse]
-    """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them; a conflict changes nothing."""
+    """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them. A conflict changes nothing."""
     GetPool: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.GetPoolRequest, _worktree_pb2.GetPoolResponse]
     """GetPool describes the spares of a repository."""
     FillPool: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.FillPoolRequest, _worktree_pb2.FillPoolResponse]
@@ -88,7 +88,7 @@ class WorktreeServiceAsyncStub(WorktreeServiceStub):
     GetDiff: _aio.UnaryUnaryMultiCallable[_worktree_pb2.GetDiffRequest, _worktree_pb2.GetDiffResponse]  # type: ignore[assignment]
     """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit."""
     GetFile: _aio.UnaryUnaryMultiCallable[_worktree_pb2.GetFileRequest, _worktree_pb2.GetFileResponse]  # type: ignore[assignment]
-    """GetFile returns the content of one file of a session, as it is or as it was."""
+    """GetFile returns the content of one file of a session, now or in an earlier state."""
     WatchChanges: _aio.UnaryStreamMultiCallable[_worktree_pb2.WatchChangesRequest, _worktree_pb2.WatchChangesResponse]  # type: ignore[assignment]
     """WatchChanges sends the differences from the base now, and after each change."""
     ListCheckpoints: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ListCheckpointsRequest, _worktree_pb2.ListCheckpointsResponse]  # type: ignore[assignment]
@@ -106,7 +106,7 @@ class WorktreeServiceAsyncStub(WorktreeServiceStub):
     SendComments: _aio.UnaryUnaryMultiCallable[_worktree_pb2.SendCommentsRequest, _worktree_pb2.SendCommentsResponse]  # type: ignore[assignment]
     """SendComments gives the agent all comments that it has not got, as one prompt that quotes the lines."""
     SyncSession: _aio.UnaryUnaryMultiCallable[_worktree_pb2.SyncSessionRequest, _worktree_pb2.SyncSessionResponse]  # type: ignore[assignment]
-    """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them; a conflict changes nothing."""
+    """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them. A conflict changes nothing."""
     GetPool: _aio.UnaryUnaryMultiCallable[_worktree_pb2.GetPoolRequest, _worktree_pb2.GetPoolResponse]  # type: ignore[assignment]
     """GetPool describes the spares of a repository."""
     FillPool: _aio.UnaryUnaryMultiCallable[_worktree_pb2.FillPoolRequest, _worktree_pb2.FillPoolResponse]  # type: ignore[assignment]
@@ -147,7 +147,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.GetFileRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.GetFileResponse, _abc.Awaitable[_worktree_pb2.GetFileResponse]]:
-        """GetFile returns the content of one file of a session, as it is or as it was."""
+        """GetFile returns the content of one file of a session, now or in an earlier state."""
 
     @_abc_1.abstractmethod
     def WatchChanges(
@@ -219,7 +219,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.SyncSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.SyncSessionResponse, _abc.Awaitable[_worktree_pb2.SyncSessionResponse]]:
-        """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them; a conflict changes nothing."""
+        """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them. A conflict changes nothing."""
 
     @_abc_1.abstractmethod
     def GetPool(
