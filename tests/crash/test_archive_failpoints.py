@@ -90,7 +90,7 @@ async def test_restore_keeps_what_was_written_to_the_tree_while_no_daemon_ran(
     killed.kill()
 
 
-async def test_a_failed_restore_sets_the_tree_aside_with_what_was_written_to_it(
+async def test_a_failed_restore_shelves_the_tree_with_newer_files(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:
     killed.start(RAMET_FAILPOINT="restore.tree-made")

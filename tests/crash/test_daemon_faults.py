@@ -128,7 +128,7 @@ def scribble(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [pytest.param(truncate, marks=pytest.mark.smoke), scribble])
-async def test_a_damaged_database_is_set_aside_and_built_anew_under_living_agents(
+async def test_a_damaged_database_is_quarantined_and_rebuilt_under_living_agents(
     sandbox: Sandbox, repository: Path, damage: Callable[[Path], None]
 ) -> None:
     again = {"tool": "Bash", "input": {"command": "echo again >> ran.txt", "description": "x"}}

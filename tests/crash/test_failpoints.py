@@ -170,7 +170,7 @@ async def test_a_removal_that_is_killed_while_the_process_is_being_made_leaves_n
     killed.kill()
 
 
-async def test_a_stop_that_is_killed_is_carried_out_and_the_session_goes_on_later(
+async def test_a_stop_survives_a_kill_and_the_session_can_resume(
     killed: DaemonProcess, sandbox: Sandbox, gates: Gates, repository: Path
 ) -> None:
     gates.close("work")

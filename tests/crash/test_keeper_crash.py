@@ -111,7 +111,7 @@ async def test_a_controller_that_is_killed_again_and_again_gets_every_byte_once(
 
 
 @pytest.mark.smoke
-async def test_a_killed_keeper_is_told_from_an_ended_agent_and_the_tree_is_swept(
+async def test_a_killed_keeper_differs_from_an_ended_agent_and_its_tree_is_swept(
     executor: LocalExecutor, tmp_path: Path
 ) -> None:
     script = """
@@ -166,9 +166,7 @@ async def test_what_a_killed_keeper_journalled_is_still_delivered(executor: Loca
     await attachment.close()
 
 
-async def test_a_stale_record_whose_pids_belong_to_others_signals_nobody(
-    executor: LocalExecutor, tmp_path: Path
-) -> None:
+async def test_a_stale_record_with_reused_pids_signals_no_process(executor: LocalExecutor, tmp_path: Path) -> None:
     handle = await executor.start(agent(ECHO, tmp_path))
     run = run_record(handle)
     kill(run["keeper_pid"])

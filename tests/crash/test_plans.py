@@ -69,7 +69,9 @@ async def listed(client: Client) -> list[str]:
 
 
 @pytest.mark.smoke
-async def test_a_plan_is_applied_whole_or_not_at_all(killed: DaemonProcess, sandbox: Sandbox, repository: Path) -> None:
+async def test_a_plan_is_applied_completely_or_not_at_all(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
     call = applying(repository, PLAN, "the one")
 
     def nothing() -> None:
@@ -185,7 +187,7 @@ async def test_a_converge_that_is_killed_is_finished_by_the_next(
 
 
 @pytest.mark.smoke
-async def test_a_contest_is_created_whole_or_not_at_all(
+async def test_a_contest_is_created_completely_or_not_at_all(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:
     async def call(client: Client) -> session_pb2.CreateSessionResponse:

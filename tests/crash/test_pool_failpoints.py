@@ -56,9 +56,7 @@ def trees(sandbox: Sandbox, repository: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("point", ["spare.intended", "spare.made", "spare.ready"])
-async def test_a_spare_that_was_being_made_goes_and_another_is_made(
-    killed: DaemonProcess, sandbox: Sandbox, point: str
-) -> None:
+async def test_an_unfinished_spare_is_removed_and_replaced(killed: DaemonProcess, sandbox: Sandbox, point: str) -> None:
     repository = sandbox.repository()
     async with serving(killed, point) as client:
         session = await client.create(repository, name="one")

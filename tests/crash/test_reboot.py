@@ -39,9 +39,7 @@ EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
 
 
 @pytest.mark.smoke
-async def test_after_a_reboot_sessions_at_work_go_on_by_themselves_as_they_were(
-    sandbox: Sandbox, repository: Path
-) -> None:
+async def test_after_a_reboot_working_sessions_resume(sandbox: Sandbox, repository: Path) -> None:
     gates = Gates(sandbox)
     gates.close("work")
     bash = {"tool": "Bash", "input": {"command": "echo ran >> ran.txt", "description": "x"}}

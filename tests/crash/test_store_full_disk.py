@@ -53,7 +53,7 @@ def fill(path: Path) -> None:
 
 
 @pytest.mark.smoke
-async def test_it_is_read_only_while_full_and_goes_on_by_itself(small_disk: Path) -> None:
+async def test_it_is_read_only_while_full_and_recovers_by_itself(small_disk: Path) -> None:
     store = await Store.open(small_disk / "ramet.db", pace=Pace(batch=0.0, retry=0.05))
     reports: list[bool] = []
     store.on_read_only = reports.append

@@ -117,9 +117,7 @@ async def test_a_killed_claude_code_gives_the_session_back(running: DaemonProces
     await after(client, "killed", 2)
 
 
-async def test_a_conversation_that_is_open_by_hand_is_left_alone_until_it_ends(
-    running: DaemonProcess, client: Client
-) -> None:
+async def test_a_conversation_that_a_person_has_open_is_not_resumed(running: DaemonProcess, client: Client) -> None:
     sandbox = running.sandbox
     await client.create(sandbox.root / "repo", script({"text": "before it"}), name="by-hand")
     made = await client.reach("by-hand", IDLE)

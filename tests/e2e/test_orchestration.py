@@ -160,9 +160,7 @@ async def test_a_sessions_own_shell_makes_children_and_may_do_nothing_that_is_th
     assert {event.principal for event in denied} == {f"session:{lead.id}"}
 
 
-async def test_a_budget_stops_a_turn_within_one_call_of_the_model_and_more_of_it_goes_on(
-    client: Client, repository: Path
-) -> None:
+async def test_a_budget_stops_a_turn_within_one_call_and_a_raise_continues_it(client: Client, repository: Path) -> None:
     steps = [bash(f"touch f{number}") for number in range(12)]
     await client.create(repository, script(*steps, {"text": "done"}), name="spends", mode=BYPASS, budget_usd=0.02)
     session = await client.reach("spends", PAUSED)

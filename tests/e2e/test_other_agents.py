@@ -177,9 +177,7 @@ async def test_an_agent_starts_a_sibling_of_another_kind_by_ramets_tools(
     assert (child.agent, child.parent_id) == (other, lead.id)
 
 
-async def test_another_real_kind_goes_on_in_the_same_files_and_knows_what_was_said(
-    client: Client, repository: Path
-) -> None:
+async def test_another_real_kind_continues_with_files_and_summary(client: Client, repository: Path) -> None:
     for agent in other_agents.REQUIRED:
         other_agents.need(agent)
     first = await client.create(repository, script({"text": "I have begun it."}), name="begins", agent="opencode")

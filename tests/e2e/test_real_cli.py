@@ -160,7 +160,7 @@ async def test_the_daemon_may_be_killed_while_a_question_is_open_and_while_a_com
     assert (len(payloads(events, "turn_ended")), len(payloads(events, "agent_started"))) == (1, 1)
 
 
-async def test_after_a_power_cut_in_a_turn_the_same_conversation_goes_on_by_itself(
+async def test_after_a_power_cut_in_a_turn_the_conversation_resumes(
     daemon: DaemonProcess, client: Client, model: int, repository: Path
 ) -> None:
     prompt = script(write("new.txt", "hello\n"), {"text": "and now I think about it", "over": 1.5})
@@ -270,9 +270,7 @@ async def test_without_a_login_the_agents_own_words_reach_the_person(
     await remove(client, "nobody", force=True)  # while it is held, no other session of its kind starts
 
 
-async def test_a_worktree_that_the_agent_wants_to_make_is_refused_and_none_is_made(
-    client: Client, repository: Path
-) -> None:
+async def test_an_agents_own_worktree_is_refused(client: Client, repository: Path) -> None:
     agent = {
         "tool": "Agent",
         "input": {

@@ -104,7 +104,7 @@ async def two_turns(client: Client) -> bool:
     return session.turns == 2 and session.state == IDLE
 
 
-async def test_agents_at_work_are_told_once_that_a_sibling_changes_the_same_lines(
+async def test_working_agents_get_one_warning_of_a_siblings_conflict(
     daemon: DaemonProcess, client: Client, model: int
 ) -> None:
     repository = daemon.sandbox.repository()

@@ -80,7 +80,7 @@ def agents(sandbox: Sandbox, session_id: str) -> list[psutil.Process]:
 
 
 @pytest.mark.smoke
-async def test_a_session_goes_on_with_the_agent_that_waits_in_its_tree(
+async def test_a_session_continues_with_the_warm_agent_in_its_tree(
     client: Client, sandbox: Sandbox, model: int
 ) -> None:
     repository = sandbox.repository()

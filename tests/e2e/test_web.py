@@ -216,7 +216,7 @@ def test_a_stream_that_has_died_in_silence_is_opened_again(web: Served) -> None:
             page.clock.fast_forward(60_000)
 
 
-def test_one_of_two_answers_counts_and_the_other_is_told_who_gave_it(web: Served) -> None:
+def test_the_first_of_two_answers_counts_and_the_other_names_its_author(web: Served) -> None:
     id_ = web.new("twice", ASKS, {"text": "ok"})
     with web.page(f"/sessions/{id_}") as page, web.page(f"/sessions/{id_}") as stale:
         shows(page, "$ make test")

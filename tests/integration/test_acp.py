@@ -232,9 +232,7 @@ async def test_an_agent_that_needs_authenticate_logs_in_by_a_key_in_the_environm
         assert len(prompts_of(sandbox)) == 2
 
 
-async def test_a_daemon_killed_after_each_line_of_a_login_goes_on_with_the_next(
-    sandbox: Sandbox, repository: Path
-) -> None:
+async def test_a_login_survives_a_kill_after_each_of_its_lines(sandbox: Sandbox, repository: Path) -> None:
     use_acp(sandbox, env='OPENAI_API_KEY = "k"', codex="key")
     daemon = DaemonProcess(sandbox)
     daemon.start(RAMET_FAILPOINT="control.written")

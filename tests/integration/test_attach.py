@@ -44,7 +44,7 @@ async def turns(client: Client, name: str, number: int) -> session_pb2.Session:
     return await eventually(look)
 
 
-async def test_turns_of_an_attached_person_count_and_kept_prompts_go_on(
+async def test_turns_of_an_attached_person_count_and_queued_prompts_follow(
     client: Client, sandbox: Sandbox, running: DaemonProcess
 ) -> None:
     before = await new(client, running, "mine")
@@ -80,7 +80,7 @@ async def test_turns_of_an_attached_person_count_and_kept_prompts_go_on(
     assert [(checkpoint.turn, checkpoint.additions) for checkpoint in with_files] == [(before.turns + 2, 1)]
 
 
-async def test_a_running_turn_is_not_taken_away_unless_told(client: Client, running: DaemonProcess) -> None:
+async def test_a_running_turn_is_interrupted_only_on_request(client: Client, running: DaemonProcess) -> None:
     await client.create(repo_of(running), script({"hang": True}), name="busy")
     await client.reach("busy", WORKING)
     with process() as person:
@@ -128,7 +128,7 @@ async def test_a_hold_of_the_person_outlasts_it(client: Client, running: DaemonP
     await eventually(back)
 
 
-async def test_turns_made_by_hand_are_said_and_taken_in_before_the_next(
+async def test_turns_made_by_hand_are_reported_and_added_before_the_next(
     client: Client, sandbox: Sandbox, running: DaemonProcess
 ) -> None:
     before = await new(client, running, "by-hand")

@@ -87,7 +87,7 @@ def sleepy(sandbox: Sandbox) -> None:
     sandbox.configure(f'{config}\n[agents]\nsleep_after = "1s"\nsleep_after_background = "4s"\n')
 
 
-async def test_a_background_command_keeps_its_agent_awake_up_to_a_limit_which_is_told(
+async def test_a_background_command_keeps_its_agent_awake_up_to_a_limit_with_a_warning(
     sleepy: None, client: Client, repository: Path
 ) -> None:
     await client.create(repository, "hello", name="sleeps")

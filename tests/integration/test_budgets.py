@@ -120,7 +120,7 @@ async def test_what_children_spend_counts_against_the_budget_of_their_parent(
 
 
 @pytest.mark.full
-async def test_limits_of_the_configuration_hold_sessions_that_have_none_of_their_own(sandbox: Sandbox) -> None:
+async def test_configured_limits_apply_to_sessions_without_their_own(sandbox: Sandbox) -> None:
     path = sandbox.repository()
     config = sandbox.directories.config_file.read_text()
 

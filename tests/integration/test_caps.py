@@ -41,9 +41,7 @@ def test_the_caps_are_modest_unless_the_person_changes_them() -> None:
     assert Caps() == Caps(depth=3, children=8, tree=50, spawns_per_minute=20)
 
 
-async def test_an_agent_that_spawns_in_a_loop_is_told_of_the_cap_and_what_to_do_instead(
-    client: Client, sandbox: Sandbox, path: Path
-) -> None:
+async def test_a_refused_spawn_names_the_cap_and_an_alternative(client: Client, sandbox: Sandbox, path: Path) -> None:
     steps = [tool("spawn_session", prompt="idle about", name=f"broad-{number}") for number in range(6)]
     await client.create(path, script(*steps, {"text": "done"}), name="broad")
     await client.reach("broad", IDLE)

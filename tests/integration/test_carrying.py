@@ -68,7 +68,7 @@ async def test_carry_overwrites_no_tracked_file_and_writes_only_where_it_is_igno
         assert (tree / ".env").read_text() == "EXAMPLE=1\n"
 
 
-async def test_what_is_ignored_is_told_for_paths_that_are_not_there(tmp_path: Path) -> None:
+async def test_ignore_rules_are_found_for_missing_paths(tmp_path: Path) -> None:
     environment = repositories.git_environment(tmp_path / "home")
     sample = repositories.plain(tmp_path / "repo", environment)
     sample.write(".gitignore", "*.env\nnode_modules/\n!kept.env\n")

@@ -31,7 +31,9 @@ from tests.support.family import approve
 __all__ = ["worked"]
 
 
-async def test_the_start_and_every_turn_are_kept(client: Client, worked: session_pb2.Session, repository: Path) -> None:
+async def test_the_start_and_every_turn_have_a_checkpoint(
+    client: Client, worked: session_pb2.Session, repository: Path
+) -> None:
     second, first, start = await count(client, "made", 3)
 
     assert [each.reason for each in (start, first, second)] == [START, TURN, TURN]
@@ -66,9 +68,7 @@ async def test_one_asked_for_twice_without_a_change_is_one(client: Client, worke
     assert len(await client.checkpoints("made")) == 4
 
 
-async def test_a_checkpoint_that_cannot_be_made_keeps_nobody_waiting(
-    client: Client, worked: session_pb2.Session
-) -> None:
+async def test_a_failed_checkpoint_blocks_no_turn(client: Client, worked: session_pb2.Session) -> None:
     await count(client, "made", 3)
     tree = Path(worked.worktree)
     pointer = (tree / ".git").read_text()
@@ -88,7 +88,7 @@ async def test_a_checkpoint_that_cannot_be_made_keeps_nobody_waiting(
     await eventually(lambda: has_turns(client, 4))
 
 
-async def test_a_fault_of_ours_in_making_a_checkpoint_keeps_nobody_waiting_either(
+async def test_an_internal_error_in_a_checkpoint_blocks_no_turn(
     sandbox: Sandbox, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -111,7 +111,7 @@ async def test_a_fault_of_ours_in_making_a_checkpoint_keeps_nobody_waiting_eithe
         await count(client, "made", 3)
 
 
-async def test_names_that_are_no_text_are_kept_and_keep_nobody_waiting(
+async def test_names_that_are_no_text_are_recorded_without_delay(
     client: Client, worked: session_pb2.Session, repository: Path
 ) -> None:
     await count(client, "made", 3)
@@ -124,7 +124,7 @@ async def test_names_that_are_no_text_are_kept_and_keep_nobody_waiting(
     assert "new/deep/caf\\351" in git(repository, "ls-tree", "-r", "--name-only", last.commit)
 
 
-async def test_the_next_turn_begins_only_when_the_last_one_is_kept_also_after_a_kill(
+async def test_the_next_turn_waits_for_the_last_ones_checkpoint_after_a_kill_too(
     daemon: DaemonProcess, repository: Path
 ) -> None:
     daemon.kill()
@@ -141,7 +141,7 @@ async def test_the_next_turn_begins_only_when_the_last_one_is_kept_also_after_a_
         assert (first.turn, git(repository, "show", f"{first.commit}:one.txt")) == (1, "1")
 
 
-async def test_a_prompt_that_came_within_a_turn_begins_its_own_only_when_that_turn_is_kept(
+async def test_a_prompt_during_a_turn_starts_only_after_that_turns_checkpoint(
     client: Client, worked: session_pb2.Session, repository: Path
 ) -> None:
     await count(client, "made", 3)
@@ -157,7 +157,7 @@ async def test_a_prompt_that_came_within_a_turn_begins_its_own_only_when_that_tu
     assert files == {1: "1", 2: "1", 3: "3", 4: "4", 5: "5"}
 
 
-async def test_a_diff_is_made_against_what_is_named(
+async def test_a_diff_compares_with_the_named_state(
     client: Client, worked: session_pb2.Session, repository: Path
 ) -> None:
     await count(client, "made", 3)
@@ -224,7 +224,7 @@ async def test_changes_are_streamed_as_they_happen(client: Client, worked: sessi
 
 
 @pytest.mark.crash
-async def test_a_start_is_kept_however_often_the_daemon_is_killed_over_it(sandbox: Sandbox, repository: Path) -> None:
+async def test_a_start_gets_its_checkpoint_despite_repeated_kills(sandbox: Sandbox, repository: Path) -> None:
     daemon = DaemonProcess(sandbox)
     daemon.start(RAMET_FAILPOINT="create.inserted")
     await die_in(daemon, sandbox, lambda client: client.create(repository, name="made"))

@@ -82,7 +82,7 @@ async def test_a_rewind_restores_a_nested_repositorys_files_and_can_be_undone(
     git(repository, "fsck", "--connectivity-only")
 
 
-async def test_a_commit_in_a_repository_inside_is_kept_and_a_branch_there_stays(
+async def test_a_checkpoint_records_commits_of_a_nested_repository(
     client: Client, repository: Path, tree: Path
 ) -> None:
     own = make(tree / "own")
@@ -101,7 +101,7 @@ async def test_a_commit_in_a_repository_inside_is_kept_and_a_branch_there_stays(
     assert ((own / "file").read_text(), (own / "draft").read_text()) == ("one\n", "draft one\n")
 
 
-async def test_the_files_of_a_repository_that_is_gone_come_back_and_that_alone(client: Client, tree: Path) -> None:
+async def test_only_the_files_of_a_deleted_nested_repository_are_restored(client: Client, tree: Path) -> None:
     own = make(tree / "own")
     first = await checkpoint(client)
     shutil.rmtree(own)
@@ -126,7 +126,7 @@ async def test_a_fork_has_the_files_of_a_repository_inside_and_says_that_it_is_n
     assert (Path(made.session.worktree) / "own" / "draft").read_text() == "draft one\n"
 
 
-async def test_a_worktree_inside_is_kept_and_left_alone(client: Client, repository: Path, tree: Path) -> None:
+async def test_a_nested_worktree_is_recorded_and_not_changed(client: Client, repository: Path, tree: Path) -> None:
     git(tree, "worktree", "add", "-q", "-b", "mine", "side")
     (tree / "side" / "draft").write_text("one\n")
     first = await checkpoint(client)
@@ -142,9 +142,7 @@ async def test_a_worktree_inside_is_kept_and_left_alone(client: Client, reposito
 
 
 @pytest.mark.parametrize("way", ["archive", "rm"])
-async def test_of_a_tree_that_was_deleted_by_hand_what_was_inside_is_a_risk_and_comes_back(
-    client: Client, tree: Path, way: str
-) -> None:
+async def test_nested_repositories_of_a_deleted_worktree_are_restored(client: Client, tree: Path, way: str) -> None:
     own = make(tree / "own")
     await checkpoint(client)
     shutil.rmtree(tree)
@@ -233,7 +231,7 @@ async def test_events_and_a_scan_agree_that_a_tree_has_no_nested_repository(tmp_
         await layer.aclose()
 
 
-async def test_repositories_inside_come_back_whatever_they_are_called(client: Client, tree: Path) -> None:
+async def test_nested_repositories_of_any_name_are_restored(client: Client, tree: Path) -> None:
     places = [tree / os.fsdecode(name) for name in (b"\xff", 'odd \n"\u2028ü'.encode(), b"nested x y", b"sp ace/deep")]
     (tree / "sp ace").mkdir()
     for place in places:

@@ -100,7 +100,7 @@ def test_approve_edit_answers_nothing_unless_it_was_saved_as_an_object(world: Wo
     assert world.state.called("ResolveRequest") == []
 
 
-def test_deny_tells_why(world: World) -> None:
+def test_deny_sends_the_reason(world: World) -> None:
     world.state.request(world.state.session("fix"), tool="Bash", input_json="{}")
     assert world.run("deny", "fix", "-m", "not here").out == "fix  permission: Bash  denied by owner: not here\n"
 
@@ -157,7 +157,7 @@ def test_verbs_on_sessions_take_several(world: World, verb: str) -> None:
     assert (result.code, [each["name"] for each in json.loads(result.out)]) == (0, ["a", "b"])
 
 
-def test_a_name_stands_only_for_a_request_that_was_shown_on_the_terminal(world: World) -> None:
+def test_a_name_means_only_a_request_that_was_shown_on_the_terminal(world: World) -> None:
     (world.home / "state").mkdir()
     session = world.state.session("fix")
     first = world.state.request(session, tool="Bash", input_json='{"command": "make"}')

@@ -75,7 +75,7 @@ def test_daemon_status_has_the_documented_fields(world: World) -> None:
     assert "1 (1 idle)" in world.run("daemon", "status").out
 
 
-def test_config_show_tells_where_a_value_comes_from(world: World) -> None:
+def test_config_show_has_the_origin_of_each_value(world: World) -> None:
     world.state.settings.append(
         daemon_pb2.Setting(key="max_working", value_json="8", origin="default", description="how many")
     )
@@ -130,7 +130,7 @@ def test_a_setting_is_written_through_a_link_to_the_file(world: World) -> None:
         (b"# caf\xe9\n", " is not UTF-8 text (byte 5); save it as UTF-8"),
     ],
 )
-def test_config_check_tells_every_kind_of_problem_and_needs_no_daemon(world: World, text: bytes, said: str) -> None:
+def test_config_check_reports_every_kind_of_problem_without_a_daemon(world: World, text: bytes, said: str) -> None:
     world.daemon.stop()
     file = world.home / "config" / "ramet" / "config.toml"
     file.parent.mkdir(parents=True)
@@ -154,7 +154,7 @@ def test_config_check_lists_what_is_wrong_in_both_files(world: World) -> None:
         assert lines(result.err)[-1].startswith("rametctl: 2 errors in the configuration")
 
 
-def test_version_tells_both(world: World) -> None:
+def test_version_has_both_releases(world: World) -> None:
     assert [text.split()[0] for text in lines(world.run("version").out)] == ["rametctl", "rametd"]
     world.daemon.stop()
     assert lines(world.run("version").out)[1] == "no daemon is running"

@@ -40,7 +40,7 @@ def test_msg_is_another_name_of_send(world: World) -> None:
     assert len(world.state.called("SendPrompt")) == 3
 
 
-def test_messages_show_who_whom_state_time_and_words(world: World) -> None:
+def test_messages_show_sender_receiver_state_time_and_text(world: World) -> None:
     world.state.session("parser")
     message = orchestration_pb2.Message(
         from_name="lead", to_name="parser", text="one\ntwo\x1b[2K", state=orchestration_pb2.MESSAGE_STATE_RECEIVED
@@ -91,7 +91,7 @@ def test_rules_are_those_of_the_repository_around_the_current_directory(world: W
     assert world.run("rules", "--json").out == "[]\n"
 
 
-def test_rules_are_made(world: World) -> None:
+def test_rules_are_created(world: World) -> None:
     session = world.state.session("fix")
     assert world.run("rules", "add", "Bash(make:*)").out == "rule1: allow Bash(make:*) in shop\n"
     assert (
@@ -294,7 +294,7 @@ def test_ls_tree_indents_families(world: World) -> None:
     assert names == ["lead", "└ worker", "  └ helper", "└ rested", "stranger"]
 
 
-def test_show_tells_of_the_family_and_of_what_is_left(world: World) -> None:
+def test_show_has_the_family_and_the_remaining_budget(world: World) -> None:
     family(world)
     shown = lines(world.run("show", "lead").out)
     assert "cost        $1.00 of $10.00, $0.75 by its descendants, $8.25 left" in shown
@@ -305,7 +305,7 @@ def test_show_tells_of_the_family_and_of_what_is_left(world: World) -> None:
     assert "parent      gone0000 (gone)" in lines(world.run("show", "orphan").out)
 
 
-def test_stop_says_whose_agents_go_on(world: World) -> None:
+def test_stop_names_descendants_that_keep_running(world: World) -> None:
     lead = family(world)
     result = world.run("stop", "lead")
     assert lines(result.out)[0] == "lead is stopped, 0 turns, $1.00"

@@ -79,7 +79,7 @@ def watching(world: World, times: int = 1) -> None:
     eventually_sync(lambda: len(world.state.called("WatchEvents")) >= times)
 
 
-def test_watch_begins_with_the_running_turn_whatever_is_queued_and_goes_on(world: World, reader: Reader) -> None:
+def test_watch_begins_with_the_running_turn_and_continues(world: World, reader: Reader) -> None:
     session = world.state.session("fix")
     warn(world, "of an earlier turn", session)
     world.state.event(session, turn_ended=event_pb2.TurnEnded())
@@ -108,7 +108,7 @@ def test_watch_begins_with_the_running_turn_whatever_is_queued_and_goes_on(world
     assert reader.interrupt() == (130, "")
 
 
-def test_watch_of_several_tells_each_change_of_speaker_and_shows_nothing_twice(world: World, reader: Reader) -> None:
+def test_watch_of_several_names_each_speaker_and_repeats_nothing(world: World, reader: Reader) -> None:
     first, second = world.state.session("one"), world.state.session("two")
     warn(world, "a", first)
     warn(world, "b", second)
@@ -121,7 +121,7 @@ def test_watch_of_several_tells_each_change_of_speaker_and_shows_nothing_twice(w
     ]  # fmt: skip
 
 
-def test_watch_of_none_begins_with_what_waits_and_where_each_session_stands(world: World, reader: Reader) -> None:
+def test_watch_of_none_begins_with_requests_and_states(world: World, reader: Reader) -> None:
     session = world.state.session("fix", state=session_pb2.SESSION_STATE_WAITING, attention=1)
     world.state.session("old", state=session_pb2.SESSION_STATE_ARCHIVED)
     call = event_pb2.ToolCall(tool="Bash", tool_use_id="t1", input_json='{"command": "make"}')
@@ -247,7 +247,7 @@ def test_a_killed_daemon_costs_a_watched_inbox_no_request_and_doubles_none(world
     assert shown == list(world.state.requests)
 
 
-def test_a_cursor_goes_on_where_it_was_printed(world: World, reader: Reader) -> None:
+def test_a_printed_cursor_continues_the_events(world: World, reader: Reader) -> None:
     for number in range(4):
         warn(world, str(number))
     reader.start("watch", "--json", "--since", "epoch1:2")
@@ -255,7 +255,7 @@ def test_a_cursor_goes_on_where_it_was_printed(world: World, reader: Reader) -> 
     assert (first["warning"]["message"], first["cursor"], first["session"]) == ("2", "epoch1:3", None)
 
 
-def test_a_cursor_of_another_log_is_a_reset_that_is_told(world: World, reader: Reader) -> None:
+def test_a_cursor_of_another_log_is_reported_as_a_reset(world: World, reader: Reader) -> None:
     reader.start("watch", "--json", "--since", "elsewhere:99")
     assert reader.json() == {"payload": "reset", "epoch": "epoch1", "cursor": "epoch1:0"}
     watching(world, 2)
@@ -268,7 +268,7 @@ def test_watch_ends_with_what_the_daemon_refuses(world: World) -> None:
     assert (result.code, json.loads(result.out)["error"]["reason"]) == (3, "SESSION_NOT_FOUND")
 
 
-def test_log_follow_goes_on_from_what_it_has_shown(world: World, reader: Reader) -> None:
+def test_log_follow_continues_after_the_shown_lines(world: World, reader: Reader) -> None:
     session = world.state.session("fix")
     warn(world, "old", session)
     reader.start("log", "fix", "--follow", "--json")
@@ -286,9 +286,7 @@ WATCHES = {
 
 
 @pytest.mark.parametrize("verb", WATCHES)
-def test_a_watch_of_how_it_is_goes_on_over_the_daemon_s_death_and_says_so(
-    world: World, reader: Reader, verb: str
-) -> None:
+def test_a_watch_survives_the_daemons_death_and_says_so(world: World, reader: Reader, verb: str) -> None:
     method, args = WATCHES[verb]
     world.state.session("fix")
     world.state.diff.patch = b"+one\n"
@@ -335,7 +333,7 @@ def test_a_live_view_stays_on_the_screen_while_the_daemon_is_away(world: World) 
         assert terminal.ends() == 130
 
 
-def test_wait_goes_on_over_a_restart(world: World, reader: Reader) -> None:
+def test_wait_continues_over_a_restart(world: World, reader: Reader) -> None:
     session = world.state.session("fix")
     reader.start("wait", "fix", "--json")
     eventually_sync(lambda: world.state.called("WaitSessions"))
@@ -346,7 +344,7 @@ def test_wait_goes_on_over_a_restart(world: World, reader: Reader) -> None:
     assert reader.process.wait(timeout=10) == 0
 
 
-def test_a_call_under_which_the_daemon_dies_is_made_again_with_its_id(world: World, reader: Reader) -> None:
+def test_a_call_during_which_the_daemon_dies_is_repeated_with_its_id(world: World, reader: Reader) -> None:
     world.state.session("fix")
     died: list[str] = []
 
@@ -454,7 +452,7 @@ def test_ctrl_c_is_130_without_a_traceback_even_while_the_daemon_is_silent(world
     assert (process.returncode, out, err) == (130, "", "fix continues: rametctl watch fix\n")
 
 
-def test_ctrl_c_ends_the_looking_on_and_says_that_the_session_goes_on(world: World, reader: Reader) -> None:
+def test_ctrl_c_ends_only_the_watch_and_says_so(world: World, reader: Reader) -> None:
     reader.start("new", "do", "--name", "first", "--watch")
     assert reader.line() == "name      first"
     watching(world)

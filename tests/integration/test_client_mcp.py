@@ -69,7 +69,7 @@ async def test_a_client_lists_the_tools_and_calls_them(world: World) -> None:
     assert (is_error, [each["name"] for each in json.loads(text)["sessions"]]) == (False, ["parser"])
 
 
-async def test_outside_of_a_session_a_spawned_one_is_made_where_the_caller_stands(world: World) -> None:
+async def test_a_spawned_session_uses_the_callers_directory(world: World) -> None:
     async with connected(world) as session:
         for name in ("a", "b"):
             is_error, text = answer(await session.call_tool("spawn_session", {"prompt": "do", "name": name}))
@@ -101,7 +101,7 @@ async def test_what_the_daemon_refuses_is_an_answer_for_the_model(world: World) 
         assert not answer(await session.call_tool("spawn_session", {"prompt": "do"}))[0]
 
 
-async def test_a_call_goes_on_over_a_restart_of_the_daemon_and_others_are_not_held_up(world: World) -> None:
+async def test_a_call_continues_over_a_daemon_restart_and_blocks_no_other(world: World) -> None:
     world.state.session("parser")
     async with connected(world) as session:
         waiting = asyncio.create_task(session.call_tool("wait_for_sessions", {"sessions": ["parser"]}))

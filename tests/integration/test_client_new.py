@@ -67,7 +67,7 @@ def test_a_mistyped_option_is_an_error_that_names_it(world: World) -> None:
     assert world.state.calls == []
 
 
-def test_a_prompt_of_five_megabytes_arrives_whole(world: World) -> None:
+def test_a_prompt_of_five_megabytes_arrives_completely(world: World) -> None:
     prompt = "- " + "ü" * 2_500_000
     assert world.run("new", stdin=prompt.encode()).code == 0
     assert world.state.called("CreateSession")[0].prompt == prompt
@@ -80,7 +80,7 @@ def test_an_empty_prompt_is_wrong_usage(world: World) -> None:
     assert world.state.calls == []
 
 
-def test_without_a_prompt_the_session_is_idle_and_it_is_said_how_to_go_on(world: World) -> None:
+def test_without_a_prompt_the_session_is_idle_with_a_hint(world: World) -> None:
     result = world.run("new", "--name", "later")
     assert lines(result.out)[-1] == "The session is idle; send it a prompt: rametctl send later PROMPT"
 

@@ -73,7 +73,7 @@ def test_a_plan_of_parallel_sessions_runs_through_every_verb(box: Sandbox, repos
     assert git(repository, "branch", "--list", "extract-auth")
 
 
-def test_what_is_wrong_is_told_by_line_with_what_to_do(box: Sandbox, repository: Path) -> None:
+def test_errors_have_their_line_and_what_to_do(box: Sandbox, repository: Path) -> None:
     bad = '[[threads]]\nid = "a"\ngoal = "x"\nowns = ["dir0/"]\n[[threads]]\nid = "b"\nowned = []\nowns = ["dir0/file0.txt"]\n'
     (repository / "sub").mkdir()
     (repository / "plan.toml").write_text(bad)

@@ -143,7 +143,7 @@ def test_an_idle_session_on_a_terminal_asks_for_no_prompt(world: World) -> None:
         assert "rametctl send later PROMPT" in terminal.lines[-1]
 
 
-def test_what_takes_longer_than_a_second_shows_that_it_goes_on(world: World) -> None:
+def test_work_of_more_than_a_second_shows_progress(world: World) -> None:
     world.state.session("fix")
     with world.terminal("wait", "fix") as terminal:
         terminal.shows("working …")
@@ -255,9 +255,7 @@ def test_a_watch_in_a_terminal_that_becomes_narrower_keeps_what_was_printed(worl
 
 
 @pytest.mark.parametrize(("setting", "said"), [("auto", b"\x1b]99;i=ramet:d=0;docs needs you\x1b\\"), ("off", b"")])
-def test_a_watch_tells_the_terminal_what_waits_and_counts_it_in_the_title(
-    world: World, setting: str, said: bytes
-) -> None:
+def test_a_watch_notifies_of_requests_and_counts_them_in_the_title(world: World, setting: str, said: bytes) -> None:
     session = fill(world)
     docs = next(each for each in world.state.sessions.values() if each.name == "docs")
     world.state.request(session)

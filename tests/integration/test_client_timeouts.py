@@ -53,7 +53,7 @@ def test_a_silent_daemon_does_not_hold_up_what_has_a_timeout(
     assert not ran.out or json.loads(ran.out)["error"]["reason"] == "TIMED_OUT"
 
 
-def test_a_daemon_that_goes_away_and_does_not_come_back_does_not_hold_up_a_wait(world: World) -> None:
+def test_a_wait_ends_if_the_daemon_does_not_return(world: World) -> None:
     world.state.session("fix")
     process = world.popen("wait", "fix", "--timeout", "1.5")
     eventually_sync(lambda: world.state.called("WaitSessions"))

@@ -60,7 +60,7 @@ def test_ls_prints_names_alone_for_scripts(world: World) -> None:
     assert world.run("ls", "-q").out == "fix\ndocs\n"
 
 
-def test_ls_tells_how_many_sessions_other_repositories_have(world: World) -> None:
+def test_ls_counts_sessions_of_other_repositories(world: World) -> None:
     repository_here(world)
     world.state.session("fix")
     world.state.elsewhere = 18
@@ -99,7 +99,7 @@ def test_ls_reads_all_pages(world: World) -> None:
     assert len(world.state.called("ListSessions")) == 2
 
 
-def test_show_tells_everything_with_the_command_that_answers(world: World) -> None:
+def test_show_has_everything_with_the_command_that_answers(world: World) -> None:
     session = world.state.session("fix", budget_usd=3, owns=["src/**"])
     world.state.session("child", parent_id=session.id)
     world.state.request(session, tool="Bash", input_json='{"command": "make"}', reason="not in the rules")
@@ -171,13 +171,13 @@ def test_a_call_that_the_daemon_does_not_know_means_that_it_is_older(world: Worl
     )  # fmt: skip
 
 
-def test_while_the_daemon_recovers_the_call_is_made_again(world: World) -> None:
+def test_a_call_during_recovery_is_repeated(world: World) -> None:
     world.state.refusals["ListSessions"] = [Refusal("UNAVAILABLE", "wait", "RECOVERING")] * 2
     assert world.run("ls").code == 0
     assert len(world.state.called("ListSessions")) == 3
 
 
-def test_every_call_tells_the_contract_the_directory_and_the_sessions_token(world: World) -> None:
+def test_every_call_carries_contract_directory_and_token(world: World) -> None:
     world.run("ls", env={"RAMET_TOKEN": "t0k3n"})
     world.run("ls")
     first, second = world.state.calls
@@ -219,7 +219,7 @@ def test_a_verb_on_a_session_calls_its_method_once(world: World, verb: str, meth
     assert json.loads(world.run(verb, "fix", "--json").out)["id"] == session.id
 
 
-def test_a_prompt_that_is_taken_back_is_printed_as_it_was(world: World) -> None:
+def test_a_withdrawn_prompt_is_printed_unchanged(world: World) -> None:
     world.state.session("fix")
     assert world.run("unsend", "fix").out == "text newest\n"
     assert json.loads(world.run("unsend", "fix", "--json").out)["withdrawn"][0]["text"] == "text newest"
@@ -292,7 +292,7 @@ def test_a_piped_diff_is_the_patch_byte_for_byte(world: World) -> None:
     assert (asked.against, asked.binary) == ("main", True)
 
 
-def test_a_piped_patch_that_is_not_whole_is_a_failure(world: World) -> None:
+def test_a_truncated_piped_patch_is_a_failure(world: World) -> None:
     """So that `rametctl diff S > x.patch && git apply x.patch` never applies a part."""
     world.state.session("fix")
     warning = "too large to be shown: huge.bin"
@@ -326,7 +326,7 @@ def test_rm_that_would_lose_work_lists_it(world: World) -> None:
     assert lines(result.err) == ["  untracked: a.py", "  untracked: b.py", "rametctl: it holds work; --force keeps it"]
 
 
-def test_rm_tells_what_was_kept_and_how_it_comes_back(world: World) -> None:
+def test_rm_names_the_trash_and_how_to_restore(world: World) -> None:
     world.state.session("fix")
     world.state.trash_ref = "refs/ramet/trash/fix-1"
     assert lines(world.run("rm", "fix", "--force").out) == [
@@ -351,7 +351,7 @@ def test_rm_of_several_removes_what_it_can_and_leaves_with_the_first_failure(wor
     assert (shown.code, failed["error"]["reason"], removed["session"]["name"]) == (3, "SESSION_NOT_FOUND", "c")
 
 
-def test_what_is_no_repository_is_told_with_what_the_verb_takes(world: World) -> None:
+def test_an_error_for_no_repository_names_the_arguments(world: World) -> None:
     for method, args, hint in (
         ("RegisterRepo", ["repo", "add"], "give the path of one: rametctl repo add PATH"),
         ("GetRepo", ["repo", "show"], "name one; see: rametctl repo ls"),
@@ -389,7 +389,7 @@ def test_status_counts_sessions_by_what_they_need(world: World) -> None:
 # agents
 
 
-def test_agents_tell_what_works_and_how_to_get_the_others(world: World) -> None:
+def test_agents_lists_installed_agents_and_how_to_install_others(world: World) -> None:
     kind = daemon_pb2.KindOfAgent
     world.state.agents = {
         "claude": kind(name="claude", installed=True, version="2.1.332", logged_in=True, tried=True),

@@ -66,7 +66,7 @@ async def test_contenders_are_compared_and_one_lands(client: Client, sandbox: Sa
     assert sandbox.ctl("restore", "try-2", cwd=repository).code == 0
 
 
-async def test_a_pick_waits_for_those_that_work_or_is_told_to_stop_them(
+async def test_a_pick_refuses_working_contenders_unless_it_stops_them(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     ids = await contest(client, sandbox, repository, script({"hang": True}), "--name", "slow", "--count", "2")

@@ -211,9 +211,7 @@ async def test_the_owner_shuts_the_daemon_down_with_a_clean_exit(daemon: DaemonP
 @pytest.mark.parametrize(
     ("version", "reason"), [("99", "VERSION_SKEW"), ("0", "VERSION_SKEW"), ("1", ""), ("curious", "")]
 )
-async def test_a_client_of_another_contract_is_told_which_side_is_older(
-    shared: Client, version: str, reason: str
-) -> None:
+async def test_a_refusal_of_another_contract_names_the_older_side(shared: Client, version: str, reason: str) -> None:
     metadata = (("ramet-contract", version),)
     assert await RPCS["ListRepos"].refusal(shared.channel, RPCS["ListRepos"].request(), metadata) == reason
     assert await RPCS["GetInfo"].refusal(shared.channel, RPCS["GetInfo"].request(), metadata) == ""

@@ -95,7 +95,7 @@ async def test_a_cursor_of_another_log_or_beyond_the_end_of_this_is_an_explicit_
         )
 
 
-async def test_a_watcher_that_comes_back_after_kills_misses_nothing_and_sees_nothing_twice(
+async def test_a_watcher_gets_each_event_once_over_kills(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:
     info: Any = await RPCS["GetInfo"].call(client.channel, RPCS["GetInfo"].request())

@@ -153,7 +153,7 @@ ANSWERS: list[tuple[str, str, Any, list[str], Callable[[attention_pb2.Resolution
 
 
 @pytest.mark.parametrize(("kind", "data", "keys", "right"), [pytest.param(*row[1:], id=row[0]) for row in ANSWERS])
-async def test_a_request_is_answered_where_it_stands(
+async def test_a_request_is_answered_in_the_conversation(
     world: World, kind: str, data: Any, keys: list[str], right: Callable[[attention_pb2.Resolution], bool]
 ) -> None:
     asks(world, kind, data, tool="Bash" if kind == "PERMISSION" else "", reason="why")

@@ -45,7 +45,7 @@ MODES_LEFT = (b"\x1b[?1049", b"\x1b[?1000", b"\x1b[?1003", b"\x1b[?1006", b"\x1b
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_and_leaves_the_terminal_as_it_was(world: World, number: signal.Signals) -> None:
+def test_a_signal_ends_it_and_restores_the_terminal(world: World, number: signal.Signals) -> None:
     world.state.session("fix")
     with world.terminal() as terminal:
         terminal.shows("· fix")

@@ -187,7 +187,7 @@ DESTROYS = [
 
 
 @pytest.mark.parametrize("scene", DESTROYS, ids=lambda scene: scene.__name__.replace("_", " "))
-async def test_what_is_kept_is_durable_together_with_what_it_is_kept_of(
+async def test_a_snapshot_is_durable_before_its_source_is_removed(
     client: Client, sandbox: Sandbox, disk: Disk, scene: Callable[[Client, Disk], Awaitable[Scene]]
 ) -> None:
     record_former_ids(sandbox, "aaaaaaa4", "aaaaaaa5", "aaaaaaa6")

@@ -86,7 +86,7 @@ async def test_a_fork_that_is_refused_drops_no_checkpoint_but_its_own(
     assert len(refs(repository, session)) == 3
 
 
-async def test_a_fork_whose_caller_hangs_up_is_made_or_leaves_nothing(
+async def test_a_fork_whose_caller_hangs_up_is_completed_or_undone(
     client: Client, sandbox: Sandbox, session: session_pb2.Session
 ) -> None:
     for hundredth in range(0, 12, 2):
@@ -100,7 +100,7 @@ async def test_a_fork_whose_caller_hangs_up_is_made_or_leaves_nothing(
     assert (await reasons(client)).count(FORK) == forks
 
 
-async def test_nobody_else_relies_on_the_checkpoint_of_a_fork_which_may_go_again(
+async def test_a_failed_fork_removes_its_checkpoint_only_if_nothing_uses_it(
     client: Client, session: session_pb2.Session
 ) -> None:
     await client.sessions.ForkSession(session_pb2.ForkSessionRequest(session="one", name="two"))

@@ -75,9 +75,7 @@ async def test_in_a_worktree_it_is_about_its_repository(daemon: DaemonProcess, r
     assert ("kept" in listed, "elsewhere" in listed) == (True, False)
 
 
-async def test_what_a_removal_warns_of_is_told_by_those_who_remove_several(
-    daemon: DaemonProcess, repository: Path
-) -> None:
+async def test_verbs_that_remove_several_show_the_warnings(daemon: DaemonProcess, repository: Path) -> None:
     sandbox = daemon.sandbox
     (repository / "plan.toml").write_text('[[threads]]\nid = "planned"\ngoal = "g"\nowns = ["planned.txt"]\n')
     assert sandbox.ctl("plan", "apply", cwd=repository).code == 0

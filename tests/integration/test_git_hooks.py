@@ -63,7 +63,7 @@ async def test_a_push_that_the_hook_of_a_trusted_repository_refuses_does_not_lea
     assert on_remote(sample, remote) == ""
 
 
-async def test_a_hook_runs_in_the_worktree_with_what_git_tells_it(
+async def test_a_hook_runs_in_the_worktree_with_gits_arguments(
     git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample, remote: Path
 ) -> None:
     hook(repo.common_dir / "hooks", "pre-push", 'echo "$1 $(pwd) $(git rev-parse HEAD)"; cat')

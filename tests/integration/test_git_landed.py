@@ -219,7 +219,7 @@ async def test_a_branch_with_merges_of_the_base_lands_by_rebase_unless_they_hold
     assert not await ask(git, repo, sample)
 
 
-async def test_the_same_change_by_somebody_else_counts(git: Git, repo: RepositoryInfo, sample: Sample) -> None:
+async def test_the_same_change_by_another_author_counts(git: Git, repo: RepositoryInfo, sample: Sample) -> None:
     two_commits(sample)
     sample.git("checkout", "-q", "main")
     two_commits(sample)
@@ -228,7 +228,7 @@ async def test_the_same_change_by_somebody_else_counts(git: Git, repo: Repositor
     assert await ask(git, repo, sample)
 
 
-async def test_a_binary_file_is_told_from_another(git: Git, repo: RepositoryInfo, sample: Sample) -> None:
+async def test_a_binary_file_differs_from_another(git: Git, repo: RepositoryInfo, sample: Sample) -> None:
     sample.write("image", b"\0one")
     sample.commit("image")
     sample.git("checkout", "-q", "main")
@@ -308,7 +308,7 @@ steps = st.lists(
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(work=steps, meanwhile=steps, whole=st.booleans(), squashed=st.booleans(), later=st.booleans())
-async def test_whatever_was_brought_over_whole_has_landed_and_what_lacks_a_commit_has_not(
+async def test_complete_work_has_landed_and_incomplete_work_has_not(
     git: Git,
     environment: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,

@@ -155,7 +155,7 @@ def test_each_kind_has_its_name(repository: pygit2.Repository) -> None:
     }
 
 
-def test_overlaps_are_told_by_the_lines_of_each_side(repository: pygit2.Repository) -> None:
+def test_overlaps_have_the_lines_of_each_side(repository: pygit2.Repository) -> None:
     base, ours, theirs = text("abcdefgh"), text("abXXdefgh"), b"first\n" + text("abYdefgh")
     (found,) = said(repository, {"file": base}, {"file": ours}, {"file": theirs})
     assert found.kind == ConflictKind.OVERLAP
@@ -176,7 +176,7 @@ def test_paths_that_a_file_system_takes_for_one_meet(repository: pygit2.Reposito
     assert (found.path, found.other_path, found.kind) == ("Readme", "README", ConflictKind.ADD_ADD)
 
 
-def test_submodules_that_both_move_are_told_as_such(repository: pygit2.Repository) -> None:
+def test_submodules_that_both_move_are_a_conflict(repository: pygit2.Repository) -> None:
     modes = {"sub": 0o160000}
     trees = [tree_of(repository, {"sub": bytes([number]) * 20}, modes) for number in (1, 2, 3)]
     mine, yours = (changes(repository, trees[0], tree) for tree in trees[1:])

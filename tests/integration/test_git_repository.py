@@ -68,7 +68,7 @@ async def test_a_bare_repository_with_linked_worktrees(tmp_path: Path, environme
         assert (info.worktree_root, info.is_bare, info.name) == (worktree, True, "proj")
 
 
-async def test_a_git_directory_kept_elsewhere(tmp_path: Path, environment: dict[str, str], git: Git) -> None:
+async def test_a_git_directory_outside_the_worktree(tmp_path: Path, environment: dict[str, str], git: Git) -> None:
     sample = repositories.plain(tmp_path / "proj", environment, "--separate-git-dir", str(tmp_path / "elsewhere"))
     linked = tmp_path / "linked"
     sample.git("worktree", "add", "-q", str(linked))
@@ -78,7 +78,7 @@ async def test_a_git_directory_kept_elsewhere(tmp_path: Path, environment: dict[
     assert (await git.discover(linked)).root == tmp_path / "elsewhere"
 
 
-async def test_a_submodule_is_a_repository_of_its_own(tmp_path: Path, environment: dict[str, str], git: Git) -> None:
+async def test_a_submodule_is_a_separate_repository(tmp_path: Path, environment: dict[str, str], git: Git) -> None:
     sample = repositories.with_submodule(tmp_path / "proj", environment)
 
     info = await git.discover(sample.path / "lib" / "src")

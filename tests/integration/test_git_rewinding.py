@@ -11,9 +11,7 @@ __all__ = ["environment", "git", "repo", "sample", "tree"]
 
 
 @pytest.mark.parametrize("name", ["README.md", "untracked", "ignored", "folder/ignored"])
-async def test_what_comes_in_the_way_after_the_look_is_kept_before_anything_is_written(
-    git: Git, sample: Sample, tree: Sample, name: str
-) -> None:
+async def test_a_file_created_after_the_check_is_saved_first(git: Git, sample: Sample, tree: Sample, name: str) -> None:
     for path in ("README.md", "untracked", "ignored", "folder"):
         tree.write(path, "of then\n")
     target = await git.snapshots.take(tree.path)
@@ -35,7 +33,7 @@ async def test_what_comes_in_the_way_after_the_look_is_kept_before_anything_is_w
     assert not list((sample.path / ".git/ramet").glob("index-*"))
 
 
-async def test_files_come_back_by_way_of_sparse_and_split_indexes_too(git: Git, tree: Sample) -> None:
+async def test_files_are_restored_with_sparse_and_split_indexes(git: Git, tree: Sample) -> None:
     tree.write("inside/a", "of then\n")
     tree.write("outside/b", "of then\n")
     target = await git.snapshots.take(tree.path)
@@ -55,7 +53,7 @@ async def test_files_come_back_by_way_of_sparse_and_split_indexes_too(git: Git, 
     assert not (tree.path / "outside").exists()
 
 
-async def test_a_branch_with_a_commit_that_nobody_has_kept_stays(git: Git, sample: Sample, tree: Sample) -> None:
+async def test_a_branch_with_an_unrecorded_commit_stays(git: Git, sample: Sample, tree: Sample) -> None:
     commit = tree.commit("kept")
     tree.commit("not kept")
     later = tree.head

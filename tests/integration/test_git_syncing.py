@@ -100,7 +100,7 @@ async def test_what_is_written_in_the_way_at_the_last_moment_is_not_overwritten(
 
 @pytest.mark.parametrize("rebase", [False, True])
 @pytest.mark.parametrize("mark", ["--assume-unchanged", "--skip-worktree"])
-async def test_a_file_that_git_was_told_not_to_look_at_is_not_overwritten(
+async def test_a_file_with_skip_worktree_is_not_overwritten(
     git: Git, sample: Sample, tree: Sample, mark: str, rebase: bool
 ) -> None:
     tree.write("own")
@@ -136,9 +136,7 @@ async def test_what_is_changed_or_staged_and_in_nobodys_way_stays_so(
 
 
 @pytest.mark.parametrize("rebase", [False, True])
-async def test_a_commit_that_is_made_in_the_same_moment_stays_on_its_branch(
-    git: Git, sample: Sample, tree: Sample, rebase: bool
-) -> None:
+async def test_a_concurrent_commit_stays_on_its_branch(git: Git, sample: Sample, tree: Sample, rebase: bool) -> None:
     tree.commit("own")
     sample.write("base")
     base = sample.commit("base")
@@ -185,9 +183,7 @@ async def cut_off(git: Git, sample: Sample, tree: Sample) -> tuple[str, str]:
     return old, new
 
 
-async def test_a_sync_that_was_cut_off_is_ended_where_its_files_are_whole(
-    git: Git, sample: Sample, tree: Sample
-) -> None:
+async def test_an_interrupted_sync_is_ended_if_its_files_are_complete(git: Git, sample: Sample, tree: Sample) -> None:
     old, new = await cut_off(git, sample, tree)
     tree.write("draft", "mine\n")
     assert await git.syncing.settle(tree.path, "work", old, new) == CutOff.NOTHING

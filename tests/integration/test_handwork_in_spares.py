@@ -89,7 +89,7 @@ def everything(spare: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("work", WORK)
-async def test_a_spare_in_which_somebody_worked_is_neither_updated_nor_removed(
+async def test_a_changed_spare_is_neither_updated_nor_removed(
     here: Git, repo: RepositoryInfo, sample: Sample, spare: Path, work: str
 ) -> None:
     WORK[work](sample, spare)
@@ -104,7 +104,7 @@ async def test_a_spare_in_which_somebody_worked_is_neither_updated_nor_removed(
     assert sample.git("rev-parse", "HEAD", at=spare) == head
 
 
-async def test_what_its_setup_has_made_is_nobody_s_work(
+async def test_files_of_a_spares_setup_are_no_work(
     here: Git, repo: RepositoryInfo, sample: Sample, spare: Path
 ) -> None:
     os.utime(spare / "README.md", (1, 1))  # looked at, not changed
@@ -167,9 +167,7 @@ async def warnings_of(client: Client, name: str = "") -> list[str]:
     return [event.warning.message for event in await client.log(name) if event.HasField("warning")]
 
 
-async def test_the_pool_lets_go_of_a_spare_in_which_somebody_worked_and_makes_another(
-    client: Client, sandbox: Sandbox
-) -> None:
+async def test_the_pool_gives_up_a_changed_spare_and_creates_another(client: Client, sandbox: Sandbox) -> None:
     path = sandbox.repository()
     await client.create(path, name="one")
     worked_in = await filled(client, path)
@@ -191,9 +189,7 @@ async def test_the_pool_lets_go_of_a_spare_in_which_somebody_worked_and_makes_an
 
 
 @pytest.mark.parametrize("how", ["commit", "at another commit", "with changes"])
-async def test_a_session_is_not_made_in_a_spare_in_which_somebody_worked(
-    client: Client, sandbox: Sandbox, how: str
-) -> None:
+async def test_a_session_is_not_created_in_a_changed_spare(client: Client, sandbox: Sandbox, how: str) -> None:
     path = sandbox.repository()
     await client.create(path, name="one")
     spare = await filled(client, path)
@@ -214,9 +210,7 @@ async def test_a_session_is_not_made_in_a_spare_in_which_somebody_worked(
     assert changed == ("M dir0/file0.txt" if how == "with changes" else "")
 
 
-async def test_a_session_that_was_given_somebody_s_files_with_its_spare_is_told(
-    client: Client, sandbox: Sandbox
-) -> None:
+async def test_a_session_with_changed_files_of_its_spare_gets_a_warning(client: Client, sandbox: Sandbox) -> None:
     path = sandbox.repository()
     await client.create(path, name="one")
     spare = await filled(client, path)

@@ -38,9 +38,7 @@ async def executor() -> AsyncIterator[LocalExecutor]:
         yield executor
 
 
-async def test_lines_go_to_the_agent_and_its_answers_come_back_with_offsets(
-    executor: LocalExecutor, tmp_path: Path
-) -> None:
+async def test_lines_reach_the_agent_and_its_answers_have_offsets(executor: LocalExecutor, tmp_path: Path) -> None:
     handle = await executor.start(agent(ECHO, tmp_path))
     attachment = await executor.attach(handle, epoch=1, offset=0)
 

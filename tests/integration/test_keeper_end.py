@@ -120,7 +120,7 @@ async def test_servers_that_left_the_process_group_end_with_the_agent(
     await attachment.close()
 
 
-async def test_descendants_are_kept_where_that_is_wanted(executor: LocalExecutor, tmp_path: Path) -> None:
+async def test_descendants_stay_if_requested(executor: LocalExecutor, tmp_path: Path) -> None:
     script = "import subprocess\nprint(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)"
     handle = await executor.start(agent(script, tmp_path, keep_descendants=True))
     attachment = await executor.attach(handle, epoch=1, offset=0)
@@ -135,7 +135,7 @@ async def test_descendants_are_kept_where_that_is_wanted(executor: LocalExecutor
     await attachment.close()
 
 
-async def test_a_fork_storm_is_ended_whole(executor: LocalExecutor, tmp_path: Path) -> None:
+async def test_a_fork_storm_is_ended_completely(executor: LocalExecutor, tmp_path: Path) -> None:
     script = """
         import os, sys, time
         print("up", flush=True)
@@ -157,7 +157,7 @@ async def test_a_fork_storm_is_ended_whole(executor: LocalExecutor, tmp_path: Pa
     assert processes.tagged({"RAMET_KEEPER": str(keeper_path(handle))}) == []
 
 
-async def test_what_an_agent_said_while_it_died_at_once_is_kept(executor: LocalExecutor, tmp_path: Path) -> None:
+async def test_the_words_of_an_agent_that_dies_at_once_are_stored(executor: LocalExecutor, tmp_path: Path) -> None:
     script = "import sys\nprint('half', end='')\nsys.exit('No conversation found with session ID x')"
     handle = await executor.start(agent(script, tmp_path))
 

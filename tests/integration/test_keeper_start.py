@@ -118,7 +118,7 @@ async def test_secrets_are_in_one_private_file_only(executor: LocalExecutor, tmp
     assert spec["environment_names"] == ["RAMET_KEEPER", "RAMET_SESSION", "TOKEN"]
 
 
-async def test_a_missing_program_and_a_missing_directory_are_told_apart(
+async def test_a_missing_program_and_a_missing_directory_are_distinguished(
     executor: LocalExecutor, tmp_path: Path
 ) -> None:
     script = tmp_path / "script"
@@ -183,7 +183,7 @@ async def test_starting_again_returns_the_same_process(executor: LocalExecutor, 
     assert (await executor.recover(handles[0])).liveness is Liveness.EXITED
 
 
-async def test_a_cancelled_start_goes_on_and_repeating_it_has_its_outcome(
+async def test_a_cancelled_start_continues_and_a_repeated_one_gets_its_outcome(
     executor: LocalExecutor, tmp_path: Path
 ) -> None:
     spec = agent(ECHO, tmp_path)
@@ -199,7 +199,7 @@ async def test_a_cancelled_start_goes_on_and_repeating_it_has_its_outcome(
     assert executor.discover() == [handle]
 
 
-async def test_a_start_that_was_interrupted_is_taken_up_again(executor: LocalExecutor, tmp_path: Path) -> None:
+async def test_an_interrupted_start_is_resumed(executor: LocalExecutor, tmp_path: Path) -> None:
     spec = agent(ECHO, tmp_path)
     handle = await executor.start(spec)
     await executor.end(handle, 0.0)

@@ -45,7 +45,7 @@ async def test_a_repository_that_is_forgotten_takes_them_along(
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
-async def test_the_landing_worktree_of_an_idle_queue_is_removed_and_made_again(
+async def test_the_worktree_of_an_idle_queue_is_removed_and_created_again(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     await land(client, repository, "one")

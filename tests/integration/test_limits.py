@@ -67,7 +67,7 @@ async def test_a_limit_that_comes_again_and_again_ends_with_the_person(client: C
     assert session.turns == 4
 
 
-async def test_what_is_allowed_or_not_followed_by_an_error_holds_nobody(client: Client, repository: Path) -> None:
+async def test_allowed_limits_without_an_error_hold_no_session(client: Client, repository: Path) -> None:
     steps = [limited("allowed", 3600), limited("allowed_warning", 3600), {"text": "went on"}]
     await client.create(repository, script(*steps), name="allowed")
     session = await client.reach("allowed", IDLE)
@@ -149,9 +149,7 @@ async def test_sessions_after_a_failed_one_are_held_with_the_reason_until_it_suc
     assert order.index("middle") < order.index("last")
 
 
-async def test_a_paused_session_keeps_its_prompts_and_resume_goes_on_with_them(
-    client: Client, repository: Path
-) -> None:
+async def test_a_paused_session_queues_prompts_and_resume_sends_them(client: Client, repository: Path) -> None:
     await client.create(repository, script({"text": "one"}), name="pauses", mode=EDITS)
     await client.reach("pauses", IDLE)
     await client.sessions.PauseSession(session_pb2.PauseSessionRequest(session="pauses"), metadata=client.metadata)

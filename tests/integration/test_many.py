@@ -42,7 +42,7 @@ def at_once(box: Sandbox, commands: Sequence[Sequence[str]], cwd: Path) -> list[
     return [(process.returncode, *words) for process, words in zip(started, said, strict=True)]
 
 
-def test_ten_sessions_that_are_made_at_the_same_moment_all_work(sandbox: Sandbox) -> None:
+def test_ten_sessions_created_at_the_same_moment_all_work(sandbox: Sandbox) -> None:
     repo = sandbox.repository(files=1000)
     names = [f"worker-{number}" for number in range(10)]
 

@@ -107,7 +107,7 @@ async def test_an_idle_session_and_one_asleep_start_a_turn_with_a_message(
 
 
 @pytest.mark.full
-async def test_a_message_to_a_held_session_is_kept_until_it_goes_on(
+async def test_a_message_to_a_held_session_is_queued_until_it_continues(
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:
     lead = await root(client, sandbox, path, "holds")
@@ -127,7 +127,7 @@ async def test_a_message_to_a_held_session_is_kept_until_it_goes_on(
     assert len([text for text in taken_in(sandbox, await client.get("paused")) if "for later" in text]) == 1
 
 
-async def test_nobody_is_reached_outside_of_the_family_but_by_the_person(
+async def test_only_the_person_reaches_sessions_outside_the_family(
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:
     lead, stranger = await root(client, sandbox, path, "mine"), await root(client, sandbox, path, "theirs")
@@ -252,7 +252,7 @@ async def test_a_parent_hears_of_a_turns_end_and_of_a_question_once_also_across_
 
 
 @pytest.mark.full
-async def test_a_wait_comes_back_with_what_has_changed_and_at_once_when_a_person_is_needed(
+async def test_a_wait_returns_changes_and_ends_at_once_if_a_person_is_needed(
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:
     lead = await root(client, sandbox, path, "waits")

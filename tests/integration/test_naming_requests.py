@@ -35,7 +35,7 @@ async def test_a_sessions_name_goes_before_the_beginning_of_anothers_request(cli
     assert (await client.get("dangerous")).state == WAITING
 
 
-async def test_a_late_answer_is_told_what_was_answered(client: Client, repository: Path) -> None:
+async def test_a_late_answer_gets_the_earlier_answer(client: Client, repository: Path) -> None:
     await client.create(repository, ASKS, name="asks")
     await client.reach("asks", WAITING)
     first = await resolve(client, "asks")

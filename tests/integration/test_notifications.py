@@ -125,7 +125,7 @@ async def test_several_at_once_come_as_one_and_the_next_not_at_once(tmp_path: Pa
         assert [len(each.document["items"]) for each in server.posted] == [14, 1]
 
 
-async def test_no_text_of_the_agent_leaves_the_machine_unless_told(tmp_path: Path, server: Receiver) -> None:
+async def test_no_text_of_the_agent_leaves_the_machine_by_default(tmp_path: Path, server: Receiver) -> None:
     ntfy = f'[notify.ntfy]\nurl = "{server.url}/deep/my-topic"\ntoken = "tk_secret"\n'
     async with world(tmp_path, webhook(server) + ntfy) as here:
         await here.asks("r1")
@@ -139,7 +139,7 @@ async def test_no_text_of_the_agent_leaves_the_machine_unless_told(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("form", "key"), [("json", "text"), ("slack", "text")])
-async def test_a_webhook_gets_the_text_when_told(tmp_path: Path, server: Receiver, form: str, key: str) -> None:
+async def test_a_webhook_gets_the_text_if_configured(tmp_path: Path, server: Receiver, form: str, key: str) -> None:
     async with world(tmp_path, webhook(server, f'format = "{form}"\ninclude_text = true\n')) as here:
         await here.asks("r1", "<!channel>")
         await here.after(10)
@@ -238,9 +238,7 @@ async def test_what_a_focused_dashboard_shows_is_seen_and_never_comes_later(tmp_
         assert len(server.posted) == 1
 
 
-async def test_quiet_hours_hold_everything_back_and_then_tell_what_still_waits(
-    tmp_path: Path, server: Receiver
-) -> None:
+async def test_quiet_hours_delay_items_that_still_wait(tmp_path: Path, server: Receiver) -> None:
     now = datetime.fromtimestamp(1_000_000.0).astimezone()
     quiet = f"{now.hour:02}:00-{(now.hour + 2) % 24:02}:00"
     async with world(tmp_path, f'[notify]\nquiet = "{quiet}"\n' + webhook(server)) as here:
@@ -320,7 +318,7 @@ async def test_each_way_says_why_it_fails(tmp_path: Path) -> None:
             assert found[way].startswith("127.0.0.1:1 cannot be reached")
 
 
-async def test_nothing_old_is_told_when_notifications_are_switched_on(tmp_path: Path, server: Receiver) -> None:
+async def test_old_items_are_not_sent_when_notifications_are_enabled(tmp_path: Path, server: Receiver) -> None:
     async with world(tmp_path, "") as here:
         await here.asks("old")
         await here.after(10)

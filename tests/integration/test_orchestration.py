@@ -169,7 +169,7 @@ async def test_a_spawn_in_which_the_daemon_is_killed_makes_one_child(sandbox: Sa
             assert rows(sandbox, "SELECT kind FROM operations") == []
 
 
-async def test_a_wait_goes_on_with_the_next_daemon(sandbox: Sandbox, daemon: DaemonProcess, client: Client) -> None:
+async def test_a_wait_continues_with_the_next_daemon(sandbox: Sandbox, daemon: DaemonProcess, client: Client) -> None:
     path, go = sandbox.repository(), sandbox.root / "go"
     child = script(bash(f"until [ -e {go} ]; do sleep 0.05; done"), {"text": "x"})
     steps = [tool("spawn_session", prompt="hello", name="idle-kid"), tool("spawn_session", prompt=child, name="kid")]

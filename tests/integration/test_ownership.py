@@ -127,7 +127,7 @@ async def test_a_forbidden_path_and_one_outside_ones_own_are_refused(client: Cli
     assert "README.md is not within the paths that you own" in outside
 
 
-async def test_what_a_command_changes_of_anothers_is_told_at_once_and_once(
+async def test_a_commands_change_of_anothers_path_is_reported_once(
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:
     owner = await root(client, sandbox, path, f"api-{path.name}", owns=["api/"])

@@ -85,7 +85,7 @@ async def test_bringing_a_spare_to_another_commit_writes_only_what_differs(
     assert sample.git("rev-parse", "HEAD", at=spare) == sample.head
 
 
-async def test_what_is_no_whole_spare_is_not_claimed(
+async def test_an_incomplete_spare_is_not_claimed(
     here: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path
 ) -> None:
     async def fresh(name: str) -> Path:

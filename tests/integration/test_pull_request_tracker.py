@@ -73,7 +73,7 @@ async def test_nothing_is_asked_while_there_is_none_open(watching: Watching) -> 
     assert watching.asked() == []
 
 
-async def test_what_is_as_it_was_costs_conditional_requests_and_no_look(watching: Watching) -> None:
+async def test_an_unchanged_pull_request_costs_only_conditional_requests(watching: Watching) -> None:
     await watching.add("quiet")
     assert await watching.tick() == PERIOD_S
     assert watching.asked()[-1] == ("graphql", 200)
@@ -105,7 +105,7 @@ async def test_checks_reviews_and_the_end_are_noticed(watching: Watching) -> Non
     assert watching.asked() == []
 
 
-async def test_after_errors_the_host_is_left_alone_longer_and_longer_and_then_forgiven(watching: Watching) -> None:
+async def test_errors_of_a_host_lengthen_the_pause_until_a_success(watching: Watching) -> None:
     await watching.add("one")
     await watching.add("two")
     watching.github.fail(500)

@@ -176,7 +176,7 @@ async def test_creating_again_changes_our_part_alone_and_opens_no_second_one(sho
     assert not pull.draft
 
 
-async def test_what_a_person_opened_is_adopted_and_its_body_left_alone(shop: Shop) -> None:
+async def test_a_persons_pull_request_is_adopted_with_its_body_unchanged(shop: Shop) -> None:
     made = await shop.session("byhand")
     git(shop.path, "push", "-q", str(shop.bare), made.branch)
     pull = shop.github.open(made.branch, body="All mine.")
@@ -208,7 +208,7 @@ async def test_uncommitted_work_is_warned_of_and_a_branch_without_commits_refuse
     assert len(shop.github.pulls) == 1
 
 
-async def test_a_rebased_branch_replaces_what_we_pushed_and_never_what_somebody_else_did(shop: Shop) -> None:
+async def test_a_rebased_branch_replaces_only_ramets_own_push(shop: Shop) -> None:
     made = await shop.session("rebased")
     await shop.create("rebased")
     tree = Path(made.worktree)
@@ -231,7 +231,7 @@ async def test_a_rebased_branch_replaces_what_we_pushed_and_never_what_somebody_
     assert shop.github.tip(made.branch) == theirs
 
 
-async def test_what_the_servers_hook_says_is_told(shop: Shop) -> None:
+async def test_the_servers_hook_output_is_shown(shop: Shop) -> None:
     await shop.session("hooked")
     hook = shop.bare / "hooks" / "pre-receive"
     hook.write_text("#!/bin/sh\necho 'no pushes on Saturdays' >&2\nexit 1\n")
@@ -255,7 +255,7 @@ async def test_what_the_servers_hook_says_is_told(shop: Shop) -> None:
         ("https://user:secret@forge.example.org/acme/{name}", "https://forge.example.org/new/{branch}"),
     ],
 )
-async def test_without_a_login_the_branch_is_pushed_and_the_address_told(
+async def test_without_a_login_the_branch_is_pushed_and_the_page_printed(
     world: World, address: str, expected: str
 ) -> None:
     name = f"away-{uuid.uuid4().hex[:8]}"
@@ -287,7 +287,7 @@ async def test_without_a_login_the_branch_is_pushed_and_the_address_told(
         hosts.write_text(login)
 
 
-async def test_a_repository_without_a_remote_is_told_what_to_do(world: World) -> None:
+async def test_a_refusal_without_a_remote_says_what_to_do(world: World) -> None:
     path = world.sandbox.repository(f"alone-{uuid.uuid4().hex[:8]}")
     async with connected(world.sandbox) as client:
         shop = Shop(world.sandbox, path, path, GitHubModel(path), client, world.daemon)
@@ -301,7 +301,7 @@ async def test_a_repository_without_a_remote_is_told_what_to_do(world: World) ->
 # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_the_state_is_told_with_four_valued_checks_reviews_and_blockers_in_words(shop: Shop) -> None:
+async def test_the_state_has_four_valued_checks_reviews_and_blockers(shop: Shop) -> None:
     await shop.session("seen")
     await shop.create("seen", draft=False)
     (pull,) = shop.github.pulls
@@ -444,7 +444,7 @@ async def test_another_repository_in_the_place_of_a_merged_worktree_stays(shop: 
     assert (tree / ".git").is_dir()
 
 
-async def test_work_that_was_not_merged_is_kept_and_said(shop: Shop) -> None:
+async def test_unmerged_work_stays_and_is_named(shop: Shop) -> None:
     ahead, dirty, moved = [await shop.session(name) for name in ("ahead", "dirty", "moved")]
     for name in ("ahead", "dirty", "moved"):
         await shop.create(name, draft=False)
@@ -503,7 +503,7 @@ async def test_gh_uses_the_token_of_the_sessions_maker_and_the_agent_does_not_ge
     assert {each.authorization for each in shop.github.requests} == {"token another-token"}
 
 
-async def test_a_submodule_commit_that_nobody_can_fetch_is_not_pushed(shop: Shop) -> None:
+async def test_an_unpublished_submodule_commit_is_not_pushed(shop: Shop) -> None:
     session = await shop.session("point")
     tree = Path(session.worktree)
     git(tree, "update-index", "--add", "--cacheinfo", f"160000,{session.base_commit},lib")

@@ -96,7 +96,7 @@ async def test_uncommitted_work_on_the_same_lines_is_a_conflict_and_in_the_inbox
     assert await inbox(client) == []
 
 
-async def test_a_new_file_of_both_and_a_deletion_against_a_change_are_told_apart(client: Client, shared: Path) -> None:
+async def test_new_files_of_both_and_delete_against_edit_are_distinguished(client: Client, shared: Path) -> None:
     one, two = [await make(client, shared, name) for name in ("one", "two")]
     for each in (one, two):
         write(each, "fresh.txt", f"{each.name}\n")
@@ -134,7 +134,7 @@ async def test_a_removed_session_takes_its_conflicts_and_questions_along(client:
     assert await inbox(client) == []
 
 
-async def test_a_watch_tells_of_a_pair_that_turns_red_by_itself(client: Client, shared: Path) -> None:
+async def test_a_watch_reports_a_new_conflict(client: Client, shared: Path) -> None:
     one, two = [await make(client, shared, name) for name in ("one", "two")]
     stream = client.worktrees.WatchConflicts(worktree_pb2.WatchConflictsRequest(repo=str(shared)))
     first: Any = await stream.read()
@@ -173,7 +173,7 @@ async def test_what_waits_in_the_inbox_about_a_removed_session_goes_by_itself(cl
     await eventually(gone)
 
 
-async def test_an_idle_agent_is_told_when_it_is_at_work_again(client: Client, shared: Path) -> None:
+async def test_an_idle_agent_gets_the_warning_once_it_works_again(client: Client, shared: Path) -> None:
     one, two = [await make(client, shared, name) for name in ("one", "two")]
     for each in (one, two):
         write(each, "shared.txt", edited(4, each.name))

@@ -97,7 +97,7 @@ async def test_texts_and_lists_without_end_are_refused_wherever_they_come(
         {"base_ref": "main", "existing_branch": "main\0"},
     ],
 )
-async def test_a_session_that_could_not_work_is_refused_before_it_is_made(
+async def test_a_session_that_could_not_work_is_refused_before_its_creation(
     running: DaemonProcess, shared: Client, fields: dict[str, Any]
 ) -> None:
     before = len((await shared.sessions.ListSessions(session_pb2.ListSessionsRequest(page_size=1000))).sessions)
@@ -122,7 +122,7 @@ def hint_of(error: grpc.aio.AioRpcError) -> str:
     return str(info.metadata["hint"])
 
 
-async def test_the_text_of_our_own_fault_stays_in_the_log_and_its_identity_is_told(
+async def test_the_text_of_an_internal_error_stays_in_the_log(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*_: object) -> None:

@@ -132,9 +132,7 @@ async def test_a_plan_that_is_refused_does_not_make_its_repository_known(
     assert state_of(running.sandbox, repository) == before
 
 
-async def test_sessions_that_are_made_at_once_in_a_new_repository_register_it_once(
-    client: Client, sandbox: Sandbox
-) -> None:
+async def test_concurrent_sessions_in_a_new_repository_register_it_once(client: Client, sandbox: Sandbox) -> None:
     for parent in ("a", "b"):  # two of one name
         (sandbox.root / parent).mkdir()
     repositories = [sandbox.repository(f"{parent}/shop") for parent in ("a", "b")]
@@ -199,7 +197,7 @@ async def pool_is_used(client: Client, sandbox: Sandbox, repository: Path) -> No
     assert (elsewhere.code, "no git repository around" in elsewhere.stderr) == (3, True), elsewhere
 
 
-async def test_a_broken_file_of_a_repository_keeps_nobody_from_looking_at_its_pool(
+async def test_the_pool_is_shown_despite_a_broken_file_of_the_repository(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     await client.create(repository, name="one")

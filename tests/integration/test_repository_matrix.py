@@ -7,7 +7,7 @@ Ten sessions are created at once                        test_pool.test_ten_sessi
                                                         worktrees.test_making.test_ten_at_once_all_succeed
 A stale lock file, a held packed-refs.lock              test_git_process.test_a_lock_file_that_stays_is_named, …is_waited_for;
                                                         test_pool.test_a_claim_waits_for_a_lock_file_and_then_names_it
-A repository without a commit                           test_a_repository_without_a_commit_is_refused_before_anything_is_made, and the next
+A repository without a commit                           test_a_repository_without_a_commit_is_refused_first, and the next
 An empty first commit, a detached HEAD                  here: ``empty first commit``, ``detached``
 Bare with linked worktrees, a `.git` file elsewhere     here: ``bare``, ``separate git dir``
 Submodules, sparse checkout, LFS filters                here: ``submodules``, ``sparse…``, ``…filter``
@@ -19,7 +19,7 @@ The branch is checked out elsewhere, or exists          worktrees.test_making.te
 An adopted worktree, and creation fails                 test_starts.test_an_adopted_worktree_outlives_a_creation_that_fails_and_the_session
 A tree is removed under a running agent                 test_sessions, test_failpoints.test_a_removal_that_is_killed_after_each_step_ends_complete
 "Is it merged?"                                         keeping.test_risk.test_commits_known_elsewhere_are_not_at_risk, test_git_landed
-Stash is shared, `clean -X` deletes `.env`              test_starts.test_changes_are_laid_over_the_new_tree_and_the_callers_stays_byte_for_byte
+Stash is shared, `clean -X` deletes `.env`              test_starts.test_changes_are_copied_and_the_callers_tree_stays_unchanged
 Odd names; `a/b` beside `a-b`                           test_names_become_branches_links_and_directories_without_collision_or_escape,
                                                         test_git_names
 A prompt that begins with a dash                        test_client_prompts
@@ -308,7 +308,7 @@ async def test_what_is_checked_out_less_after_a_spare_was_made_is_not_in_the_ses
     assert contents(Path(spare.path)) == contents(sample.path)
 
 
-async def test_a_sha256_repository_is_refused_in_one_line_and_nothing_is_made(
+async def test_a_sha256_repository_is_refused_and_nothing_is_created(
     client: Client, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     sample = repositories.unborn(tmp_path / "repo", environment, "--object-format=sha256")
@@ -340,7 +340,7 @@ async def test_a_reftable_repository_works_or_is_refused_in_one_line(
     assert not (sample.path / ".git" / "ramet").exists()
 
 
-async def test_a_repository_without_a_commit_is_refused_before_anything_is_made(
+async def test_a_repository_without_a_commit_is_refused_first(
     client: Client, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     sample = repositories.unborn(tmp_path / "repo", environment)
@@ -357,7 +357,7 @@ async def test_a_repository_without_a_commit_is_refused_before_anything_is_made(
     assert "no commit" in (await pool_of(client, sample.path)).held_reason, held
 
 
-async def test_a_first_commit_is_made_where_it_is_asked_for_and_nothing_else_changes(
+async def test_an_initial_commit_changes_nothing_else(
     client: Client, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     sample = repositories.unborn(tmp_path / "repo", environment)

@@ -104,7 +104,7 @@ async def test_a_call_that_was_killed_in_the_middle_is_done_once(
         assert answers[0] == answers[1]
 
 
-async def test_an_answer_that_a_kill_kept_from_its_caller_is_given_when_it_asks_again(sandbox: Sandbox) -> None:
+async def test_a_repeated_call_gets_the_answer_that_a_kill_withheld(sandbox: Sandbox) -> None:
     rpc = RPCS["DeleteSession"]
     path = sandbox.repository()
     with daemon_process(sandbox) as daemon:

@@ -72,7 +72,7 @@ async def test_comments_reach_the_agent_as_one_prompt_that_quotes_the_lines(clie
     assert [each.state for each in await listed(client, resolved=True)] == [RESOLVED, SENT]
 
 
-async def test_a_range_and_lines_of_an_earlier_state_are_quoted_as_they_were(client: Client, repository: Path) -> None:
+async def test_a_range_of_an_earlier_state_is_quoted_from_that_state(client: Client, repository: Path) -> None:
     session = await make(client, repository)
     place = Path(session.worktree) / "dir0/file0.txt"
     before = place.read_text().splitlines()
@@ -208,7 +208,7 @@ async def test_a_branch_that_is_not_ours_stays_at_a_rewind_and_that_is_said(clie
 
 
 @pytest.mark.parametrize("method", [worktree_pb2.SYNC_METHOD_MERGE, worktree_pb2.SYNC_METHOD_REBASE])
-async def test_a_conflict_leaves_everything_as_it_was_and_can_be_given_to_the_agent(
+async def test_a_conflict_changes_nothing_and_can_be_sent_to_the_agent(
     client: Client, repository: Path, method: int
 ) -> None:
     session = await make(client, repository)
@@ -229,7 +229,7 @@ async def test_a_conflict_leaves_everything_as_it_was_and_can_be_given_to_the_ag
     await client.reach(session.id, IDLE)
 
 
-async def test_uncommitted_work_in_the_way_is_named_and_kept(client: Client, repository: Path) -> None:
+async def test_uncommitted_work_in_the_way_is_named_and_unchanged(client: Client, repository: Path) -> None:
     session = await make(client, repository)
     tree = Path(session.worktree)
     commit(repository, "dir0/file0.txt", "the base has another one\n")

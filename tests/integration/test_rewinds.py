@@ -82,7 +82,7 @@ async def test_files_alone_are_rewound_on_request(client: Client, worked: sessio
     assert await open_requests(client, "made"), "the turn that is to be looked at is still part of the conversation"
 
 
-async def test_the_start_has_no_conversation_to_go_on_with(
+async def test_the_start_has_no_conversation_to_continue(
     client: Client, worked: session_pb2.Session, daemon: DaemonProcess
 ) -> None:
     await count(client, "made", 3)
@@ -111,9 +111,7 @@ async def test_commits_made_since_are_taken_back_and_stay_reachable(
     assert git(tree, "rev-parse", f"refs/ramet/commits/{worked.id}/head") == made
 
 
-async def test_an_ignored_file_in_the_place_of_one_that_comes_back_is_kept_first(
-    client: Client, worked: session_pb2.Session
-) -> None:
+async def test_an_ignored_file_in_the_way_is_saved_first(client: Client, worked: session_pb2.Session) -> None:
     await count(client, "made", 3)
     tree = Path(worked.worktree)
     (tree / ".gitignore").write_text("two.txt\n")
@@ -205,7 +203,7 @@ async def test_what_is_under_way_in_a_tree_is_not_rewound_under_it(
     assert (await client.get("made")).state == IDLE
 
 
-async def test_a_head_on_no_branch_is_rewound_and_comes_back_with_its_commit(client: Client, repository: Path) -> None:
+async def test_a_detached_head_is_rewound_and_restored_with_its_commit(client: Client, repository: Path) -> None:
     session = await client.create(repository, name="made")
     tree = Path(session.worktree)
     made = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="made"))
@@ -224,7 +222,7 @@ async def test_a_head_on_no_branch_is_rewound_and_comes_back_with_its_commit(cli
     assert (git(tree, "rev-parse", "HEAD"), git(tree, "status", "--porcelain")) == (tip, "")
 
 
-async def test_a_list_shows_where_a_session_stands_and_what_a_rewind_left_behind(
+async def test_a_list_marks_the_current_checkpoint_and_those_before_a_rewind(
     client: Client, worked: session_pb2.Session
 ) -> None:
     async def places() -> dict[int, str]:
@@ -327,7 +325,7 @@ async def test_the_refusal_to_overwrite_a_checkout_names_commands_that_work(
     assert file.read_text() == before
 
 
-def test_an_event_tells_of_a_rewind_in_words() -> None:
+def test_an_event_describes_a_rewind() -> None:
     from rametctl.render.event import summary_spans
 
     event = event_pb2.Event(
@@ -362,7 +360,7 @@ async def test_what_only_the_conversation_lost_by_a_rewind_is_gone_back_to_by_an
     assert "two.txt" in transcript(daemon, after.conversation_id)
 
 
-async def test_a_rewind_to_where_it_stands_says_that_there_is_nothing_to_undo(
+async def test_a_rewind_to_the_current_state_changes_nothing(
     daemon: DaemonProcess, client: Client, worked: session_pb2.Session, sandbox: Sandbox
 ) -> None:
     await count(client, "made", 3)

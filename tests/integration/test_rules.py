@@ -70,7 +70,7 @@ async def test_an_approval_for_the_session_is_not_asked_for_again_in_it(client: 
     await client.reach(f"o-{path.name}", WAITING)
 
 
-async def test_approve_always_holds_for_the_whole_repository_and_after_a_restart(
+async def test_approve_always_holds_for_the_repository_and_after_a_restart(
     running: DaemonProcess, client: Client, path: Path
 ) -> None:
     await client.create(path, script(bash("git status")), name=f"a-{path.name}")

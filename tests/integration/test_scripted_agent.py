@@ -56,7 +56,7 @@ async def gone(pid: int) -> None:
     await eventually(is_gone)
 
 
-async def test_the_wrapper_is_a_claude_that_tells_its_version(tmp_path: Path) -> None:
+async def test_the_wrapper_prints_claudes_version(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(write_wrapper(tmp_path), "--version", stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
     assert output == b"2.1.332 (Scripted agent)\n"
@@ -121,7 +121,7 @@ async def test_it_asks_when_mode_and_rules_leave_it_open(
     assert ("can_use_tool" in host.kinds()) is asked
 
 
-async def test_a_denied_tool_does_not_run_and_is_told(tmp_path: Path) -> None:
+async def test_a_denied_tool_does_not_run_and_its_result_says_so(tmp_path: Path) -> None:
     async with running(tmp_path) as host:
         host.answers = lambda request: {"behavior": "deny", "message": "not today"}
         await host.prompt(script({"tool": "Bash", "input": {"command": "touch made"}}))
@@ -168,7 +168,7 @@ async def test_a_failed_hook_that_guards_keeps_the_tool_from_running(tmp_path: P
     assert results(host)[0]["content"] == "PreToolUse hook failed: boom"
 
 
-async def test_an_open_permission_request_is_told_to_a_host_that_comes_back(tmp_path: Path) -> None:
+async def test_a_reconnecting_host_gets_the_open_permission_request(tmp_path: Path) -> None:
     async with running(tmp_path) as host:
         host.answers = lambda request: None
         first = await host.control("initialize", hooks=None)
@@ -182,7 +182,7 @@ async def test_an_open_permission_request_is_told_to_a_host_that_comes_back(tmp_
         assert (await host.result())["subtype"] == "success"
 
 
-async def test_open_hook_calls_are_retired_by_a_host_with_hooks_of_its_own(tmp_path: Path) -> None:
+async def test_a_host_with_its_own_hooks_retires_open_hook_calls(tmp_path: Path) -> None:
     async with running(tmp_path) as host:
         host.answers = lambda request: None
         await host.control("initialize", hooks={"PreToolUse": HOOKS["PreToolUse"]})
@@ -225,7 +225,7 @@ async def test_events_are_numbered_and_none_is_lost(tmp_path: Path) -> None:
     assert {len(text) for text in texts(host)} == {300}
 
 
-async def test_oddities_come_out_as_they_are(tmp_path: Path) -> None:
+async def test_oddities_are_sent_unchanged(tmp_path: Path) -> None:
     odd = {
         "noise": "not json",
         "unknown": {"type": "novel", "x": 1},
@@ -245,7 +245,7 @@ async def test_oddities_come_out_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("how", "code"), [(7, 7), ("SIGKILL", -signal.SIGKILL)])
-async def test_it_dies_as_told(tmp_path: Path, how: int | str, code: int) -> None:
+async def test_it_exits_as_scripted(tmp_path: Path, how: int | str, code: int) -> None:
     async with running(tmp_path) as host:
         await host.prompt(script({"stderr": "last words", "die": how}))
         assert await host.ended() == code
@@ -289,7 +289,7 @@ async def test_an_interrupt_withdraws_the_open_question(tmp_path: Path) -> None:
     assert cancelled["request_id"] == asked["request_id"]
 
 
-async def test_a_background_task_gets_a_turn_of_its_own_when_it_ends(tmp_path: Path) -> None:
+async def test_the_end_of_a_background_task_starts_a_turn(tmp_path: Path) -> None:
     async with running(tmp_path) as host:
         await host.prompt(script({"background": 0.05, "text": "first"}))
         await host.result(1)
@@ -373,7 +373,7 @@ async def test_a_resumed_session_knows_its_turns_and_the_messages_it_had(tmp_pat
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-async def test_an_interrupted_turn_is_taken_up_where_it_was(tmp_path: Path, how: signal.Signals) -> None:
+async def test_an_interrupted_turn_is_resumed(tmp_path: Path, how: signal.Signals) -> None:
     name = str(uuid.uuid4())
     steps: list[Frame] = [{"text": "one"}, {"text": "two", "hang": True}, {"text": "three"}]
     async with running(tmp_path, "--session-id", name) as host:

@@ -58,7 +58,7 @@ async def test_the_scripted_agents_frames_have_the_recorded_shapes(tmp_path: Pat
 
 
 @pytest.mark.real_cli
-async def test_both_agents_tell_the_same_conversation_in_the_same_order() -> None:
+async def test_both_agents_send_the_same_conversation_in_the_same_order() -> None:
     real, scripted = await converse_with_both()
     assert [kind for kind in kinds(scripted) if kind not in UNORDERED] == [
         kind for kind in kinds(real) if kind not in UNORDERED

@@ -35,7 +35,7 @@ async def ask(port: int, text: str, **more: Any) -> tuple[int, Any]:
     return status, answer if more.get("stream") else json.loads(answer)
 
 
-async def test_a_plain_request_gets_a_whole_message(port: int) -> None:
+async def test_a_plain_request_gets_a_complete_message(port: int) -> None:
     status, message = await ask(port, script({"text": "hi", "tool": "Bash", "input": {"command": "ls"}}))
     assert status == 200
     assert [block["type"] for block in message["content"]] == ["text", "tool_use"]
@@ -57,7 +57,7 @@ async def test_an_injected_error_is_given_as_often_as_it_says(port: int) -> None
     assert answers[0][1]["error"]["type"] == "overloaded_error"
 
 
-async def test_a_conversation_goes_on_across_a_restart_of_the_model() -> None:
+async def test_a_conversation_continues_after_a_restart_of_the_model() -> None:
     prompt = script({"tool": "Bash", "input": {}}, {"text": "second"})
     async with scripted_model() as port:
         _, first = await ask(port, prompt)
@@ -73,7 +73,7 @@ async def test_a_request_that_can_run_no_tools_gets_words(port: int) -> None:
     assert message["content"] == [{"type": "text", "text": "ok"}]
 
 
-async def test_the_log_tells_every_request_and_one_that_hangs_has_no_status(port: int) -> None:
+async def test_the_log_has_every_request_and_a_hanging_one_without_status(port: int) -> None:
     await ask(port, script({"text": "hi"}))
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": script({"hang": True})}]}).encode()
     _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -37,7 +37,7 @@ def bash(command: str) -> dict[str, object]:
     return {"tool": "Bash", "input": {"command": command, "description": "x"}}
 
 
-async def test_a_prompt_becomes_work_in_a_worktree_of_its_own(client: Client, repository: Path) -> None:
+async def test_a_prompt_becomes_work_in_its_own_worktree(client: Client, repository: Path) -> None:
     made = await client.create(
         repository, script(write("new.txt", "hello\n"), {"text": "done"}), name="first", mode=EDITS
     )
@@ -64,7 +64,7 @@ async def test_the_diff_shows_uncommitted_and_untracked_work(client: Client, rep
     assert b"+a\n+b\n" in diff.patch
 
 
-async def test_a_permission_request_waits_and_an_approval_lets_the_turn_go_on(client: Client, repository: Path) -> None:
+async def test_an_approval_continues_the_waiting_turn(client: Client, repository: Path) -> None:
     await client.create(repository, script(bash("echo ran > ran.txt"), {"text": "done"}), name="asks")
     waiting = await client.reach("asks", WAITING)
     assert waiting.attention == 1
@@ -79,7 +79,7 @@ async def test_a_permission_request_waits_and_an_approval_lets_the_turn_go_on(cl
     assert (Path(session.worktree) / "ran.txt").read_text() == "ran\n"
 
 
-async def test_the_first_answer_wins_and_a_later_one_is_told_so(client: Client, repository: Path) -> None:
+async def test_the_first_answer_wins_and_a_later_one_is_refused(client: Client, repository: Path) -> None:
     await client.create(repository, script(bash("true"), {"text": "done"}), name="asks")
     await client.reach("asks", WAITING)
     listed = await client.attention.ListRequests(attention_pb2.ListRequestsRequest(), metadata=client.metadata)

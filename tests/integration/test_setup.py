@@ -258,7 +258,7 @@ async def test_ignored_files_that_are_named_are_in_the_new_worktree(client: Clie
     assert Path(session.worktree, "torn-down").read_text() == "kept\n"
 
 
-async def test_a_killed_daemon_s_setup_and_servers_go_on_and_are_taken_up(
+async def test_setups_and_servers_survive_a_kill_and_are_reattached(
     daemon: DaemonProcess, client: Client, sandbox: Sandbox, project: Path
 ) -> None:
     wait = "until [ -e gate ]; do sleep 0.05; done"

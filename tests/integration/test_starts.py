@@ -150,7 +150,7 @@ async def test_of_several_remotes_the_person_says_which(
     assert session.base_ref == "origin/topic", "only one of them is known to have it"
 
 
-async def test_a_remote_that_fails_is_said_in_gits_words_and_nothing_is_made(
+async def test_a_failed_remote_is_reported_in_gits_words_and_nothing_is_created(
     client: Client, tmp_path: Path, environment: dict[str, str], sample: Sample
 ) -> None:
     clone = repositories.with_remote(tmp_path / "clone", environment)
@@ -161,7 +161,7 @@ async def test_a_remote_that_fails_is_said_in_gits_words_and_nothing_is_made(
     assert await refusal(client, sample.path, fetch=True) == "REF_NOT_FOUND", "it has no remote"
 
 
-async def test_an_initial_commit_is_made_only_after_a_fetch_finds_no_base(
+async def test_an_initial_commit_is_created_only_after_a_fetch_finds_no_base(
     client: Client, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     sample = repositories.unborn(tmp_path / "repo", environment)
@@ -178,9 +178,7 @@ async def test_an_initial_commit_is_made_only_after_a_fetch_finds_no_base(
     assert not sample.git("for-each-ref", "refs/heads/main", "refs/heads/nowhere")
 
 
-async def test_changes_are_laid_over_the_new_tree_and_the_callers_stays_byte_for_byte(
-    client: Client, sample: Sample
-) -> None:
+async def test_changes_are_copied_and_the_callers_tree_stays_unchanged(client: Client, sample: Sample) -> None:
     sample.write("src/app.py", "stashed\n")
     sample.git("stash", "-q")
     sample.write("src/app.py", "staged\n")

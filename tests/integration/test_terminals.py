@@ -126,7 +126,7 @@ async def test_a_command_whose_time_is_over_is_ended_and_says_so(client: Client,
     assert (ended.state, ended.stop_reason) == (STOPPED, "it timed out")
 
 
-async def test_no_more_than_its_share_of_a_flood_is_kept(client: Client, sandbox: Sandbox, repository: Path) -> None:
+async def test_no_more_than_its_share_of_a_flood_is_stored(client: Client, sandbox: Sandbox, repository: Path) -> None:
     await client.create(repository, name="one")
     command = await start(client, "one", "sh", "-c", FLOOD)
     ended = await eventually(lambda: ended_one(client, command.id))
@@ -180,7 +180,7 @@ async def running(client: Client, command: str) -> bool:
     return (await get(client, command)).state == RUNNING
 
 
-async def test_what_happens_while_no_daemon_is_there_is_told_afterwards(
+async def test_events_without_a_daemon_are_notified_afterwards(
     daemon: DaemonProcess, client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     session = await client.create(repository, name="one")
@@ -226,7 +226,7 @@ async def test_with_a_session_all_its_commands_and_what_they_wrote_are_gone(
     assert list(listed.commands) == []
 
 
-async def test_of_those_that_ended_the_newest_are_kept(client: Client, sandbox: Sandbox, repository: Path) -> None:
+async def test_only_the_newest_ended_ones_stay(client: Client, sandbox: Sandbox, repository: Path) -> None:
     await client.create(repository, name="one")
     made = [await start(client, "one", "true") for _ in range(22)]
     for command in made:

@@ -88,7 +88,7 @@ async def test_the_rest_between_tries_grows_to_a_limit(
     assert expected == [30, 60, 120, 240, 480, 900, 900, 900]
 
 
-async def test_a_lapsed_login_is_one_request_and_all_goes_on_after_it(
+async def test_an_expired_login_is_one_request_after_which_all_continue(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     prompt = script({**NOT_LOGGED_IN, "unless": str(sandbox.root / "in")}, {"text": "done"})
@@ -126,7 +126,7 @@ async def test_a_lapsed_login_is_one_request_and_all_goes_on_after_it(
     await eventually(no_request)
 
 
-async def test_a_lapsed_login_holds_no_session_that_has_a_key_of_its_own(
+async def test_an_expired_login_holds_no_session_that_has_its_own_key(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     await client.create(repository, script({**NOT_LOGGED_IN, "unless": str(sandbox.root / "in")}), name="lapsed")
@@ -139,9 +139,7 @@ async def test_a_lapsed_login_holds_no_session_that_has_a_key_of_its_own(
     assert [each.kind for each in await inbox(client)].count(KINDS.ATTENTION_KIND_LOGIN) == 1
 
 
-async def test_a_session_goes_on_with_the_key_that_a_call_brings(
-    client: Client, sandbox: Sandbox, repository: Path
-) -> None:
+async def test_a_session_continues_with_the_key_of_a_call(client: Client, sandbox: Sandbox, repository: Path) -> None:
     for name in ("one", "two"):
         prompt = script({**NOT_LOGGED_IN, "unless": str(sandbox.root / f"in-{name}")}, {"text": "done"})
         await client.create(repository, prompt, name=name)

@@ -196,7 +196,7 @@ async def test_all_is_well_where_nothing_differs(client: Client, repository: Pat
     assert answer.checked["database"] == 1
 
 
-async def test_each_difference_has_its_code_and_the_safe_ones_are_mended(
+async def test_each_difference_has_its_code_and_safe_ones_are_fixed(
     client: Client, sandbox: Sandbox, repository: Path, tmp_path: Path
 ) -> None:
     made = {}

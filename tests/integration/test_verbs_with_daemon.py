@@ -60,7 +60,7 @@ async def test_an_approval_for_always_is_a_rule_until_it_is_removed(
     assert sandbox.ctl("rules", "--json", cwd=repository).json == []
 
 
-async def test_a_rule_that_is_made_by_hand_holds_for_one_session(
+async def test_a_rule_created_by_hand_applies_to_one_session(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     await client.create(repository, name="ruled")
@@ -152,7 +152,7 @@ async def test_a_family_is_shown_stopped_and_paid_for(client: Client, sandbox: S
     assert sandbox.ctl("set", "lead", "--budget", "none", "--json").json["budget_usd"] is None
 
 
-async def test_several_are_made_at_once_and_one_waits_for_another(
+async def test_several_are_created_at_once_and_one_waits_for_another(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     made = sandbox.ctl("new", "--name", "try", "--count", "2", "--json", cwd=repository, stdin=script({"text": "ok"}))

@@ -83,7 +83,7 @@ def texts(view: View, session: session_pb2.Session) -> list[str]:
     return [event.warning.message for event in view.transcripts[session.id].fresh]
 
 
-async def test_it_begins_with_the_sessions_as_they_are_and_follows_their_states(world: World, view: View) -> None:
+async def test_it_begins_with_the_present_sessions_and_follows_their_states(world: World, view: View) -> None:
     session = world.state.session("late")
     world.state.event(session, session_created=event_pb2.SessionCreated(session=session))
     await eventually(lambda: session.id in view.sessions)
@@ -117,7 +117,7 @@ async def test_a_killed_daemon_leaves_neither_a_gap_nor_a_double(world: World, v
     await eventually(lambda: state_of(view, session) == session.state)
 
 
-async def test_calls_under_way_go_on_with_the_next_daemon_when_one_of_them_finds_it_gone(world: World) -> None:
+async def test_concurrent_calls_continue_with_the_next_daemon(world: World) -> None:
     """The one that finds out closes the channel, which cancels all others: no cancellation of the tasks that wait."""
     link = Link(directories(world.environ), world.environ, autostart=True)
     forever = session_pb2.WaitSessionsRequest()

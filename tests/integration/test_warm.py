@@ -91,7 +91,7 @@ async def test_an_agent_for_another_environment_is_not_used_and_one_for_that_com
     running.kill()
 
 
-async def test_an_agent_is_told_of_its_session_once_ports_and_all(sandbox: Sandbox) -> None:
+async def test_an_agents_prompt_describes_its_session_once_with_ports(sandbox: Sandbox) -> None:
     running, repository = DaemonProcess(sandbox), sandbox.repository()
     running.start()
     async with connected(sandbox) as client:

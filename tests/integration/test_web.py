@@ -218,7 +218,7 @@ def test_another_link_leads_to_the_port_that_is_served(world: World) -> None:
     assert world.run(*again[1].split()).out.split("/login#")[0] == link
 
 
-def test_links_are_made_listed_and_revoked(world: World) -> None:
+def test_links_are_created_listed_and_revoked(world: World) -> None:
     (world.home / "state").mkdir(mode=0o700)
     link = world.run("web", "share", "fix", "--for", "30m", "--host", "ramet.example").out
     assert re.fullmatch(r"http://ramet\.example:7363/login#[\w-]{43}\n", link)
@@ -294,7 +294,7 @@ def test_a_file_never_follows_a_link_that_an_agent_has_made(tmp_path: Path) -> N
         ("ELICITATION", {"requested_schema": {"properties": {"n": {"type": "integer"}}}}, {"answer": "fill", "field-n": "3"}, lambda r: json.loads(r.approve.updated_input_json) == {"n": 3}),
     ],
 )  # fmt: skip
-async def test_an_answer_reaches_the_daemon_as_it_was_given(
+async def test_an_answer_reaches_the_daemon_unchanged(
     owner: Visitor, world: World, kind: str, data: Any, form: dict[str, Any], fits: Callable[[Any], bool]
 ) -> None:
     (session,) = world.state.sessions.values()
@@ -435,7 +435,7 @@ async def test_no_address_breaks_a_page(owner: Visitor, world: World, value: str
             assert "x" not in answer.headers.get("set-cookie", "")
 
 
-async def test_strangers_with_many_connections_keep_nobody_out(owner: Visitor) -> None:
+async def test_many_foreign_connections_do_not_block_others(owner: Visitor) -> None:
     async with served(owner.site) as port:
         strangers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS + 20)]
         for number, (_, writer) in enumerate(strangers):
@@ -554,7 +554,7 @@ def visit(owner: Visitor, path: str) -> Visit:
     return Visit(found[0], path, found[1], {}, grant)
 
 
-async def test_a_stream_goes_on_where_its_page_ended_and_after_a_break(owner: Visitor, world: World) -> None:
+async def test_a_stream_continues_after_its_page_and_after_a_break(owner: Visitor, world: World) -> None:
     (session,) = world.state.sessions.values()
     page = visit(owner, f"/sessions/{session.id}")
     tab, drawn = await owner.site.enter(page)
@@ -579,9 +579,7 @@ async def test_a_stream_goes_on_where_its_page_ended_and_after_a_break(owner: Vi
     await unknown.news.aclose()
 
 
-async def test_a_page_that_nobody_looks_at_piles_nothing_up(
-    owner: Visitor, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hidden_page_queues_nothing(owner: Visitor, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     (session,) = world.state.sessions.values()
     await owner.get(f"/sessions/{session.id}")  # and its browser is closed
     for number in range(30):
@@ -607,7 +605,7 @@ async def test_a_slow_tab_gets_one_message_with_everything(owner: Visitor, world
     await watched.news.aclose()
 
 
-async def test_an_absent_daemon_is_told_and_nothing_of_meanwhile_is_missing(owner: Visitor, world: World) -> None:
+async def test_an_absent_daemon_is_reported_and_no_event_is_missed(owner: Visitor, world: World) -> None:
     (session,) = world.state.sessions.values()
     tab, _ = await owner.site.enter(visit(owner, f"/sessions/{session.id}"))
     watched = Watched(owner.site, tab)

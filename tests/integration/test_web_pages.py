@@ -178,7 +178,7 @@ async def test_costs_are_charts_with_the_budget(owner: Visitor, running: DaemonP
     assert page.count("<svg") == 4
 
 
-async def test_the_log_tells_who_did_what(owner: Visitor, running: DaemonProcess) -> None:
+async def test_the_log_names_the_actor_of_each_action(owner: Visitor, running: DaemonProcess) -> None:
     session = await fresh(running, "told", 'DO:[{"text": "<i>hello</i>"}]')
     assert "&lt;i&gt;hello" in await shows(owner, f"/log?session={session.id}", "turn_ended")
     audit = await shows(owner, f"/log?session={session.id}&audit=1", "by you", "prompt_queued")
@@ -198,7 +198,7 @@ async def test_what_was_removed_is_restored_or_deleted_for_good(owner: Visitor, 
             await shows(owner, "/trash", "The trash is empty")
 
 
-async def test_a_checkpoint_is_made_reviewed_and_rewound_to(owner: Visitor, running: DaemonProcess) -> None:
+async def test_a_checkpoint_is_created_shown_and_rewound_to(owner: Visitor, running: DaemonProcess) -> None:
     session = await fresh(running, "kept")
     where = f"/sessions/{session.id}/checkpoints"
     file = Path(session.worktree) / "a.txt"

@@ -90,7 +90,7 @@ async def test_each_kind_of_file_is_shown_as_such(
     assert ("review/picture" in shown) is (path == "logo.png")  # nothing else is asked for as a picture
 
 
-async def test_a_long_file_comes_in_pieces_that_make_it_whole(owner: Visitor, session: session_pb2.Session) -> None:
+async def test_a_long_file_arrives_in_pieces(owner: Visitor, session: session_pb2.Session) -> None:
     found: list[int] = []
     text = await piece(owner, session, "zz_large.py", v="1.")
     while len(found) < 2000:
@@ -101,7 +101,7 @@ async def test_a_long_file_comes_in_pieces_that_make_it_whole(owner: Visitor, se
     assert found == list(range(1, len(found) + 1))
 
 
-async def test_comments_stand_at_their_lines_until_they_are_resolved(
+async def test_comments_stay_at_their_lines_until_they_are_resolved(
     owner: Visitor, session: session_pb2.Session, client: Client
 ) -> None:
     where = f"/sessions/{session.id}/review"

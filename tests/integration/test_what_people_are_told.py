@@ -65,7 +65,7 @@ async def test_a_patch_with_binary_files_is_applied_byte_for_byte_elsewhere(
     assert (elsewhere / "dir0" / "file0.txt").read_text() == "one\n"
 
 
-async def test_a_tree_that_was_deleted_by_hand_comes_back_by_what_every_verb_says(
+async def test_the_advice_of_every_verb_restores_a_deleted_worktree(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     name = f"lost-{repository.name}"
@@ -158,7 +158,9 @@ async def test_checkpoints_list_the_start_of_each_turn_and_the_changes_since_the
     assert (await eventually(ended))[0] == "the task"
 
 
-async def test_a_checkpoint_tells_what_git_could_not_read(client: Client, sandbox: Sandbox, repository: Path) -> None:
+async def test_a_checkpoint_warns_of_files_that_git_could_not_read(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
     name = f"unread-{repository.name}"
     session = await client.create(repository, name=name)
     git(repository, "config", "filter.broken.clean", "false")
@@ -201,7 +203,7 @@ async def test_a_rebase_names_the_files_that_are_in_the_way(client: Client, sand
 
 
 @pytest.mark.parametrize("verb", ["rm", "archive"])
-async def test_a_teardown_that_failed_is_told_by_what_ran_it(
+async def test_a_failed_teardown_is_a_warning_of_its_verb(
     client: Client, sandbox: Sandbox, repository: Path, verb: str
 ) -> None:
     name = f"torn-{repository.name}"

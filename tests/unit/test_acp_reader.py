@@ -72,7 +72,7 @@ def test_a_line_that_means_nothing_is_read_as_nothing(line: bytes) -> None:
         ({"kind": "execute", "title": "ramet_list_sessions"}, "Bash", {"command": "ramet_list_sessions"}),
     ],
 )
-def test_a_call_is_told_in_the_words_of_rules(call: dict[str, Any], tool: str, given: dict[str, Any]) -> None:
+def test_a_call_is_shown_in_the_syntax_of_rules(call: dict[str, Any], tool: str, given: dict[str, Any]) -> None:
     assert v1.tool_of(call) == (tool, given)
 
 
@@ -124,7 +124,7 @@ def test_words_in_pieces_become_one_message_before_what_ends_it() -> None:
     assert frames[-1].event.turn_ended.text == "Hello"
 
 
-def test_a_history_begins_no_turn_and_tells_its_last_prompt() -> None:
+def test_a_history_begins_no_turn_and_has_its_last_prompt() -> None:
     lines = [update("user_message_chunk", content={"type": "text", "text": each}) for each in ("fi", "rst")]
     lines.append(update("agent_message_chunk", content={"type": "text", "text": "ok"}))
     frames = read(*lines, {"id": "session:load:old", "result": {}}, stored=v1.State().dump())
@@ -210,5 +210,5 @@ def test_options_that_come_before_the_session_count() -> None:
         ({"data": 7}, ""),
     ],
 )
-def test_a_refusal_is_told_with_its_details(error: dict[str, Any], reason: str) -> None:
+def test_a_refusal_is_printed_with_its_details(error: dict[str, Any], reason: str) -> None:
     assert reason_of(error) == reason

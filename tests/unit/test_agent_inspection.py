@@ -60,12 +60,12 @@ def preset(minimum: str = "") -> Preset:
     return Preset("agent", "Agent", ("agent", "acp"), {}, minimum_version=minimum)
 
 
-async def test_a_program_that_is_not_there_is_told_so() -> None:
+async def test_a_missing_program_is_named() -> None:
     found = await inspect(preset(), {"PATH": "/nowhere"}, start=True)
     assert found == Inspection(installed=False, problem="there is no agent on the PATH")
 
 
-async def test_a_release_is_told_without_a_start(tmp_path: Path) -> None:
+async def test_a_release_is_shown_without_a_start(tmp_path: Path) -> None:
     found = await inspect(preset(), program(tmp_path), start=False)
     assert (found.installed, found.version, found.logged_in, found.problem) == (True, "2.1.0", None, "")
     assert not (tmp_path / "pids").exists()
@@ -119,7 +119,7 @@ async def test_a_program_that_does_not_end_is_a_problem_in_words(
         ({"say": ASKS}, None, "it ends"),
     ],
 )  # fmt: skip
-async def test_a_start_tells_whether_it_works_and_leaves_no_process(
+async def test_a_check_by_starting_reports_and_leaves_no_process(
     tmp_path: Path, given: dict[str, object], logged_in: bool | None, problem: str
 ) -> None:
     found = await inspect(preset(), program(tmp_path, **given), start=True)  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def test_releases_are_compared_by_number(version: str, minimum: str, is_older: b
     assert older(version, minimum) is is_older
 
 
-async def test_a_program_whose_interpreter_is_missing_tells_so(tmp_path: Path) -> None:
+async def test_a_program_with_a_missing_interpreter_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "agent"
     file.write_text("#!/usr/bin/env no-such-interpreter\n")
     file.chmod(0o755)

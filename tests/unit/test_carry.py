@@ -72,7 +72,7 @@ def test_what_is_named_is_copied_with_its_mode_and_the_rest_is_not(source: Path,
     assert (done.files, done.bytes, done.words) == (2, 8, [])
 
 
-def test_a_wholly_ignored_directory_is_entered_only_by_a_pattern_that_names_it(source: Path, tree: Path) -> None:
+def test_an_ignored_directory_is_entered_only_by_a_pattern_that_names_it(source: Path, tree: Path) -> None:
     for name in ("node_modules/a/.env", "cache/keep/x", "cache/drop/y", ".env"):
         put(source, name)
     candidates = ["node_modules/", "cache/", ".env"]
@@ -144,7 +144,7 @@ def test_nothing_written_in_a_carried_directory_reaches_the_source(source: Path,
     assert stat.S_IMODE((source / "node_modules/.bin/run").stat().st_mode) == 0o755
 
 
-def test_carry_leaves_out_links_to_directories_and_what_lies_behind_links(
+def test_carry_leaves_out_links_to_directories_and_paths_through_links(
     source: Path, tree: Path, tmp_path: Path
 ) -> None:
     outside = put(tmp_path, "outside/secret").parent
@@ -159,14 +159,14 @@ def test_carry_leaves_out_links_to_directories_and_what_lies_behind_links(
     assert sorted(line.partition(" is not carried")[0] for line in done.words) == ["conf/.env", "data"]
 
 
-def test_what_is_there_stays_as_it_is(source: Path, tree: Path) -> None:
+def test_existing_files_stay_unchanged(source: Path, tree: Path) -> None:
     put(source, ".env", f"A={source}")
     put(tree, ".env", f"B={source}")
     carried(source, tree, [".env"], order(".env", rewrite=(".env",)))
     assert (tree / ".env").read_text() == f"B={source}"
 
 
-def test_a_spare_is_given_what_is_newer_unless_somebody_has_changed_what_it_had(source: Path, tree: Path) -> None:
+def test_a_spare_gets_newer_files_unless_its_own_were_changed(source: Path, tree: Path) -> None:
     given = Given()
     for name in ("kept", "changed", "same"):
         put(source, name, "old")
@@ -196,7 +196,7 @@ def test_a_session_is_given_each_file_once(source: Path, tree: Path) -> None:
     assert {name: (tree / name).read_text() for name in files(tree)} == {"kept": "old", "new": "newer"}
 
 
-def test_what_would_be_committed_in_the_new_tree_is_left_out_and_told(source: Path, tree: Path) -> None:
+def test_files_that_would_be_committed_are_left_out_with_a_warning(source: Path, tree: Path) -> None:
     put(source, ".env")
     put(source, "models/big")
     done = carried(source, tree, [".env", "models/"], order(".env", "models/"), but=(".env", "models/"))
@@ -223,7 +223,7 @@ def test_a_copy_that_is_killed_leaves_nothing_in_the_tree(source: Path, tree: Pa
     assert {path.name for path in tree.parent.iterdir()} == {"main", "tree"}
 
 
-def test_what_is_too_much_is_left_out_and_told(source: Path, tree: Path) -> None:
+def test_content_over_the_limit_is_left_out_with_a_warning(source: Path, tree: Path) -> None:
     put(source, "a.bin", "x" * MIB)
     put(source, "b.bin", "x")
     done = carried(source, tree, ["a.bin", "b.bin"], order("*.bin"))
@@ -231,7 +231,7 @@ def test_what_is_too_much_is_left_out_and_told(source: Path, tree: Path) -> None
     assert done.words == ["1 file is not carried: over the limit of 1 MiB (carry_limit): b.bin"]
 
 
-def test_a_directory_that_is_too_much_is_left_out_as_a_whole(source: Path, tree: Path) -> None:
+def test_a_directory_over_the_limit_is_left_out_completely(source: Path, tree: Path) -> None:
     put(source, "models/a.bin", "x" * MIB)
     put(source, "models/b.bin", "x")
     put(source, "z.bin", "x" * 10)
@@ -248,7 +248,7 @@ def test_a_directory_that_holds_the_new_worktree_is_not_copied_into_it(source: P
     assert done.words == ["trees is not carried: the new worktree is inside it"]
 
 
-def test_a_directory_that_nobody_may_write_to_is_carried_with_its_mode(source: Path, tree: Path) -> None:
+def test_a_read_only_directory_is_carried_with_its_mode(source: Path, tree: Path) -> None:
     folder = put(source, "cache/mod/a", mode=0o444).parent
     folder.chmod(0o555)
     folder.parent.chmod(0o555)
@@ -308,12 +308,12 @@ def test_the_kind_of_a_project_is_recognised(
     assert recognise(tmp_path) == Project(kind, setup)
 
 
-def test_nothing_is_made_up_of_a_directory_that_is_no_project(tmp_path: Path) -> None:
+def test_a_directory_without_a_project_gets_no_setup(tmp_path: Path) -> None:
     assert recognise(tmp_path) is None
     assert recognise(tmp_path / "missing") is None
 
 
-def test_files_that_a_setup_depends_on_lie_in_the_tree(tree: Path, tmp_path: Path) -> None:
+def test_files_that_a_setup_depends_on_are_in_the_tree(tree: Path, tmp_path: Path) -> None:
     put(tmp_path, "outside/x.lock")
     (tree / "linked").symlink_to(tmp_path / "outside")
     put(tree, "a/b/y.lock")

@@ -30,7 +30,7 @@ def test_the_delegated_group_of_the_service_is_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "group", ["", "user.slice/user-7.slice/session-3.scope", f"{SERVICE}/agent-x", "a/rametd.service.d"]
 )
-def test_a_group_that_was_not_delegated_to_us_is_left_alone(tmp_path: Path, group: str) -> None:
+def test_a_cgroup_that_was_not_delegated_is_not_changed(tmp_path: Path, group: str) -> None:
     membership, mount = tree(tmp_path, group)
     assert find(membership=membership, mount=mount) is None
 
@@ -56,7 +56,7 @@ def test_a_group_is_removed_once_it_is_empty_and_only_then(tmp_path: Path) -> No
     assert groups.remove("a")
 
 
-def test_a_group_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:
+def test_a_cgroup_that_cannot_be_created_is_not_needed(tmp_path: Path) -> None:
     assert Cgroups(tmp_path / "withdrawn").agent_cgroup("a") is None
 
 

@@ -108,7 +108,7 @@ def test_the_line_is_the_one_that_a_tree_of_checkpoints_gives(steps: list[tuple[
         assert (line(unit), current(unit)) == (expected, stands)
 
 
-def test_a_session_in_the_trash_stands_where_it_stood() -> None:
+def test_a_session_in_the_trash_keeps_its_current_checkpoint() -> None:
     with stored() as unit:
         first = make(unit)
         make(unit)

@@ -97,7 +97,7 @@ def test_a_half_written_or_strange_transcript_breaks_nothing(tmp_path: Path) -> 
     assert [turn.prompt for turn in written.read().turns] == ["whole"]
 
 
-def test_a_read_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+def test_a_read_continues_where_the_last_one_ended(tmp_path: Path) -> None:
     written = Transcript(tmp_path / "t.jsonl")
     place: outside.Place | None = None
     after, offset, seen = 0.0, 0, []

@@ -47,7 +47,7 @@ def test_a_text_cannot_end_its_sequence(environ: dict[str, str], tmux: dict[str,
     ("stream", "term", "setting"),
     [(io.StringIO(), "xterm", "auto"), (Terminal(), "dumb", "auto"), (Terminal(), "xterm", "off"), (Terminal(), "", "auto")],
 )  # fmt: skip
-def test_nothing_is_written_where_nobody_looks(stream: io.StringIO, term: str, setting: str) -> None:
+def test_nothing_is_written_without_a_reader(stream: io.StringIO, term: str, setting: str) -> None:
     alerts = Alerts(stream, {"TERM": term}, setting)
     alerts.notify("x")
     alerts.count(3)

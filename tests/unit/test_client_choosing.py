@@ -47,7 +47,7 @@ def test_several_choices_are_marked_and_named_in_their_order(keys: list[str], an
     assert pressed(*keys, several=True).answer == answer
 
 
-def test_the_list_shows_where_the_cursor_stands_and_what_is_marked() -> None:
+def test_the_list_shows_the_cursor_and_the_marked_labels() -> None:
     choice = Choice(LABELS, several=True)
     choice.press("2")
     shown = [each.text for each in choice.lines()]

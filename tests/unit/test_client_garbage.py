@@ -48,7 +48,7 @@ def test_the_last_line_of_a_dry_run_names_the_command_what_it_does_and_where() -
     assert [line.split()[1] for line in lines if line.startswith("session")] == ["one", "dirty", "stays"]
 
 
-def test_what_was_done_is_told_in_the_same_words() -> None:
+def test_a_done_action_has_the_same_words() -> None:
     output = Output(io.StringIO(), io.StringIO(), {})
     lines = [line.text for line in done(output, answer(*ITEMS[:5], removed=True))]
     assert lines[-2:] == [

@@ -69,7 +69,7 @@ def table(*sessions: session_pb2.Session) -> list[str]:
     ]
 
 
-def test_a_list_fits_eighty_columns_and_shows_whole_automatic_names() -> None:
+def test_a_list_fits_eighty_columns_and_shows_automatic_names_in_full() -> None:
     long = a_session(State.SESSION_STATE_WORKING, name="n" * 24, branch="ramet/" + "n" * 24, now="word " * 60)
     header, row = table(long)
     assert header.split() == ["NAME", "STATE", "SINCE", "COST", "NOW"]

@@ -51,12 +51,12 @@ def test_an_options_value_is_never_taken_for_a_prompt() -> None:
     assert prompts_in("--name", "- my name", "--do it") == ["--do it"]
 
 
-def test_after_two_dashes_everything_is_left_as_it_is() -> None:
+def test_arguments_after_two_dashes_stay_unchanged() -> None:
     assert mark_prompts(["--", "--help me"], VALUED) == ["--", "--help me"]
 
 
 @given(st.text().filter(lambda text: not text.startswith("-")))
-def test_what_does_not_begin_with_a_dash_is_left_alone(text: str) -> None:
+def test_text_without_a_leading_dash_stays_unchanged(text: str) -> None:
     assert mark_prompts([text], VALUED) == [text]
 
 
@@ -76,7 +76,7 @@ def test_a_prompt_comes_from_a_file(tmp_path: Path, nothing: TextIO) -> None:
     assert read_prompt(None, text_file(tmp_path, "fix it – now\n".encode()), nothing) == "fix it – now\n"
 
 
-def test_a_prompt_of_five_megabytes_is_read_whole(tmp_path: Path) -> None:
+def test_a_prompt_of_five_megabytes_is_read_completely(tmp_path: Path) -> None:
     long = "é" * 2_500_000
     with open(text_file(tmp_path, long.encode())) as stdin:  # noqa: PTH123  a file as standard input
         assert read_prompt("-", None, stdin) == long

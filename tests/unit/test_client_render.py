@@ -245,7 +245,7 @@ def test_results_are_shown_as_a_terminal_would_without_markup_of_the_tools() -> 
     ]  # fmt: skip
 
 
-def test_what_an_editing_tool_has_changed_is_shown_not_what_it_told_the_model() -> None:
+def test_an_editing_tools_change_is_shown_instead_of_its_result() -> None:
     done = results("The file has been updated successfully.")
     done.user_message.results[0].edit.CopyFrom(
         common_pb2.FileEdit(path="/tree/a.py", patch="@@ -42,1 +42,1 @@\n-a\n+b", additions=1, deletions=1)
@@ -263,7 +263,7 @@ def closed(asked: attention_pb2.AttentionRequest) -> event_pb2.Event:
     return event_pb2.Event(session_id="s1", request_closed=event_pb2.RequestClosed(request=asked))
 
 
-def test_a_request_stands_below_its_call_until_it_is_answered() -> None:
+def test_a_request_is_shown_below_its_call_until_it_is_answered() -> None:
     asked = request(Kind.ATTENTION_KIND_PERMISSION, {"command": "make", "description": "Build it"}, tool="Bash")
     asked.tool_use_id, asked.state = "t1", attention_pb2.ATTENTION_STATE_OPEN
     block = call("Bash", {"command": "make", "description": "Build it"})
@@ -301,7 +301,7 @@ def test_retries_are_one_line_in_words() -> None:
     assert transcript(retry(1), retry(2), said)[0] == "⚠ authentication failed; tried 2 times of 10"
 
 
-def test_an_interrupt_is_told_as_one_and_not_as_a_failure() -> None:
+def test_an_interrupt_is_not_shown_as_a_failure() -> None:
     words = "[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=tool_use"
     ended = event_pb2.TurnEnded(is_error=True, text=words, terminal_reason="aborted_tools", cost_usd=0.01)
     ended.duration.FromSeconds(15)
@@ -311,7 +311,7 @@ def test_an_interrupt_is_told_as_one_and_not_as_a_failure() -> None:
     ) == ["▸ Bash sleep 9", "■ interrupted by you  15s · $0.01"]  # fmt: skip
 
 
-def test_the_checkpoint_of_a_turn_is_told_with_its_end() -> None:
+def test_the_end_of_a_turn_shows_its_checkpoint() -> None:
     made = worktree_pb2.Checkpoint(number=2, reason=worktree_pb2.CHECKPOINT_REASON_TURN, files=1)
     start = worktree_pb2.Checkpoint(number=1, reason=worktree_pb2.CHECKPOINT_REASON_START)
     assert transcript(
@@ -354,7 +354,7 @@ def test_a_turn_goes_from_its_prompt_to_its_end_and_one_that_runs_counts() -> No
     assert texts(running, 9)[0] == "› prompt 1"
 
 
-def test_a_transcript_leaves_out_what_other_events_tell() -> None:
+def test_a_transcript_leaves_out_repeated_events() -> None:
     def became(
         new: session_pb2.SessionState.ValueType, old: session_pb2.SessionState.ValueType, why: str = ""
     ) -> event_pb2.Event:
@@ -432,7 +432,7 @@ def test_every_event_has_a_line_in_the_log_and_none_breaks_the_transcript() -> N
     assert "does not know" in summary(event_pb2.Event(), "").text
 
 
-def test_children_stand_below_their_parents_and_orphans_at_the_top() -> None:
+def test_children_are_listed_below_their_parents_and_orphans_at_the_top() -> None:
     def session(name: str, parent: str = "") -> session_pb2.Session:
         return session_pb2.Session(id=name, name=name, parent_id=parent)
 
@@ -445,7 +445,7 @@ def test_a_reference_can_be_pasted_into_a_shell() -> None:
     assert reference(session_pb2.Session(id="i", name="-x")) == "i"
 
 
-def test_a_cursor_is_read_as_it_is_printed() -> None:
+def test_a_cursor_is_parsed_as_printed() -> None:
     assert parse_cursor("a:b:12") == common_pb2.Cursor(epoch="a:b", seq=12)
 
 
@@ -468,7 +468,7 @@ def test_a_stat_shows_every_file_and_the_sum() -> None:
     ]
 
 
-def test_a_log_line_is_readable_and_what_is_no_json_stays_as_it_is() -> None:
+def test_a_log_line_is_readable_and_other_text_unchanged() -> None:
     text = '{"timestamp": "nonsense", "level": "warning", "event": "late", "session": "s1"}'
     assert log_line(text).text == "nonsense  warning  late  session=s1"
     assert log_line("Traceback").text == "Traceback"
@@ -537,7 +537,7 @@ def test_a_person_is_asked_about_all_of_an_edit_however_long() -> None:
         assert lines[0].startswith(("01234567", "▸ Write a.py"))
 
 
-def test_results_of_parallel_calls_stand_below_their_calls() -> None:
+def test_results_of_parallel_calls_are_below_their_calls() -> None:
     said = assistant(call("Bash", {"command": "one"}, "t1"), call("Bash", {"command": "two"}, "t2"))
     second = event_pb2.Event(
         user_message=event_pb2.UserMessage(results=[event_pb2.ToolResult(tool_use_id="t2", text="2")])

@@ -245,7 +245,7 @@ def test_the_agents_that_need_no_command_are_those_with_a_preset() -> None:
     assert changed["codex"].env["CODEX_HOME"] == "/srv/codex"
 
 
-def test_the_repository_wins_where_it_may_and_origins_tell_so() -> None:
+def test_the_repositorys_settings_win_if_allowed_with_their_origin() -> None:
     config = both("pool.size = 5\nsetup = 'mine'", "pool.size = 1\n[permissions]\ndefault_mode = 'plan'")
     assert (config.pool.size, config.setup, config.permissions.default_mode) == (1, ("mine",), Mode.PLAN)
     origins = {item.setting.key: item.origin for item in effective(config)}
@@ -425,7 +425,7 @@ junk = st.recursive(
 
 
 @given(st.sampled_from(SETTINGS), junk)
-def test_no_kind_of_setting_meets_a_value_that_it_cannot_judge(item: Any, value: object) -> None:
+def test_every_kind_of_setting_parses_or_refuses_any_value(item: Any, value: object) -> None:
     try:
         parsed = item.kind.parse(value)
     except ValueError:
@@ -443,7 +443,7 @@ def test_durations_are_seconds(amount: float, unit: tuple[str, int]) -> None:
     ("written", "value"),
     [("true", "running"), ("false", "never"), ("'running'", "running"), ("'always'", "always"), ("'never'", "never")],
 )
-def test_whom_the_radar_tells_may_be_written_as_before(written: str, value: str) -> None:
+def test_the_setting_tell_agents_accepts_booleans_too(written: str, value: str) -> None:
     config = owner(f"radar.tell_agents = {written}")
     assert config.radar.tell_agents == value
 

@@ -49,7 +49,7 @@ def unit() -> Iterator[Unit]:
         (["codex", "claude", "codex"], ["-codex-1", "-claude", "-codex-2"]),
     ],
 )
-def test_names_of_contenders_tell_their_agents_apart(unit: Unit, agents: list[str], suffixes: list[str]) -> None:
+def test_names_of_contenders_contain_their_agents(unit: Unit, agents: list[str], suffixes: list[str]) -> None:
     made = contenders(unit, a_repo(), new(name="n", branch="b", fetch=True), agents)
     assert [(each.name, each.branch, each.contest) for each in made] == [(f"n{s}", f"b{s}", "n") for s in suffixes]
     assert [each.fetch for each in made] == [True, *[False] * (len(agents) - 1)]
@@ -212,7 +212,7 @@ def test_a_check_runs_in_contenders_that_are_not_working() -> None:
     ]
 
 
-def test_a_judge_is_told_task_patches_and_checks() -> None:
+def test_a_judges_prompt_has_task_patches_and_checks() -> None:
     contest = Contest("c", "make test", (contender("a", "x", check="code 1"), contender("b", "y")))
     patches = [(contest.contenders[0], b"+one", False), (contest.contenders[1], b"+two", True)]
     prompt = judge_prompt(contest, "the task", patches)

@@ -8,7 +8,7 @@ METHODS = [method for service in SERVICES for method in service.methods]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_a_request_tells_its_method_and_the_type_of_its_answer(method: object) -> None:
+def test_a_request_determines_its_method_and_answer_type(method: object) -> None:
     name, answer = method_of(GetMessageClass(method.input_type)())  # type: ignore[attr-defined]
     assert (name, answer.DESCRIPTOR) == (method.name, method.output_type)  # type: ignore[attr-defined]
 

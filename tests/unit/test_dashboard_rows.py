@@ -89,7 +89,7 @@ def test_a_filter_takes_words_states_agents_and_repositories(text: str, names: l
     assert sorted(row.session_id for row in rows if row.session_id) == sorted(names)
 
 
-def test_a_family_stands_below_its_parent_and_a_plan_below_its_name() -> None:
+def test_children_are_listed_below_their_parent_and_threads_below_their_plan() -> None:
     sessions = [session("top"), session("other", plan_id="p1"), session("child", parent_id="top")]
     family = arrange(sessions, Known(), filtered=Filter(), by="family")
     assert [(row.session_id, row.depth) for row in family] == [("top", 0), ("child", 1), ("other", 0)]

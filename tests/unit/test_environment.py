@@ -129,9 +129,7 @@ def value_after(name: str, call: str, *, pass_env: tuple[str, ...] = ()) -> str 
 
 @pytest.mark.parametrize("name", PINNED)
 @pytest.mark.parametrize(("call", "value"), list(zip(CALLS, ["old", "old", "old", "set", None], strict=True)))
-def test_a_pinned_variable_stays_as_it_was_at_creation_unless_it_is_named(
-    name: str, call: str, value: str | None
-) -> None:
+def test_a_pinned_variable_keeps_its_value_unless_it_is_set(name: str, call: str, value: str | None) -> None:
     assert value_after(name, call) == value
 
 
@@ -178,7 +176,7 @@ def test_a_setting_in_every_shell_takes_no_account_away(
     assert Variables(brings).over(has) == then
 
 
-def test_each_account_is_replaced_as_a_whole() -> None:
+def test_each_account_is_replaced_completely() -> None:
     session = Variables({"AWS_ACCESS_KEY_ID": "1", "AWS_SESSION_TOKEN": "1", "SSH_AUTH_SOCK": "/1"})
     assert session.refreshed({"AWS_ACCESS_KEY_ID": "2"}).called == {"AWS_ACCESS_KEY_ID": "2", "SSH_AUTH_SOCK": "/1"}
 

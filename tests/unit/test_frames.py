@@ -121,22 +121,22 @@ def test_no_bytes_can_raise(line: bytes) -> None:
     stays_whole(read(line), line)
 
 
-def test_what_is_no_message_is_kept_as_noise() -> None:
+def test_a_line_without_a_message_is_stored_as_noise() -> None:
     frame = read(b"Segmentation fault\n")
     assert (frame.event.agent_noise.text, frame.facts, frame.control) == ("Segmentation fault", (), None)
 
 
-def test_a_message_of_an_unknown_type_is_kept_as_a_notice() -> None:
+def test_a_message_of_an_unknown_type_is_stored_as_a_notice() -> None:
     frame = read({"type": "brand_new", "subtype": "thing"})
     assert (frame.event.agent_notice.type, frame.event.agent_notice.subtype, frame.facts) == ("brand_new", "thing", ())
 
 
-def test_a_frame_knows_where_it_lies_in_the_journal() -> None:
+def test_a_frame_has_its_offset_in_the_journal() -> None:
     frame = read({"type": "x"})
     assert (frame.start, frame.end, frame.event.offset, frame.event.generation) == (10, 10 + len(frame.line), 10, 1)
 
 
-def test_an_aborted_turn_and_a_failed_one_are_told_apart() -> None:
+def test_an_aborted_turn_and_a_failed_one_are_distinguished() -> None:
     aborted = read({"type": "result", "subtype": "error_during_execution", "terminal_reason": "aborted_tools"}).facts[0]
     failed = read({"type": "result", "subtype": "success", "is_error": True, "result": "Invalid API key"}).facts[0]
     assert isinstance(aborted, Answered)
@@ -156,7 +156,7 @@ def test_a_cancelled_control_request_is_a_fact() -> None:
     assert read({"type": "control_cancel_request", "request_id": "r"}).facts == (ControlCancelled("r"),)
 
 
-def test_a_limit_tells_when_it_ends() -> None:
+def test_a_limit_shows_when_it_ends() -> None:
     info = {"status": "rejected", "rateLimitType": "five_hour", "resetsAt": 1_700_000_000, "utilization": 1.0}
     frame = read({"type": "rate_limit_event", "rate_limit_info": info})
     assert frame.facts == (LimitReported("rejected", 1_700_000_000),)

@@ -15,7 +15,7 @@ from tests.support import repositories
 from tests.support.eventually import eventually
 
 
-def test_variables_that_redirect_git_are_dropped_and_chosen_ones_kept() -> None:
+def test_variables_that_redirect_git_are_dropped_except_chosen_ones() -> None:
     given = {
         "PATH": "/bin",
         "GIT_DIR": "/x",

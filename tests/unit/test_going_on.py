@@ -177,7 +177,7 @@ def test_only_a_turn_that_was_done_wants_a_look(unit: Unit) -> None:
         (Hold.STOPPED, Outcome.FAILED),
     ],
 )
-def test_whoever_waits_is_told_whether_a_held_session_goes_on(unit: Unit, hold: Hold, verdict: Outcome) -> None:
+def test_waiters_learn_whether_a_held_session_continues(unit: Unit, hold: Hold, verdict: Outcome) -> None:
     session = unit.sessions.insert(a_session(state=State.PAUSED, hold=hold))
     assert judge_one(unit, session, Condition.IDLE) == verdict
 

@@ -69,12 +69,12 @@ def test_a_long_conversation_is_capped_and_says_so(unit: Unit, scope: Scope) -> 
     assert "task 0 " not in words
 
 
-def test_what_the_other_session_does_after_the_handing_over_is_not_told(unit: Unit) -> None:
+def test_later_work_of_the_other_session_is_not_shown(unit: Unit) -> None:
     turn(unit, "later", "Later.")
     assert recap(unit, handed_to(unit, create_time=NOW - 1)) == ""
 
 
-def test_a_lost_conversation_of_its_own_is_told_as_its_own(unit: Unit) -> None:
+def test_a_lost_conversation_is_named_as_the_sessions_own(unit: Unit) -> None:
     turn(unit, "fix the login", "The login works.")
     words = recap(unit, unit.sessions.get("one"))
     assert words.startswith("[Ramet] Your earlier conversation in this worktree is lost")

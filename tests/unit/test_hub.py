@@ -102,7 +102,7 @@ async def test_a_stalled_reader_holds_no_more_of_long_lines_than_its_limit(tmp_p
     await store.aclose()
 
 
-async def test_a_watcher_of_some_kinds_is_told_of_these_alone(tmp_path: Path) -> None:
+async def test_a_watcher_of_some_kinds_gets_only_these(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "ramet.db")
     hub = Hub(store)
     watcher = hub.watch(0, kinds=["wanted"])

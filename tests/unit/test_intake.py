@@ -150,7 +150,7 @@ async def test_of_two_sources_of_one_agent_only_one_is_stored(store: Store) -> N
     assert await stored_lines(store, agent) == bytes(range(3))
 
 
-async def test_a_work_that_fails_as_a_whole_hands_all_lines_back_to_their_agents(
+async def test_a_failed_unit_of_work_returns_all_lines_to_their_agents(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = await agents(store, 2)

@@ -40,7 +40,7 @@ def test_ps_on_macos_is_parsed() -> None:
     assert [first.zombie, second.zombie, third.zombie] == [False, False, True]
 
 
-def test_tags_in_the_environment_that_ps_prints_are_found_whole() -> None:
+def test_tags_in_the_environment_that_ps_prints_are_found() -> None:
     text = """\
   512 node server.js PATH=/bin RAMET_SESSION=fix-1 RAMET_KEEPER=/a b/c-2 HOME=/Users/x
   513 node server.js RAMET_SESSION=fix-10 RAMET_KEEPER=/a b/c-2

@@ -41,7 +41,7 @@ def test_every_offset_reads_the_same_bytes_over_any_rotation(lines: list[bytes],
             assert data[start - 1 : start] == b"\n"
 
 
-def test_release_deletes_whole_segments_below_the_offset_only(tmp_path: Path) -> None:
+def test_release_deletes_only_complete_segments_below_the_offset(tmp_path: Path) -> None:
     writer = segments.Writer(str(tmp_path), "journal", 10)
     for _ in range(4):
         write(writer, b"0123456789\n")

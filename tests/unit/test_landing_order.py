@@ -15,7 +15,7 @@ def met(order: tuple[str, ...], red: set[frozenset[str]]) -> int:
 
 
 @given(edges)
-def test_no_other_order_meets_fewer_conflicts(red: set[frozenset[str]]) -> None:
+def test_no_other_order_has_fewer_conflicts(red: set[frozenset[str]]) -> None:
     order, conflicts = landing_order(NAMES, red)
     assert sorted(order) == sorted(NAMES)
     assert conflicts == met(tuple(order), red) == min(met(each, red) for each in permutations(NAMES))

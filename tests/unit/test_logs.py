@@ -43,7 +43,7 @@ def test_what_is_bound_ends_with_its_block_and_empty_names_are_not_bound(tmp_pat
     assert [{"session", "request"} & set(line) for line in lines(tmp_path)] == [{"session"}, set()]
 
 
-async def test_each_task_tells_its_own_session(tmp_path: Path) -> None:
+async def test_each_task_reports_to_its_own_session(tmp_path: Path) -> None:
     async def work(name: str) -> None:
         with bound(session=name):
             await asyncio.sleep(0)

@@ -49,7 +49,7 @@ def unit() -> Iterator[Unit]:
         ("fix-", "other", "dddd5555"),
     ],
 )
-def test_a_word_stands_for_one_session(unit: Unit, word: str, repo: str | None, session_id: str) -> None:
+def test_a_word_names_one_session(unit: Unit, word: str, repo: str | None, session_id: str) -> None:
     assert find_session(unit, word, repo_id=repo).id == session_id
 
 
@@ -58,7 +58,7 @@ def test_a_beginning_of_several_names_is_refused_with_all_of_them(unit: Unit) ->
         find_session(unit, "docs-")
 
 
-def test_the_name_of_a_removed_session_does_not_stand_for_another(unit: Unit) -> None:
+def test_the_name_of_a_removed_session_means_no_other(unit: Unit) -> None:
     with pytest.raises(SessionNotFoundError) as caught:
         find_session(unit, "fix")
     assert "restore fix" in caught.value.hint

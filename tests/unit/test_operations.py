@@ -150,7 +150,7 @@ async def test_a_daemon_that_ends_leaves_it_to_the_next_which_completes_it(store
     assert await store.read(lambda reader: reader.calls.get("the call")) is not None
 
 
-async def test_a_recovery_that_takes_long_goes_on_beside_and_says_when_it_is_over(store: Store) -> None:
+async def test_a_long_recovery_runs_beside_calls_and_reports_its_end(store: Store) -> None:
     await store.write(lambda unit: unit.operations.begin(new_operation(Kind.ARCHIVE, "one", CALL)))
     work, over = Work(store), asyncio.Event()
 

@@ -68,7 +68,7 @@ def test_a_pattern_matches_as_in_a_gitignore(pattern: str, path: str, expected: 
     assert owns(pattern).matches(path) is expected
 
 
-def test_the_last_pattern_decides_below_a_directory_that_was_taken_in_too() -> None:
+def test_the_last_pattern_decides_below_an_included_directory_too() -> None:
     assert not owns("src/", "!src/gen/").matches("src/gen/a.py")
     assert owns("src/", "!src/gen/").matches("src/a.py")
     assert owns("src/", "!src/gen/", "src/gen/a.py").matches("src/gen/a.py")
@@ -153,7 +153,7 @@ def test_sets_that_differ_in_case_meet_where_case_does_not_count() -> None:
     assert meet("Src/", "src/", ignore_case=True) == "src/x"
 
 
-def test_a_set_lies_within_another_or_a_path_shows_that_it_does_not() -> None:
+def test_a_set_is_within_another_or_a_path_is_a_counterexample() -> None:
     assert contains(owns("src/"), owns("src/api/", "/src/*.py")) is None
     assert contains(owns("src/", "!src/x"), owns("src/")) == "src/x"
     assert contains(owns("src/"), owns("src/", "!src/x")) is None
@@ -285,7 +285,7 @@ def test_the_automaton_reads_patterns_as_matching_does(patterns: list[str], fold
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(globs(anchored=True), min_size=1, max_size=3), st.lists(globs(anchored=True), min_size=1, max_size=3))
-def test_sets_meet_and_lie_within_each_other_as_trying_every_path_says(one: list[str], two: list[str]) -> None:
+def test_intersection_and_inclusion_of_sets_agree_with_every_path(one: list[str], two: list[str]) -> None:
     a, b = parsed(one), parsed(two)
     mine, theirs = ({path for path in TREE if patterns.matches(path)} for patterns in (a, b))
     found, outside = overlap(a, b), contains(a, b)

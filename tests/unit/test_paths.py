@@ -70,7 +70,7 @@ def test_a_relative_ramet_variable_is_refused_and_a_relative_xdg_one_is_ignored(
     assert directories({"HOME": "/h", "XDG_STATE_HOME": "state"}).home == Path("/h/.local/state/ramet")
 
 
-def test_a_client_without_xdg_runtime_dir_meets_the_daemon_of_the_service_manager() -> None:
+def test_a_client_without_xdg_runtime_dir_finds_the_service_managers_daemon() -> None:
     found = directories({"HOME": "/h"}, uid=7, platform="linux", is_directory=lambda path: path == "/run/user/7")
     assert found.runtime == Path("/run/user/7/ramet")
 
@@ -109,7 +109,7 @@ def test_every_environment_gives_absolute_paths_or_an_error_with_a_hint(environ:
     assert hint
 
 
-def test_a_private_directory_is_made_0700_with_its_parents(tmp_path: Path) -> None:
+def test_a_private_directory_is_created_0700_with_its_parents(tmp_path: Path) -> None:
     os.close(open_private_directory(tmp_path / "a" / "b"))
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
 

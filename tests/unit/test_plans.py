@@ -41,7 +41,7 @@ def order_of(plan: str) -> list[str]:
 # Reading
 
 
-def test_the_plan_of_parallel_sessions_reads_as_it_is() -> None:
+def test_the_plan_of_parallel_sessions_is_valid_unchanged() -> None:
     reading = read(PARALLEL_SESSIONS)
     one, two = resolve(reading.plan, {}, ())
 
@@ -106,7 +106,7 @@ def test_what_the_plan_says_holds_for_threads_that_say_nothing() -> None:
         ("a = " + "[" * 5000, "not-toml", 0, "", ""),
     ],
 )
-def test_what_cannot_be_read_is_told_with_line_and_key(plan: str, code: str, line: int, key: str, hint: str) -> None:
+def test_a_parse_error_has_line_and_key(plan: str, code: str, line: int, key: str, hint: str) -> None:
     (found,) = [each for each in read(plan).problems if each.code == code]
     assert (found.line, found.key) == (line, key)
     assert found.hint.startswith(hint)
@@ -305,14 +305,14 @@ def test_case_counts_where_it_does() -> None:
     assert [code for code, _, _ in errors(plan, World(bases={"": Tree(ignore_case=True)}))] == ["overlap"]
 
 
-def test_nobody_is_forbidden_what_is_its_own() -> None:
+def test_no_thread_is_forbidden_its_own_paths() -> None:
     plan = two('owns = ["src/"]\nforbids = ["docs/", "src/api/v1"]', 'owns = ["docs/"]')
     (problem,) = problems(plan, FILES)
     assert (problem.code, problem.key) == ("forbids-own", "threads[0].forbids[1]")
     assert problem.examples == ("src/api/v1/old.py",)
 
 
-def test_a_pattern_that_means_nothing_is_told_where_it_stands() -> None:
+def test_a_pattern_without_effect_is_reported_with_its_line() -> None:
     assert errors(two('owns = ["a/", "../b"]', 'owns = ["c/"]')) == [("bad-pattern", 4, "threads[0].owns[1]")]
     many = [f"x{number}" for number in range(10_000)]
     assert errors(two(f"owns = {many}", 'owns = ["c/"]')) == [("bad-pattern", 4, "threads[0].owns")]
@@ -327,7 +327,7 @@ def test_ids_names_and_branches_are_given_once() -> None:
     ]
 
 
-def test_threads_that_wait_for_each_other_or_for_nobody_are_found() -> None:
+def test_threads_that_wait_for_each_other_or_an_unknown_one_are_found() -> None:
     plan = """\
 threads = [
   {id="a", after=["b", "f"]},

@@ -42,7 +42,7 @@ REQUESTS = st.lists(st.tuples(st.booleans(), st.integers(1, 30), st.integers(0, 
 
 
 @given(REQUESTS)
-def test_blocks_never_overlap_whatever_is_made_and_removed(requests: list[tuple[bool, int, int]]) -> None:
+def test_blocks_of_ports_never_overlap(requests: list[tuple[bool, int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ports, "is_free", lambda port: port % 7 != 3)
         blocks: list[tuple[int, int]] = []
@@ -74,7 +74,7 @@ def test_the_last_port_is_the_last_one_there_is() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])  # noqa: S104 - what others listen on
-def test_a_port_on_which_somebody_listens_is_not_free_and_it_is_told_who(address: str) -> None:
+def test_a_port_in_use_is_not_free_and_its_listener_is_named(address: str) -> None:
     with socket.create_server((address, 0)) as server:
         port: int = server.getsockname()[1]
         assert not ports.is_free(port)

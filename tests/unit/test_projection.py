@@ -193,7 +193,7 @@ def test_a_reason_is_one_line_of_bounded_length(words: str, limit: int) -> None:
     assert bool(line) == bool(words.strip())
 
 
-def test_now_tells_the_call_while_a_turn_runs_and_the_last_words_after_it(journal: list[Frame]) -> None:
+def test_now_is_the_call_during_a_turn_and_the_last_words_after_it(journal: list[Frame]) -> None:
     said: dict[State, set[str]] = {}
     with a_unit() as (_, unit):
         for frame in journal:

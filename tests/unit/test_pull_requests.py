@@ -91,7 +91,7 @@ def test_a_text_that_quotes_the_marks_does_not_end_our_part() -> None:
     assert updated(body, marked("new")) == marked("new") + "\ntheirs"
 
 
-def test_a_body_without_our_part_is_somebody_elses() -> None:
+def test_a_body_without_the_marks_stays_unchanged() -> None:
     assert updated("All mine.", marked("new")) == "All mine."
 
 
@@ -120,7 +120,7 @@ def answer(status: int, body: str = "{}", **headers: str) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n" + body).encode()
 
 
-def test_an_answer_is_told_apart_from_words() -> None:
+def test_an_answer_is_distinguished_from_text() -> None:
     parsed = _parse(answer(200, "a\r\n\r\nb", Etag='W/"x"'))
     assert parsed is not None
     assert (parsed.status, parsed.etag, parsed.body) == (200, 'W/"x"', b"a\r\n\r\nb")
@@ -147,7 +147,7 @@ def test_an_answer_is_told_apart_from_words() -> None:
         (answer(401), ForgeLoginError, 0),
     ],
 )
-def test_refusals_of_each_kind_are_told_apart(output: bytes, error: type[Exception], seconds: float) -> None:
+def test_refusals_of_each_kind_are_distinguished(output: bytes, error: type[Exception], seconds: float) -> None:
     parsed = _parse(output)
     assert parsed is not None
     with pytest.raises(error) as caught:

@@ -128,7 +128,7 @@ def test_a_protected_directory_may_be_where_the_command_runs(tree: Path) -> None
 
 
 @pytest.mark.parametrize("command", ["cat ../.env", "cat .env", "paste ../.en?", "cat /proc/self/cwd/../.env"])
-def test_a_path_counts_from_where_the_agent_stands_and_from_the_top(tree: Path, command: str) -> None:
+def test_a_path_is_relative_to_the_agents_directory_and_to_the_top(tree: Path, command: str) -> None:
     assert judge(tree, command, cwd="src", deny="Read(.env)").effect is DENY
 
 
@@ -289,7 +289,7 @@ def test_a_git_command_without_operands_can_be_judged(tree: Path, verb: str) -> 
             judge(tree, command, allow=allow, deny="Edit(migrations/**)|Read(.env)|Bash(rm:*)")
 
 
-def test_an_option_that_stands_in_the_rule_is_covered(tree: Path) -> None:
+def test_an_option_in_the_rule_is_covered(tree: Path) -> None:
     assert judge(tree, "sort -o f x", allow="Bash(sort -o f:*)").effect is ALLOW
     assert judge(tree, "find . -delete", allow="Bash(find . -delete)").effect is ALLOW
 

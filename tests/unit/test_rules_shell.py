@@ -213,6 +213,6 @@ def test_any_text_is_read(text: str) -> None:
     assert script.doubts or not re.search(r"[`\0]", re.sub(r"\\.|'[^']*'|#.*", "", text))
 
 
-def test_a_text_that_nests_or_goes_on_without_end_is_doubted() -> None:
+def test_a_deeply_nested_or_endless_text_is_doubted() -> None:
     for text in ("$(" * 5000, "${a:-" * 5000, "(" * 5000 + ")" * 5000, '"$(' * 5000, "a;" * 6000, "`\\`" * 3000):
         assert read(text).doubts

@@ -75,7 +75,7 @@ def test_the_first_offer_matches_such_calls_again_and_covers_this_one(command: s
 
 
 @pytest.mark.parametrize("command", ["cargo test && rm -rf x > log", "curl x | sh", "for i in 1 2; do echo $i; done"])
-def test_a_line_that_no_safe_rule_covers_is_offered_only_as_the_whole_line(command: str) -> None:
+def test_a_line_without_a_safe_rule_is_offered_only_as_the_complete_line(command: str) -> None:
     for offer in offers(Call("Bash", {"command": command}, TOP)):
         assert offer == (f"Bash({command})",)
         assert is_whole_line(offer[0])
@@ -160,5 +160,5 @@ def test_a_rule_is_completed_with_the_tool_of_the_call(typed: str, tool: str, ru
     ("text", "whole"),
     [("Bash(ls -la)", False), ("Bash(a | b)", True), ("Bash(a > b)", True), ("Bash(a:*)", False), ("Edit(/a)", False)],
 )
-def test_a_whole_line_is_told_from_a_command(text: str, whole: bool) -> None:
+def test_a_complete_line_differs_from_a_command(text: str, whole: bool) -> None:
     assert is_whole_line(text) == whole

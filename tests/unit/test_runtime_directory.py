@@ -67,7 +67,7 @@ def bind(path: Path) -> socket.socket:
     return bound
 
 
-def test_the_directory_is_made_0700_and_the_lock_file_tells_people_who_holds_it(directory: Path) -> None:
+def test_the_directory_is_0700_and_the_lock_file_names_its_holder(directory: Path) -> None:
     with Runtime.acquire(directory, start_time=12.5) as runtime:
         assert runtime.socket == directory / SOCKET
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -75,7 +75,7 @@ def test_the_directory_is_made_0700_and_the_lock_file_tells_people_who_holds_it(
         assert json.loads((directory / LOCK).read_text()) == {"pid": os.getpid(), "start_time": 12.5}
 
 
-def test_a_second_daemon_is_told_the_pid_of_the_first(directory: Path) -> None:
+def test_a_second_daemon_names_the_pid_of_the_first(directory: Path) -> None:
     with Runtime.acquire(directory, start_time=0.0):
         with pytest.raises(AlreadyRunningError, match=str(os.getpid())) as caught:
             Runtime.acquire(directory, start_time=1.0)
@@ -89,7 +89,7 @@ def test_the_lock_is_free_again_after_release_and_release_may_come_twice(directo
     Runtime.acquire(directory, start_time=0.0).release()
 
 
-def test_a_lock_file_that_names_a_foreign_living_process_hinders_nobody(directory: Path) -> None:
+def test_a_lock_file_that_names_a_foreign_process_does_not_block(directory: Path) -> None:
     Runtime.acquire(directory, start_time=0.0).release()
     (directory / LOCK).write_text(json.dumps({"pid": os.getppid(), "start_time": 0}))
     Runtime.acquire(directory, start_time=0.0).release()
@@ -190,7 +190,7 @@ def test_acquiring_and_giving_up_touches_no_socket(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "words"), [("directory", "is a directory"), ("file", "is not a socket")])
-def test_what_is_not_a_socket_in_its_place_is_kept_and_named(directory: Path, kind: str, words: str) -> None:
+def test_a_file_in_place_of_the_socket_is_named_and_unchanged(directory: Path, kind: str, words: str) -> None:
     directory.mkdir(mode=0o700)
     if kind == "directory":
         (directory / SOCKET).mkdir()
@@ -264,7 +264,7 @@ def test_a_file_in_the_directorys_place_is_refused(directory: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
-def test_a_directory_of_somebody_else_is_refused(directory: Path) -> None:
+def test_a_directory_of_another_user_is_refused(directory: Path) -> None:
     directory.mkdir(mode=0o700)
     os.chown(directory, 12345, 12345)
     with pytest.raises(RuntimeDirectoryError, match="belongs to user 12345"):
@@ -280,7 +280,7 @@ def test_a_lock_file_that_is_a_symlink_is_not_followed(directory: Path, tmp_path
     assert (tmp_path / "precious").read_text() == "precious"
 
 
-def test_a_socket_path_that_is_too_long_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+def test_a_socket_path_that_is_too_long_is_refused_first(tmp_path: Path) -> None:
     with pytest.raises(RuntimeDirectoryError, match="bytes") as caught:
         Runtime.acquire(tmp_path / ("x" * 100), start_time=0.0)
     assert "RAMET_RUNTIME_DIR" in caught.value.hint

@@ -47,7 +47,7 @@ def test_a_rule_covers_what_it_says(rule: str, tool: str, command: str, covered:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 10**6), st.booleans())))
-def test_what_results_tell_since_the_last_adds_up_to_the_total(spent: list[tuple[str, int, bool]]) -> None:
+def test_the_parts_of_results_add_up_to_the_total(spent: list[tuple[str, int, bool]]) -> None:
     ledger = Ledger({"total_cost_usd": 1.0, "modelUsage": {}})
     dollars, tokens = 0.0, 0
     for model, amount, ends in [*spent, ("a", 0, True)]:

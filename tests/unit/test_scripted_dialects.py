@@ -36,7 +36,7 @@ CASES = [pytest.param(dialect, *case, id=case[0]) for dialect, case in zip(DIALE
 
 
 @pytest.mark.parametrize(("dialect", "key", "items", "cuts"), CASES)
-def test_a_conversation_stands_at_the_same_step_in_every_api(
+def test_a_conversation_has_the_same_position_in_every_api(
     dialect: Any, key: str, items: list[Any], cuts: tuple[int, int, int]
 ) -> None:
     steps = [next_step(dialect.read({key: items[:cut]})["messages"]) for cut in cuts]
@@ -44,7 +44,7 @@ def test_a_conversation_stands_at_the_same_step_in_every_api(
 
 
 @pytest.mark.parametrize(("dialect", "key", "items", "cuts"), CASES)
-def test_a_streamed_reply_holds_the_text_and_the_call_of_the_whole_one(
+def test_a_streamed_reply_has_the_text_and_call_of_the_complete_one(
     dialect: Any, key: str, items: list[Any], cuts: tuple[int, int, int]
 ) -> None:
     del key, items, cuts

@@ -41,13 +41,13 @@ STEPS = st.fixed_dictionaries(
 
 
 @given(STEPS)
-def test_the_events_of_a_message_spell_the_whole_message(step: dict[str, Any]) -> None:
+def test_the_events_of_a_message_spell_the_complete_message(step: dict[str, Any]) -> None:
     whole = message("m", step)
     assert assembled(whole) == whole["content"]
     assert [kind for kind, _ in events(whole)][-2:] == ["message_delta", "message_stop"]
 
 
-def test_the_usage_of_a_step_is_told_at_the_start_and_at_the_end() -> None:
+def test_the_usage_of_a_step_is_sent_at_the_start_and_at_the_end() -> None:
     whole = message("m", {"text": "a", "usage": {"input_tokens": 7, "output_tokens": 9}})
     sent = dict(events(whole))
     assert sent["message_start"]["message"]["usage"]["input_tokens"] == 7
@@ -55,7 +55,7 @@ def test_the_usage_of_a_step_is_told_at_the_start_and_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("text", ["# Env\n - Primary working directory: /w/x y\n - z", "Working directory: /w/x y"])
-def test_the_working_directory_is_found_where_the_cli_tells_it(text: str) -> None:
+def test_the_working_directory_is_found_in_the_clis_messages(text: str) -> None:
     assert working_directory({"messages": [{"role": "system", "content": text}]}) == "/w/x y"
     assert working_directory({"system": [{"type": "text", "text": text}], "messages": []}) == "/w/x y"
     assert working_directory({"messages": [{"role": "user", "content": text}]}) == "/w/x y"

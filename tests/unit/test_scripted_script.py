@@ -31,7 +31,7 @@ def do(*steps: dict[str, Any]) -> str:
 
 
 @given(STEPS, st.text(alphabet=st.characters(exclude_characters="["), max_size=20))
-def test_a_script_is_found_whatever_stands_around_it(steps: list[dict[str, Any]], around: str) -> None:
+def test_a_script_is_found_in_any_text(steps: list[dict[str, Any]], around: str) -> None:
     assert steps_in(f"{around}DO:{json.dumps(steps)}{around}") == steps
 
 

@@ -48,7 +48,7 @@ def test_the_configuration_directory_of_the_person_is_respected(tmp_path: Path) 
     )
 
 
-def test_nobody_is_told_to_linger_who_does(tmp_path: Path) -> None:
+def test_the_hint_about_linger_is_left_out_if_it_is_on(tmp_path: Path) -> None:
     report = linux(tmp_path, Manager(show_user=Ran(0, "yes"))).install()
     assert not any("enable-linger" in line for line in report.lines)
 
@@ -59,7 +59,7 @@ def test_installing_again_changes_nothing_and_a_new_path_is_written(tmp_path: Pa
     assert "written" in linux(tmp_path, Manager(), "/opt/new/rametd").install().lines[0]
 
 
-def test_without_a_user_manager_the_unit_is_written_and_the_rest_is_told(tmp_path: Path) -> None:
+def test_without_a_user_manager_the_unit_is_written_with_a_hint(tmp_path: Path) -> None:
     manager = Manager(daemon_reload=NO_BUS)
     report = linux(tmp_path, manager).install()
     assert not report.ok
@@ -106,7 +106,7 @@ def test_uninstalling_completes_without_a_manager(tmp_path: Path) -> None:
     assert "Failed to connect to bus" in report.lines[1]
 
 
-def test_the_status_tells_missing_running_failed_and_outdated_apart(tmp_path: Path) -> None:
+def test_the_status_distinguishes_missing_running_failed_and_outdated(tmp_path: Path) -> None:
     missing = linux(tmp_path, Manager()).status()
     assert (missing.ok, missing.lines[0].startswith("not installed")) == (False, True)
     linux(tmp_path, Manager()).install()

@@ -106,7 +106,7 @@ def test_a_token_of_one_session_is_none_for_another_and_none_under_another_key()
             TOKENS.check(token)
 
 
-def test_the_key_is_made_once_and_is_for_the_owner_alone(tmp_path: Path) -> None:
+def test_the_key_is_created_once_and_only_for_the_owner(tmp_path: Path) -> None:
     path = tmp_path / "secrets" / "token.key"
     token = Tokens.load(path).give("one")
     assert Tokens.load(path).check(token) == "one"
@@ -298,7 +298,7 @@ def test_every_condition_of_the_contract_can_be_waited_for() -> None:
     assert set(session_api.CONDITIONS.values()) == set(Condition)
 
 
-def test_every_payload_of_the_contract_can_be_made_and_audited_kinds_exist() -> None:
+def test_every_payload_can_be_built_and_audited_kinds_exist() -> None:
     payloads = {field.name for field in event_pb2.Event.DESCRIPTOR.oneofs_by_name["payload"].fields}
     assert set(events.KINDS.values()) == payloads
     assert set(events.AUDITED) <= payloads
@@ -327,7 +327,7 @@ def test_a_row_fills_every_field_of_its_message(unit: Unit) -> None:
         {"decision": "reply", "answers": ["a", "b"]},
     ],
 )
-def test_an_answer_comes_back_as_it_was_given(answer: dict[str, object]) -> None:
+def test_an_answer_is_returned_unchanged(answer: dict[str, object]) -> None:
     request = a_request(state=RequestState.ANSWERED, answer=json.dumps(answer), answered_by="owner", answer_time=2.0)
     message = views.request_message(request, session="s", repo="r")
     assert message.resolution.WhichOneof("decision") == answer["decision"]
@@ -344,7 +344,7 @@ def leaves(base: type[errors.RametError]) -> Iterator[type[errors.RametError]]:
             yield each
 
 
-def test_every_error_has_one_status_and_a_reason_of_its_own() -> None:
+def test_every_error_has_one_status_and_its_own_reason() -> None:
     reasons = [each.__dict__["reason"] for each in leaves(errors.RametError)]
     assert all(reason.replace("_", "").isupper() for reason in reasons)
     for each in leaves(errors.RametError):

@@ -62,7 +62,7 @@ def test_a_session_at_work_is_never_archived_under_its_agent(state: State) -> No
     assert State.ARCHIVED not in TRANSITIONS[state]
 
 
-def test_what_is_archived_comes_back_idle_and_in_no_other_way() -> None:
+def test_an_archived_session_is_restored_idle_and_in_no_other_way() -> None:
     assert TRANSITIONS[State.ARCHIVED] == {State.IDLE}
 
 

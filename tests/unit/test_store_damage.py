@@ -118,7 +118,7 @@ def delete(path: Path) -> None:
         delete,
     ],
 )
-async def test_it_is_set_aside_and_built_anew(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+async def test_it_is_quarantined_and_rebuilt(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     path = tmp_path / "ramet.db"
     epoch = await make(path)
     harm(path)
@@ -170,7 +170,7 @@ async def test_a_log_of_the_damaged_one_does_not_stay_behind(tmp_path: Path) -> 
     await store.aclose()
 
 
-async def test_damage_met_at_run_time_fails_aloud_and_is_mended_by_a_restart(tmp_path: Path) -> None:
+async def test_damage_at_run_time_is_reported_and_a_restart_repairs_it(tmp_path: Path) -> None:
     path = tmp_path / "ramet.db"
     await make(path)
     with path.open("r+b") as file:  # past the small tables: only those who read events notice
@@ -194,7 +194,7 @@ async def test_damage_met_at_run_time_fails_aloud_and_is_mended_by_a_restart(tmp
     await again.aclose()
 
 
-async def test_damage_met_by_the_writer_is_told_too(tmp_path: Path) -> None:
+async def test_damage_that_the_writer_finds_is_reported_too(tmp_path: Path) -> None:
     path = tmp_path / "ramet.db"
     await make(path)
     with path.open("r+b") as file:
@@ -230,7 +230,7 @@ async def test_a_rebuild_that_was_cut_off_is_done_by_the_next_start(tmp_path: Pa
     await store.aclose()
 
 
-async def test_sessions_that_collide_are_kept_under_another_name_or_told_as_lost(tmp_path: Path) -> None:
+async def test_colliding_sessions_get_another_name_or_are_reported_lost(tmp_path: Path) -> None:
     path = tmp_path / "ramet.db"
     await make(path)
     empty(path)

@@ -53,7 +53,7 @@ def kinds(reader: Reader) -> list[str]:
     return [event.kind for event in reader.events.list()]
 
 
-async def test_nothing_is_torn_and_reading_goes_on(store: Store, clock: Clock) -> None:
+async def test_no_text_is_torn_and_reading_continues(store: Store, clock: Clock) -> None:
     reports: list[bool] = []
     store.on_read_only = reports.append
     await store.write(lambda unit: unit.events.append(NewEvent("before")))
@@ -96,7 +96,7 @@ async def test_writing_is_tried_once_in_a_second(store: Store, clock: Clock) -> 
     assert tries == 3
 
 
-async def test_it_is_over_by_itself_when_nobody_writes(tmp_path: Path) -> None:
+async def test_it_ends_without_writers(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "ramet.db", pace=Pace(retry=0.02))
     await store.write(cap)
     with pytest.raises(ReadOnlyError):
@@ -105,7 +105,7 @@ async def test_it_is_over_by_itself_when_nobody_writes(tmp_path: Path) -> None:
     await store.aclose()
 
 
-async def test_all_who_share_the_transaction_are_told(store: Store) -> None:
+async def test_all_works_of_a_transaction_get_the_error(store: Store) -> None:
     """Also a work that failed for a reason of its own: what it saw may have been undone."""
     await store.write(cap)
 

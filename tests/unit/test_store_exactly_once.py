@@ -117,7 +117,7 @@ def test_a_batch_of_an_unknown_agent_is_stale() -> None:
         unit.agents.advance("one", 2, 10, expect_offset=0)
 
 
-def test_the_record_of_what_was_written_has_an_offset_of_its_own() -> None:
+def test_the_record_of_input_has_its_own_offset() -> None:
     with a_unit() as (_, unit):
         unit.agents.advance_stdin("one", 1, 10, expect_offset=0)
         with pytest.raises(StaleBatchError):

@@ -68,7 +68,7 @@ async def test_an_older_database_is_backed_up_and_migrated(tmp_path: Path) -> No
         assert version_of(db) == len(BASE)
 
 
-async def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> None:
+async def test_a_failed_migration_leaves_the_database_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "ramet.db"
     epoch = await make(path, "kept")
     with pytest.raises(DatabaseUnusableError, match="meta already exists"):
@@ -77,7 +77,7 @@ async def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Pa
     assert count_events(path) == 1
 
 
-async def test_the_newest_three_backups_are_kept(tmp_path: Path) -> None:
+async def test_the_newest_three_backups_stay(tmp_path: Path) -> None:
     path = tmp_path / "ramet.db"
     await make(path)
     for count in range(1, 6):
@@ -87,7 +87,7 @@ async def test_the_newest_three_backups_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["closed cleanly", "with its newest version still in the log"])
-async def test_a_newer_database_is_refused_and_stays_as_it_is(tmp_path: Path, how: str) -> None:
+async def test_a_newer_database_is_refused_and_unchanged(tmp_path: Path, how: str) -> None:
     path = tmp_path / "ramet.db"
     await make(path, "kept")
     with closing(sqlite3.connect(path)) as newer:
@@ -106,7 +106,7 @@ async def test_a_newer_database_is_refused_and_stays_as_it_is(tmp_path: Path, ho
     assert after == before
 
 
-async def test_a_file_of_another_program_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+async def test_a_file_of_another_program_is_refused_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "ramet.db"
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE theirs (x)")
@@ -134,7 +134,7 @@ async def test_a_first_start_that_was_cut_off_is_no_damage(tmp_path: Path) -> No
     await store.aclose()
 
 
-async def test_a_lock_held_by_another_program_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lock_of_another_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rametd.store.connection._BUSY_MS", 10)
     path = tmp_path / "ramet.db"
     store = await Store.open(path)

@@ -78,7 +78,7 @@ def session(unit: Unit) -> Unit:
 
 
 class TestSessions:
-    def test_a_row_comes_back_as_it_went_in(self, unit: Unit) -> None:
+    def test_a_row_is_read_as_it_was_written(self, unit: Unit) -> None:
         full = a_session(
             name="ünï/code -- x",
             mode=Mode.PLAN,
@@ -137,7 +137,7 @@ class TestSessions:
         assert [each.id for each in session.sessions.by_name("one")] == ["one", "two"]
         assert [each.id for each in session.sessions.by_name("one", "other")] == ["two"]
 
-    def test_an_archived_session_lets_go_of_its_branch_and_may_not_take_it_back(self, session: Unit) -> None:
+    def test_an_archived_session_frees_its_branch_and_cannot_retake_it(self, session: Unit) -> None:
         session.sessions.transition("one", State.IDLE)
         session.sessions.transition("one", State.ARCHIVED)
         session.sessions.insert(a_session("two", branch="ramet/one"))

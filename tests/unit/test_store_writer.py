@@ -167,7 +167,7 @@ async def test_only_lifecycle_works_pay_for_the_disk(tmp_path: Path) -> None:
     await store.aclose()
 
 
-async def test_the_work_of_a_cancelled_caller_is_done_as_a_whole(store: Store) -> None:
+async def test_the_work_of_a_cancelled_caller_is_completed(store: Store) -> None:
     gate = Gate(store)
     await gate.entered()
     caller = asyncio.create_task(store.write(append("kept")))
@@ -180,7 +180,7 @@ async def test_the_work_of_a_cancelled_caller_is_done_as_a_whole(store: Store) -
     assert await store.read(kinds) == ["kept", "next"]
 
 
-async def test_an_error_that_nobody_awaits_reaches_the_loops_handler(store: Store) -> None:
+async def test_an_unawaited_error_reaches_the_loops_handler(store: Store) -> None:
     heard: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context["exception"]))
     gate = Gate(store)

@@ -45,7 +45,7 @@ def test_a_copy_is_extended_and_replaced_only_where_asked(
     assert [file.name for file in found.parent.iterdir() if file.is_file()] == ["one.jsonl"]
 
 
-def test_files_of_subagents_are_copied_too_and_a_known_project_is_kept(tmp_path: Path) -> None:
+def test_files_of_subagents_are_copied_too(tmp_path: Path) -> None:
     put(tmp_path / "source", "-new", "a\nb\n", agent="its words")
     put(tmp_path / "target", "-old", "a\n")
 

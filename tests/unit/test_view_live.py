@@ -12,7 +12,7 @@ from rametctl.view.model import View
 
 
 @pytest.mark.parametrize("steps", range(6))
-async def test_a_cancellation_that_meets_a_change_ends_the_painter(tmp_path: Path, steps: int) -> None:
+async def test_a_cancellation_during_a_change_ends_the_painter(tmp_path: Path, steps: int) -> None:
     environ = {"HOME": str(tmp_path)}
     view = View(Link(directories(environ), environ, autostart=False))
     view.ready.set()

@@ -77,7 +77,7 @@ async def test_one_that_withstands_every_time_is_left_to_the_next_start() -> Non
     await warmer.stop()
 
 
-async def test_nobody_waits_for_a_process_that_is_tried_again_and_a_stop_ends_the_trying() -> None:
+async def test_waiters_do_not_wait_for_retries_and_a_stop_ends_retries() -> None:
     executor = StubbornExecutor(1000)
     warmer, _ = warmer_of(executor)
     warmer.sleep = asyncio.sleep

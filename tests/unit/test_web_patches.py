@@ -79,7 +79,7 @@ HEADERS = [
 
 
 @pytest.mark.parametrize(("text", "patch"), HEADERS)
-def test_what_is_no_text_is_told_by_the_header(text: bytes, patch: Patch) -> None:
+def test_a_header_describes_a_binary_file(text: bytes, patch: Patch) -> None:
     assert parse(text) == [patch]
 
 
@@ -121,7 +121,7 @@ def test_the_words_that_changed_are_marked(old: str, new: str, gone: list[str], 
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_marked_words_lie_in_their_line(old: str, new: str) -> None:
+def test_marked_words_are_within_their_line(old: str, new: str) -> None:
     for spans, text in zip(changed_words(old, new), (old, new), strict=True):
         assert all(0 <= start < end <= len(text) for start, end in spans)
         assert spans == sorted(spans)
@@ -168,7 +168,7 @@ def test_odd_paths_are_read(written: bytes, path: str) -> None:
     assert unquoted(written) == path
 
 
-def test_comments_stand_below_their_line_on_either_side() -> None:
+def test_comments_are_shown_below_their_line_on_either_side() -> None:
     (patch,) = parse(b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n same\n-old\n+new\n")
     for split in (True, False):
         shown = items(patch, split=split)

@@ -19,7 +19,7 @@ def shapes(svg: str, name: str) -> list[ET.Element]:
 
 
 @given(AFTER)
-def test_a_node_stands_right_of_what_it_comes_after(after: dict[str, list[str]]) -> None:
+def test_a_node_is_drawn_right_of_its_predecessors(after: dict[str, list[str]]) -> None:
     found = layers(after)
     depth = {id_: column for column, ids in enumerate(found) for id_ in ids}
     assert sorted(depth) == sorted(after)

@@ -13,9 +13,7 @@ from tests.support.daemon import IDLE, PAUSED, Client, DaemonProcess, connected,
 from tests.support.eventually import eventually
 
 
-async def test_an_archived_session_keeps_everything_but_its_tree_and_comes_back_as_it_was(
-    client: Client, repository: Path
-) -> None:
+async def test_an_archived_session_is_restored_exactly(client: Client, repository: Path) -> None:
     made = await client.create(repository, script({"text": "done"}), name="rest")
     await client.reach("rest", IDLE)
     tree = Path(made.worktree)
@@ -48,7 +46,7 @@ async def test_an_archived_session_keeps_everything_but_its_tree_and_comes_back_
     assert kinds.index("session_archived") < kinds.index("session_restored")
 
 
-async def test_a_diff_of_an_archived_session_shows_what_a_restore_brings_back(client: Client, repository: Path) -> None:
+async def test_a_diff_of_an_archived_session_shows_what_a_restore_restores(client: Client, repository: Path) -> None:
     tree = Path((await client.create(repository, name="put-away")).worktree)
     await client.create(repository, name="beside")
     await eventually(lambda: client.checkpoints("put-away"))
@@ -76,7 +74,7 @@ async def test_a_diff_of_an_archived_session_shows_what_a_restore_brings_back(cl
     assert (reason, words) == ("REF_NOT_FOUND", f"{archived.ref} with the work of put-away is gone")
 
 
-async def test_a_detached_head_comes_back_detached(client: Client, repository: Path) -> None:
+async def test_a_detached_head_is_restored_detached(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="away")
     tree = Path(made.worktree)
     git(tree, "checkout", "-q", "--detach")
@@ -93,7 +91,7 @@ async def test_a_detached_head_comes_back_detached(client: Client, repository: P
     assert state_of(tree) == before
 
 
-async def test_a_branch_that_was_deleted_is_made_again(client: Client, repository: Path) -> None:
+async def test_a_deleted_branch_is_created_again(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="gone")
     tree = Path(made.worktree)
     before = work_on(tree)
@@ -131,9 +129,7 @@ async def test_restore_leaves_a_moved_or_taken_branch_alone_and_makes_another(
     assert (tree / "committed.txt").read_text() == "changed\n"
 
 
-async def test_a_branch_that_went_on_from_where_all_was_committed_is_taken_up_where_it_is(
-    client: Client, repository: Path
-) -> None:
+async def test_a_restore_takes_a_branch_that_only_moved_forward_at_its_tip(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="on")
     await archive(client, "on")
     tip = git(repository, "commit-tree", "-p", made.branch, "-m", "by hand", f"{made.branch}^{{tree}}")
@@ -145,7 +141,7 @@ async def test_a_branch_that_went_on_from_where_all_was_committed_is_taken_up_wh
     assert git(Path(made.worktree), "rev-parse", "HEAD") == tip
 
 
-async def test_a_path_that_is_taken_is_said_and_the_archive_stays_whole(client: Client, repository: Path) -> None:
+async def test_a_taken_path_is_refused_and_the_archive_stays_intact(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="path")
     tree = Path(made.worktree)
     before = work_on(tree)
@@ -163,9 +159,7 @@ async def test_a_path_that_is_taken_is_said_and_the_archive_stays_whole(client: 
 
 
 @pytest.mark.full
-async def test_what_is_at_work_is_archived_by_force_alone_and_does_not_go_on_by_itself(
-    client: Client, repository: Path
-) -> None:
+async def test_a_working_session_is_archived_only_by_force_and_stays_paused(client: Client, repository: Path) -> None:
     await client.create(repository, script({"hang": True}), name="busy")
     await client.reach("busy", session_pb2.SESSION_STATE_WORKING)
     assert (await refusal(archive(client, "busy")))[0] == "WRONG_STATE"
@@ -181,7 +175,7 @@ async def test_what_is_at_work_is_archived_by_force_alone_and_does_not_go_on_by_
 
 
 @pytest.mark.parametrize("way", ["in place", "adopted"])
-async def test_a_checkout_that_is_not_ours_stays_as_it_is_whatever_becomes_of_its_session(
+async def test_a_foreign_checkout_stays_unchanged_in_every_state_of_its_session(
     client: Client, repository: Path, tmp_path: Path, way: str
 ) -> None:
     tree = repository
@@ -210,7 +204,7 @@ async def test_a_checkout_that_is_not_ours_stays_as_it_is_whatever_becomes_of_it
 
 
 @pytest.mark.parametrize("way", ["archive", "trash"])
-async def test_where_tree_and_branch_were_deleted_by_hand_the_newest_checkpoint_comes_back(
+async def test_deleted_tree_and_branch_are_restored_from_the_newest_checkpoint(
     client: Client, repository: Path, way: str
 ) -> None:
     made = await client.create(repository, name="lost")
@@ -301,7 +295,7 @@ async def test_an_archive_that_git_refuses_leaves_the_session_working_as_before(
     assert not git(repository, "for-each-ref", "refs/ramet/trash", "refs/ramet/archive")
 
 
-async def test_files_that_git_cannot_read_are_archived_as_they_are(client: Client, repository: Path) -> None:
+async def test_files_that_git_cannot_read_are_archived_unchanged(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="unread")
     tree = Path(made.worktree)
     git(repository, "config", "filter.broken.clean", "false")

@@ -108,7 +108,7 @@ async def test_a_session_whose_tree_is_gone_is_listed_as_such_until_it_is_back(
     assert await gone() == {"one": False, "filed": False}
 
 
-async def test_a_tree_whose_files_went_with_its_git_file_comes_back_by_the_advice(
+async def test_the_advice_restores_a_worktree_without_files_and_git_file(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     tree = Path((await client.create(repository, name="emptied")).worktree)

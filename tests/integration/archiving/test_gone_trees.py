@@ -185,9 +185,7 @@ async def test_a_moved_worktree_without_work_is_removed_and_works_once_moved_bac
     assert not await diagnose(client)
 
 
-async def test_an_index_that_cannot_be_read_is_told_and_keeps_no_removal_from_its_end(
-    client: Client, repository: Path
-) -> None:
+async def test_an_unreadable_index_is_a_warning_and_stops_no_removal(client: Client, repository: Path) -> None:
     tree = Path((await client.create(repository, name="damaged")).worktree)
     commit = detached_commit(tree)
     Path(git(tree, "rev-parse", "--absolute-git-dir"), "index").write_bytes(b"no index")
@@ -244,9 +242,7 @@ async def test_a_deleted_branch_checked_out_in_place_of_the_sessions_is_restored
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["there", "deleted"])
-async def test_the_commits_of_a_detached_rebase_that_are_yet_to_come_are_kept(
-    client: Client, repository: Path, there: bool
-) -> None:
+async def test_pending_commits_of_a_detached_rebase_are_recorded(client: Client, repository: Path, there: bool) -> None:
     tree = Path((await client.create(repository, name="rebasing")).worktree)
     git(tree, "checkout", "-q", "--detach")
     for text in ("mine\n", "more of mine\n"):

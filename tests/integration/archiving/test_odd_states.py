@@ -17,7 +17,7 @@ ODD = os.fsdecode(b"b\xff.txt")
 
 
 @pytest.mark.parametrize("archived", [False, True], ids=["there", "archived"])
-async def test_files_whose_names_are_not_utf8_are_told_kept_and_brought_back(
+async def test_files_with_names_that_are_not_utf8_are_restored(
     client: Client, repository: Path, archived: bool
 ) -> None:
     tree = Path((await client.create(repository, name="one")).worktree)

@@ -41,7 +41,7 @@ async def test_successors_of_an_unfinished_removed_session_are_held_until_releas
     await client.reach("second", IDLE)
 
 
-async def test_a_predecessor_that_was_done_holds_nobody_when_it_is_gone(client: Client, repository: Path) -> None:
+async def test_a_removed_predecessor_that_was_done_holds_no_session(client: Client, repository: Path) -> None:
     await client.create(repository, script({"text": "first"}), name="first")
     await client.reach("first", IDLE)
     await eventually(lambda: turns(client, "first", 1))

@@ -56,7 +56,7 @@ async def test_commits_made_on_the_branch_of_an_archive_go_to_the_trash_with_it(
     assert tip in git(repository, "rev-list", f"--glob=refs/ramet/commits/{made.id}").split()
 
 
-async def test_a_removed_session_comes_back_by_one_command_as_it_was(
+async def test_one_command_restores_a_removed_session_exactly(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     made = await client.create(
@@ -95,7 +95,7 @@ async def test_a_removed_session_comes_back_by_one_command_as_it_was(
     assert len(texts) == 2
 
 
-async def test_what_is_taken_by_now_is_told_and_nothing_of_others_is_touched(client: Client, repository: Path) -> None:
+async def test_a_restore_reports_taken_names_and_changes_nothing_of_others(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="name")
     work_on(Path(made.worktree))
     await remove(client, "name", force=True)
@@ -112,7 +112,7 @@ async def test_what_is_taken_by_now_is_told_and_nothing_of_others_is_touched(cli
 
 @pytest.mark.parametrize("gone", [False, True], ids=["there", "gone"])
 @pytest.mark.parametrize("locked", [False, True], ids=["unlocked", "locked"])
-async def test_where_another_worktree_is_by_now_the_refusal_tells_how_to_make_room(
+async def test_a_refusal_for_a_taken_path_says_how_to_free_it(
     client: Client, sandbox: Sandbox, repository: Path, gone: bool, locked: bool
 ) -> None:
     tree = Path((await client.create(repository, name="k1")).worktree)
@@ -203,7 +203,7 @@ async def test_work_that_was_squashed_into_the_base_is_no_longer_at_risk(client:
     await remove(client, "landed")
 
 
-async def test_review_comments_come_back_from_the_trash(client: Client, repository: Path) -> None:
+async def test_review_comments_are_restored_from_the_trash(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="reviewed")
     (Path(made.worktree) / "a.txt").write_text("line\n")
     added = await client.worktrees.AddComment(

@@ -41,9 +41,7 @@ async def collected(client: Client, name: str) -> str:
 
 
 @pytest.mark.parametrize("way", ["archive", "rm"])
-async def test_a_repository_inside_is_kept_as_it_is_told_of_and_comes_back(
-    client: Client, repository: Path, way: str
-) -> None:
+async def test_a_nested_repository_is_reported_and_restored(client: Client, repository: Path, way: str) -> None:
     made = await client.create(repository, name="made")
     tree = Path(made.worktree)
     own = repository_in(tree)
@@ -65,7 +63,7 @@ async def test_a_repository_inside_is_kept_as_it_is_told_of_and_comes_back(
     assert git(repository, "for-each-ref", "refs/ramet/trash", "refs/ramet/archive") == ""
 
 
-async def test_a_repository_inside_that_nothing_can_copy_comes_back(client: Client, repository: Path) -> None:
+async def test_a_nested_repository_that_cannot_be_copied_is_restored(client: Client, repository: Path) -> None:
     tree = Path((await client.create(repository, name="made")).worktree)
     own = repository_in(tree)
     before = everything(own)

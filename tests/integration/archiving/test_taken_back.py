@@ -101,7 +101,7 @@ async def test_a_worktree_moved_by_hand_stays_and_every_answer_says_so(
     assert await remove(client, "moved", force=True, request_id="moved") == first
 
 
-async def test_that_somebody_had_locked_a_worktree_is_told_as_it_goes(client: Client, repository: Path) -> None:
+async def test_the_removal_of_a_locked_worktree_is_a_warning(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="locked")
     git(repository, "worktree", "unlock", made.worktree)
     git(repository, "worktree", "lock", "--reason", "on a stick", made.worktree)
@@ -163,7 +163,7 @@ async def test_a_stale_ref_lock_of_a_killed_daemon_prevents_no_checkpoint(client
     assert git(repository, "show", f"refs/ramet/checkpoints/{made.id}/2:files/new.txt") == "new"
 
 
-async def test_files_a_restore_set_aside_outlive_a_later_restore(client: Client, repository: Path) -> None:
+async def test_files_that_a_restore_shelved_survive_a_later_restore(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="twice")
     inner = Path(made.worktree) / "sub"
     git(inner.parent, "init", "-q", "sub")
@@ -183,7 +183,7 @@ async def test_files_a_restore_set_aside_outlive_a_later_restore(client: Client,
     assert tip in git(repository, "rev-list", "--all").split()
 
 
-async def test_a_commit_that_is_made_while_its_branch_is_removed_keeps_the_branch(
+async def test_a_commit_during_the_removal_of_its_branch_saves_the_branch(
     client: Client, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await client.create(repository, name="late")
@@ -221,9 +221,7 @@ async def test_a_session_does_not_go_while_another_one_works_inside_its_worktree
 
 
 @pytest.mark.parametrize("way", ["archive", "rm"])
-async def test_a_rebase_under_way_comes_back_with_what_git_had_put_aside(
-    client: Client, repository: Path, way: str
-) -> None:
+async def test_a_rebase_under_way_is_restored_with_its_autostash(client: Client, repository: Path, way: str) -> None:
     made = await client.create(repository, name="rebasing")
     tree = Path(made.worktree)
     (tree / "both.txt").write_text("mine\n")

@@ -41,7 +41,7 @@ def first(monkeypatch: pytest.MonkeyPatch) -> Callable[[Awaitable[Any], Callable
     return make
 
 
-async def test_what_was_archived_since_somebody_looked_is_not_archived_once_more(
+async def test_a_concurrent_archive_is_refused(
     client: Client, repository: Path, first: Callable[..., Awaitable[Any]]
 ) -> None:
     made = await client.create(repository, name="one")
@@ -54,7 +54,7 @@ async def test_what_was_archived_since_somebody_looked_is_not_archived_once_more
     assert git(repository, "show", f"refs/ramet/archive/{made.id}:files/draft") == "mine"
 
 
-async def test_what_is_back_since_somebody_looked_is_not_brought_back_once_more(
+async def test_a_concurrent_restore_is_refused(
     client: Client, repository: Path, first: Callable[..., Awaitable[Any]]
 ) -> None:
     made = await client.create(repository, name="one")
@@ -74,7 +74,7 @@ async def test_what_is_back_since_somebody_looked_is_not_brought_back_once_more(
     assert (tree / "draft").read_text() == "edited since\n"
 
 
-async def test_what_came_back_from_the_trash_since_somebody_looked_is_there_once(
+async def test_a_concurrent_restore_from_the_trash_happens_once(
     client: Client, repository: Path, first: Callable[..., Awaitable[Any]]
 ) -> None:
     made = await client.create(repository, name="one")

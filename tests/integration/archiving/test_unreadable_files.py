@@ -41,7 +41,7 @@ def through_a_filter(repository: Path, tree: Path) -> Path:
     return tree / "secret"
 
 
-async def test_a_closed_directory_is_told_of_and_not_removed(client: Client, repository: Path) -> None:
+async def test_an_unreadable_directory_causes_a_warning_and_is_not_removed(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="closed")
     closed = closed_directory(Path(made.worktree))
 
@@ -62,7 +62,7 @@ async def test_a_closed_directory_is_told_of_and_not_removed(client: Client, rep
 
 @pytest.mark.parametrize("how", ["closed", "filter"])
 @pytest.mark.parametrize("way", ["archive", "rm"])
-async def test_what_git_cannot_read_comes_back_with_the_rest(
+async def test_files_that_git_cannot_read_are_restored_with_the_rest(
     client: Client, repository: Path, way: str, how: str
 ) -> None:
     made = await client.create(repository, name="forced")

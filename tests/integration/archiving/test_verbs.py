@@ -15,7 +15,7 @@ def test_what_is_under_way_in_a_tree_is_listed_in_words(daemon: DaemonProcess, r
     assert "  under way: bisect\n" in refused.stderr
 
 
-def test_every_message_tells_what_happened_and_what_can_be_undone(daemon: DaemonProcess, repository: Path) -> None:
+def test_every_message_says_what_happened_and_how_to_undo_it(daemon: DaemonProcess, repository: Path) -> None:
     def ctl(*arguments: str, code: int = 0) -> str:
         done = daemon.sandbox.ctl(*arguments, cwd=repository)
         assert done.code == code, (arguments, done.stdout, done.stderr)
@@ -51,7 +51,7 @@ def test_every_message_tells_what_happened_and_what_can_be_undone(daemon: Daemon
     assert json.loads(ctl("doctor", "--fix", "--json", code=1))["findings"][0]["code"] == "worktree-broken"
 
 
-def test_a_tree_that_is_gone_is_told_by_who_lists_or_shows_its_session(daemon: DaemonProcess, repository: Path) -> None:
+def test_a_missing_worktree_is_shown_by_ls_and_show(daemon: DaemonProcess, repository: Path) -> None:
     ctl = daemon.sandbox.ctl
     tree = Path(ctl("new", "--name", "one", "--json", cwd=repository).json["worktree"])
     tree.rename(tree.with_name("away"))

@@ -152,7 +152,7 @@ def test_a_state_directory_on_a_read_only_disk_is_named(sandbox: Sandbox) -> Non
 
 
 @pytest.mark.full
-def test_a_full_disk_makes_the_daemon_read_only_and_room_makes_it_whole(sandbox: Sandbox) -> None:
+def test_a_full_disk_makes_the_daemon_read_only_until_there_is_room(sandbox: Sandbox) -> None:
     repo = sandbox.repository()
     with small_disk(sandbox.root / "state", "8m"):
         with daemon_process(sandbox) as daemon:

@@ -9,7 +9,7 @@ from tests.support.daemon import Sandbox, git
 from tests.support.refusals import refused, unchanged
 
 
-def test_outside_of_a_repository_nothing_can_be_made(box: Sandbox) -> None:
+def test_nothing_can_be_created_outside_of_a_repository(box: Sandbox) -> None:
     with unchanged(box):
         refused(box.ctl("new", "work", cwd=box.root / "home"), 3, "no git repository", "--repo")
 
@@ -109,7 +109,7 @@ NAMES = (
 )
 
 
-def test_every_printable_name_is_kept_as_typed_and_none_collides_or_escapes(box: Sandbox) -> None:
+def test_every_printable_name_is_stored_as_typed_and_none_collides(box: Sandbox) -> None:
     path = box.repository("names")
     good = [name for name in NAMES if name.isprintable()]
     made = [box.ctl("new", f"--name={name}", "--json", cwd=path) for name in good]

@@ -22,7 +22,7 @@ def test_an_empty_prompt_is_refused(box: Sandbox, repo: Path, prompt: str) -> No
         refused(box.ctl("new", "-", cwd=repo, stdin=prompt), 2, "prompt is empty")
 
 
-def test_a_prompt_of_five_megabytes_reaches_the_agent_whole(box: Sandbox, repo: Path) -> None:
+def test_a_prompt_of_five_megabytes_reaches_the_agent_completely(box: Sandbox, repo: Path) -> None:
     text = "é" * (5 << 19) + " the end"
     made = box.ctl("new", "--name", "large", "--wait", "-", cwd=repo, stdin=text)
     assert made.code == 0, made.stderr[:500]
@@ -84,7 +84,7 @@ def program(running: DaemonProcess) -> Iterator[Path]:
         ("garbage", "cannot be run"),
     ],
 )
-def test_an_agent_that_cannot_run_is_refused_before_anything_is_made(
+def test_an_agent_that_cannot_run_is_refused_first(
     box: Sandbox, repo: Path, program: Path, kind: str, word: str
 ) -> None:
     match kind:

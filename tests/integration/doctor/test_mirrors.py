@@ -12,7 +12,7 @@ pytestmark = pytest.mark.full
 
 
 @pytest.mark.parametrize("how", ["--mirror", "refs/heads/*:refs/heads/*"], ids=["mirror", "branches alone"])
-async def test_a_mirror_is_told_of_and_its_advice_keeps_what_sessions_have(
+async def test_a_mirror_is_reported_and_its_advice_saves_the_branches(
     client: Client, sandbox: Sandbox, repository: Path, how: str
 ) -> None:
     clone = sandbox.root / "mirror.git"

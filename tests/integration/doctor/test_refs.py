@@ -29,7 +29,7 @@ async def put_away(client: Client, repository: Path, name: str, *, checkpoint: b
     return f"refs/ramet/archive/{made.id}"
 
 
-async def test_an_archive_whose_ref_is_gone_is_made_again_by_what_is_told(
+async def test_the_advice_restores_the_lost_ref_of_an_archive(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     refs = {name: await put_away(client, repository, name) for name in ("known", "by its log", "by its shelf")}
@@ -56,7 +56,7 @@ async def test_an_archive_whose_ref_is_gone_is_made_again_by_what_is_told(
         assert (Path((await client.get(name)).worktree) / "newer.txt").read_text() == f"{name}\n"
 
 
-async def test_what_is_lost_with_a_ref_and_its_commit_is_told_and_what_is_not_comes_back(
+async def test_a_lost_commit_is_reported_and_the_rest_restored(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     refs = [

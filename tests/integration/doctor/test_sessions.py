@@ -28,7 +28,7 @@ def begin(sandbox: Sandbox, kind: str, session_id: str, *, step: str = "", faile
         )
 
 
-async def test_what_was_begun_with_a_session_and_not_finished_is_told_with_the_way_on(
+async def test_an_unfinished_operation_is_found_with_its_retry(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     made = {name: await client.create(repository, name=name) for name in ("half gone", "cut", "back", "whole")}
@@ -57,9 +57,7 @@ async def test_what_was_begun_with_a_session_and_not_finished_is_told_with_the_w
     assert codes(await diagnose(client)) == {"back": ("restoring-unfinished", "error")}
 
 
-async def test_two_sessions_with_the_same_ports_are_told_and_the_advice_parts_them(
-    sandbox: Sandbox, repository: Path
-) -> None:
+async def test_two_sessions_with_the_same_ports_are_found_and_separated(sandbox: Sandbox, repository: Path) -> None:
     sandbox.configure("[ports]\nper_session = 2\n")
     async with daemon_here(sandbox), connected(sandbox) as client:
         one, _ = [await client.create(repository, name=name) for name in ("one", "two")]
@@ -152,7 +150,7 @@ async def test_a_git_operation_under_way_is_named_with_the_command_that_ends_it(
 
 
 @pytest.mark.parametrize("what", ["finish it", "or undo it"])
-async def test_in_the_middle_of_a_rebase_it_is_told_how_that_is_ended(
+async def test_the_advice_during_a_rebase_says_how_to_end_it(
     client: Client, sandbox: Sandbox, repository: Path, what: str
 ) -> None:
     tree = Path((await client.create(repository, name="mine")).worktree)
@@ -180,7 +178,7 @@ async def test_in_the_middle_of_a_rebase_it_is_told_how_that_is_ended(
     assert git(tree, "rev-parse", "HEAD^" if what == "finish it" else "HEAD") == (base if what == "finish it" else own)
 
 
-async def test_of_a_worktree_that_was_deleted_the_advice_says_which_files_come_back(
+async def test_the_advice_for_a_deleted_worktree_names_the_restored_files(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     trees = {}

@@ -37,9 +37,7 @@ def strangers(repository: Path, folder: Path) -> dict[str, Path]:
     return paths
 
 
-async def test_worktrees_and_directories_that_nothing_knows_of_are_told_and_left_alone(
-    client: Client, repository: Path
-) -> None:
+async def test_unknown_worktrees_and_directories_are_reported_and_unchanged(client: Client, repository: Path) -> None:
     folder = Path((await client.create(repository, name="lives")).worktree).parent
     await client.sessions.DeleteSession(
         session_pb2.DeleteSessionRequest(session=(await client.create(repository, name="gone")).id)
@@ -120,7 +118,7 @@ async def test_worktrees_made_and_deleted_by_hand_are_reported_wherever_they_wer
     assert git(sandbox.root / "elsewhere", "branch", "--show-current") == "moved"
 
 
-async def test_refs_among_ours_that_are_not_of_our_kinds_are_told_and_left_alone(
+async def test_foreign_refs_among_ramets_are_reported_and_unchanged(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     await client.create(repository, name="lives")
@@ -184,7 +182,7 @@ async def test_a_folder_of_a_repository_that_was_forgotten_goes_when_it_is_empty
     assert not (root / "shop-aaaaaaa4").exists()
 
 
-async def test_branches_of_sessions_that_are_no_more_are_told_as_gc_tells_them(
+async def test_doctor_and_gc_agree_about_branches_of_removed_sessions(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     record_former_ids(sandbox, "aaaaaaa4")

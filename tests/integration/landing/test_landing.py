@@ -299,7 +299,7 @@ async def test_a_tree_that_cannot_be_checked_out_says_so_and_is_given_to_a_perso
     assert (await landings.wait("works"))["works"].state == LANDED
 
 
-async def test_a_branch_with_an_upstream_is_landed_on_locally_when_told_so(
+async def test_a_branch_with_an_upstream_is_landed_on_only_with_local(
     client: Client, landings: Landings, repository: Path
 ) -> None:
     await with_work(client, repository, "local", base_ref="main")

@@ -33,7 +33,7 @@ async def test_the_one_that_breaks_the_check_is_found_and_goes_back_while_the_ot
     assert git(repository, "ls-tree", "--name-only", "main", "--", "bad.txt") == ""
 
 
-async def test_what_fails_its_check_is_mended_by_its_agent_and_lands_by_itself(
+async def test_an_agent_repairs_a_failed_check_and_its_work_lands(
     client: Client, landings: Landings, repository: Path, sandbox: Sandbox
 ) -> None:
     mend = {"tool": "Bash", "input": {"command": "git rm -q bad.txt && git commit -qm mended", "description": "mend"}}

@@ -25,7 +25,7 @@ from tests.support.landing import (
 )
 
 
-async def test_work_that_cannot_be_replayed_is_told_which_files_and_to_rebase(
+async def test_a_refused_replay_names_the_files_and_advises_a_rebase(
     client: Client, landings: Landings, repository: Path
 ) -> None:
     await with_work(client, repository, "one", "shared.txt", "other.txt", base_ref="main")
@@ -125,7 +125,7 @@ async def test_a_session_that_is_archived_in_the_queue_lands_from_its_branch(
     assert (await landings.wait(*(each.id for each in await landings.list())))["second"].state == LANDED
 
 
-async def test_a_fork_of_landed_work_has_landed_once_work_of_its_own_has(
+async def test_a_fork_of_landed_work_has_landed_once_its_own_work_has(
     client: Client, landings: Landings, repository: Path, sandbox: Sandbox
 ) -> None:
     await with_work(client, repository, "one", base_ref="main")

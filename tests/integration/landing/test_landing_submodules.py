@@ -10,7 +10,7 @@ from tests.support.landing import HELD, LANDED, Landings, commit
 pytestmark = pytest.mark.own_changes
 
 
-async def test_a_submodule_commit_that_nobody_can_fetch_does_not_land(
+async def test_an_unpublished_submodule_commit_does_not_land(
     client: Client, landings: Landings, sandbox: Sandbox
 ) -> None:
     path, lib = sandbox.repository("super"), sandbox.repository("lib")

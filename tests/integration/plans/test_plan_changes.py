@@ -100,7 +100,7 @@ async def test_branch_and_base_of_what_has_begun_stay(client: Client, repository
     assert len(await sessions(client, repository)) == 2
 
 
-async def test_a_prompt_that_nobody_has_read_is_replaced(client: Client, repository: Path) -> None:
+async def test_an_unread_prompt_is_replaced(client: Client, repository: Path) -> None:
     plan = """
         threads = [{id="first", prompt='''%s'''}, {id="late", after="first", prompt='''%s'''}]
     """
@@ -115,7 +115,7 @@ async def test_a_prompt_that_nobody_has_read_is_replaced(client: Client, reposit
     assert [prompt.text for prompt in found.pending_prompts] == [script({"text": "new"})]
 
 
-async def test_a_running_agent_is_told_of_changed_paths(client: Client, repository: Path) -> None:
+async def test_a_running_agent_gets_its_changed_paths(client: Client, repository: Path) -> None:
     plan = f"""
         [[threads]]
         id = "busy"
@@ -141,7 +141,7 @@ async def test_a_running_agent_is_told_of_changed_paths(client: Client, reposito
     assert (await client.get(of(repository, "other"))).state == IDLE
 
 
-async def test_a_session_that_was_removed_by_hand_is_made_again(client: Client, repository: Path) -> None:
+async def test_a_session_that_was_removed_by_hand_is_created_again(client: Client, repository: Path) -> None:
     plan = 'threads = [{id="a"}, {id="b"}]'
     await apply(client, repository, plan)
     await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=of(repository, "a"), force=True))

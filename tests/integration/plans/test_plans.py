@@ -67,7 +67,7 @@ async def test_the_plan_of_parallel_sessions_runs_from_check_to_cleanup(client: 
     assert (git(repository, "status", "--porcelain"), git(repository, "rev-parse", "HEAD")) == before
 
 
-async def test_threads_start_in_order_and_are_told_their_place_in_no_file(
+async def test_threads_start_in_order_with_their_place_in_no_file(
     client: Client, running: DaemonProcess, repository: Path
 ) -> None:
     work = script(write("dir0/new.txt", "x\n"), {"hang": True})
@@ -108,7 +108,7 @@ async def test_threads_start_in_order_and_are_told_their_place_in_no_file(
     assert f"git merge {api.branch}" in system_prompts(running.sandbox)[docs.worktree]
 
 
-async def test_paths_of_a_session_without_a_plan_are_told_too(
+async def test_paths_of_a_session_without_a_plan_are_in_its_prompt(
     client: Client, running: DaemonProcess, repository: Path
 ) -> None:
     alone = await client.create(repository, script({"hang": True}), name="alone", owns=["dir0/"], forbids=["dir1/"])

@@ -180,7 +180,7 @@ async def restored(git: Git, repo: RepositoryInfo, tree: Sample, snapshot: Snaps
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda each: each.__name__)
-async def test_an_archived_worktree_comes_back_as_it_was(
+async def test_an_archived_worktree_is_restored_exactly(
     git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample, state: Callable[[Sample], None]
 ) -> None:
     state(tree)
@@ -218,7 +218,7 @@ async def test_what_git_can_make_again_takes_no_room(
 
 
 @pytest.mark.parametrize("gone", ["tree", "entry", "both", "tree before", "tree and entry before"])
-async def test_a_worktree_whose_directories_were_deleted_comes_back_from_its_snapshot(
+async def test_a_deleted_worktree_is_restored_from_its_snapshot(
     git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample, tmp_path: Path, gone: str
 ) -> None:
     staged(tree)
@@ -246,7 +246,7 @@ async def test_a_worktree_whose_directories_were_deleted_comes_back_from_its_sna
         assert after["status"] == before["status"]
 
 
-async def test_a_branch_that_went_on_gets_a_worktree_beside_it(
+async def test_a_restore_beside_a_moved_branch_creates_another_one(
     git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
 ) -> None:
     edits(tree)
@@ -261,7 +261,7 @@ async def test_a_branch_that_went_on_gets_a_worktree_beside_it(
     assert picture(tree)["files"] == before["files"]
 
 
-async def test_clean_files_follow_a_branch_that_went_on(
+async def test_clean_files_follow_a_moved_branch(
     git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample, tmp_path: Path
 ) -> None:
     snapshot = await archived(git, repo, tree)

@@ -88,7 +88,7 @@ async def test_a_change_of_equal_size_right_after_the_index_was_written_is_seen(
         assert sample.git("show", f"{taken.files}:src/app.py") == f"round {round_} b"
 
 
-async def test_a_merge_with_conflicts_is_snapshot_as_it_lies_there(git: Git, sample: Sample) -> None:
+async def test_a_merge_with_conflicts_is_snapshot_unchanged(git: Git, sample: Sample) -> None:
     sample.git("checkout", "-q", "-b", "other", "HEAD~1")
     sample.write("src/app.py", "theirs\n")
     sample.commit()
@@ -103,7 +103,7 @@ async def test_a_merge_with_conflicts_is_snapshot_as_it_lies_there(git: Git, sam
     assert fingerprint(sample) == before
 
 
-async def test_submodule_entries_are_kept(git: Git, tmp_path: Path, environment: dict[str, str]) -> None:
+async def test_submodule_entries_are_recorded(git: Git, tmp_path: Path, environment: dict[str, str]) -> None:
     sample = repositories.with_submodule(tmp_path / "sub", environment)
     sample.write("new")
 
@@ -112,7 +112,9 @@ async def test_submodule_entries_are_kept(git: Git, tmp_path: Path, environment:
     assert sample.git("rev-parse", f"{taken.files}:lib") == sample.git("rev-parse", "HEAD:lib")
 
 
-async def test_files_outside_a_sparse_checkout_are_kept(git: Git, tmp_path: Path, environment: dict[str, str]) -> None:
+async def test_files_outside_a_sparse_checkout_are_recorded(
+    git: Git, tmp_path: Path, environment: dict[str, str]
+) -> None:
     sample = repositories.sparse(tmp_path / "sparse", environment)
     sample.write("src/new")
     sample.write("elsewhere/new")
@@ -233,7 +235,7 @@ async def test_any_tree_is_snapshot_as_git_would(
         assert fingerprint(sample) == before
 
 
-async def test_what_comes_while_files_are_brought_back_is_kept_and_does_not_stop_that(
+async def test_files_created_during_a_rewind_are_saved(
     git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
 ) -> None:
     """As the git of a daemon that was killed in the middle of the same goes on for a while."""
@@ -255,7 +257,7 @@ async def test_what_comes_while_files_are_brought_back_is_kept_and_does_not_stop
 
 
 @pytest.mark.parametrize("mark", ["--assume-unchanged", "--skip-worktree"])
-async def test_what_somebody_told_git_not_to_look_at_is_work_like_any_other(
+async def test_changes_of_skip_worktree_files_are_work_too(
     git: Git, sample: Sample, repo: RepositoryInfo, mark: str
 ) -> None:
     sample.write("absent")

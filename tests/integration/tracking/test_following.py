@@ -18,7 +18,7 @@ from tests.support.repositories import Sample
 from tests.support.tracked import Scans, scanned
 
 
-async def test_subscribers_are_told_of_paths_but_not_of_ignored_ones(tracker: Tracker, sample: Sample) -> None:
+async def test_subscribers_get_paths_but_not_ignored_ones(tracker: Tracker, sample: Sample) -> None:
     paths: set[str] = set()
     changes = tracker.changes()
     sample.write("noise.log", "ignored\n")
@@ -41,7 +41,7 @@ async def test_what_changed_since_a_moment_is_known(tracker: Tracker, sample: Sa
     assert await tracker.since(await tracker.mark()) == frozenset()
 
 
-async def test_lost_events_are_made_good_by_a_scan(
+async def test_a_scan_replaces_lost_events(
     context: GitContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracker = await trackers.track(context, sample.path)
@@ -87,7 +87,7 @@ async def test_a_caller_that_is_cancelled_takes_no_change_with_it(
     await tracker.close()
 
 
-async def test_a_system_without_watches_is_told_of_and_scanned(
+async def test_a_system_without_watches_is_reported_and_scanned(
     context: GitContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: object, directory: str) -> int:
@@ -111,7 +111,7 @@ async def test_a_system_without_watches_is_told_of_and_scanned(
     await tracker.close()
 
 
-async def test_watches_running_out_later_are_told_of(
+async def test_watches_running_out_later_are_reported(
     context: GitContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracker = await trackers.track(context, sample.path)
@@ -178,7 +178,7 @@ async def test_all_trackers_share_one_instance_and_the_watches_of_a_directory(
 
 
 @pytest.mark.skipif(not inotify.SUPPORTED, reason="inotify is Linux's")
-async def test_a_tracker_that_nobody_asks_holds_a_bounded_number_of_events(
+async def test_an_unused_tracker_queues_a_bounded_number_of_events(
     context: GitContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "MOST", 10)

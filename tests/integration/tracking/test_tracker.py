@@ -168,7 +168,7 @@ async def test_filtered_files_are_stored_without_looking_at_everything(
 
 
 @pytest.mark.parametrize("then", ["", "README.md"], ids=["unchanged", "changed"])
-async def test_a_tree_that_was_collected_as_garbage_is_made_again(
+async def test_a_garbage_collected_tree_is_written_again(
     tracker: Tracker, context: GitContext, sample: Sample, then: str
 ) -> None:
     context.tree_sources = {sample.path: tracker}

@@ -79,7 +79,7 @@ def hidden(sample: Sample, outside: Path) -> Iterator[str]:
     yield "a file with such a name is changed"
 
 
-async def test_a_tree_is_the_one_that_a_scan_finds_whatever_no_event_tells(
+async def test_a_tree_equals_that_of_a_scan_despite_missing_events(
     tracked: Tracker, context: GitContext, linked: Sample, tmp_path: Path
 ) -> None:
     for what in hidden(linked, tmp_path):
@@ -102,7 +102,7 @@ async def test_events_are_followed_without_scans_after_directories_changed_place
     await tracker.close()
 
 
-async def test_a_checkpoint_made_after_everything_was_touched_can_be_brought_back(
+async def test_a_checkpoint_after_every_file_was_touched_can_be_restored(
     tracked: Tracker, context: GitContext, linked: Sample
 ) -> None:
     context.tree_sources = {linked.path: tracked}
@@ -118,7 +118,7 @@ async def test_a_checkpoint_made_after_everything_was_touched_can_be_brought_bac
     assert (linked.path / "src/app.py").read_text() == "v1\n"
 
 
-async def test_a_repository_that_went_away_and_came_back_is_no_part_of_its_own_tree(
+async def test_a_recreated_nested_repository_is_no_part_of_the_tree(
     tracker: Tracker, context: GitContext, sample: Sample, tmp_path: Path
 ) -> None:
     (sample.path / ".git").rename(tmp_path / "away")
@@ -157,7 +157,7 @@ def after_begin(monkeypatch: pytest.MonkeyPatch, kind: type[InotifyEvents] | typ
     monkeypatch.setattr(kind, "begin", begin_and_act)
 
 
-async def test_directories_that_are_made_while_watches_are_set_are_watched(
+async def test_directories_created_while_watches_are_set_are_watched(
     context: GitContext, sample: Sample, events: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sample.write(".gitignore", "/out/\n")
@@ -180,7 +180,7 @@ async def test_directories_that_are_made_while_watches_are_set_are_watched(
         await tracker.close()
 
 
-async def test_rules_that_never_stand_still_hold_nobody_up(
+async def test_rules_that_change_steadily_block_nothing(
     context: GitContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exclude = sample.path / ".git/info/exclude"
@@ -205,7 +205,7 @@ async def test_rules_that_never_stand_still_hold_nobody_up(
     await tracker.close()
 
 
-async def test_an_index_that_is_written_steadily_holds_nobody_up(
+async def test_an_index_that_is_written_steadily_blocks_nothing(
     context: GitContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = [0]

@@ -141,7 +141,9 @@ async def test_read_only_folders_and_odd_names_are_removed(
     assert leftovers(sample, trees) == []
 
 
-async def test_a_branch_that_moved_on_is_kept(git: Git, repo: RepositoryInfo, sample: Sample, trees: Path) -> None:
+async def test_a_branch_that_has_moved_is_not_deleted(
+    git: Git, repo: RepositoryInfo, sample: Sample, trees: Path
+) -> None:
     await create(git, repo, trees / "s-1", "one")
     tip = sample.commit("work", at=trees / "s-1")
 

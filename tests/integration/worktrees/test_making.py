@@ -21,7 +21,7 @@ from tests.support.repositories import Sample, fingerprint
 from tests.support.worktrees import create, directories, leftovers
 
 
-async def test_a_worktree_is_made_and_removed(git: Git, repo: RepositoryInfo, sample: Sample, trees: Path) -> None:
+async def test_a_worktree_is_created_and_removed(git: Git, repo: RepositoryInfo, sample: Sample, trees: Path) -> None:
     path = trees / "s-1"
 
     assert await create(git, repo, path, "feature/x") == ()
@@ -160,7 +160,7 @@ async def test_a_branch_that_would_be_both_file_and_folder_is_refused(
     assert leftovers(sample, trees) == [f"refs/heads/{existing}"]
 
 
-async def test_nonsense_is_refused_before_anything_is_made(
+async def test_invalid_input_is_refused_before_anything_is_created(
     git: Git, repo: RepositoryInfo, sample: Sample, trees: Path
 ) -> None:
     with pytest.raises(BadNameError):
@@ -172,7 +172,7 @@ async def test_nonsense_is_refused_before_anything_is_made(
     assert leftovers(sample, trees) == []
 
 
-async def test_what_lies_at_the_path_is_neither_used_nor_removed(
+async def test_a_foreign_directory_at_the_path_is_neither_used_nor_removed(
     git: Git, repo: RepositoryInfo, sample: Sample, trees: Path
 ) -> None:
     sample.write("precious", at=trees / "s-1")
