@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -29,17 +28,12 @@ pytestmark = pytest.mark.real_cli
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[DaemonProcess]:
-    process = subprocess.Popen([sys.executable, "-m", "ramet_demo.scripted.model"], stdout=subprocess.PIPE, text=True)
-    with process:
-        assert process.stdout is not None
-        port = int(process.stdout.readline().rpartition(":")[2])
-        with make_sandbox(model_port=port, real_cli=True) as sandbox:
-            onboard(sandbox)
-            with daemon_process(sandbox) as daemon:
-                sandbox.repository()
-                yield daemon
-        process.terminate()
+def running(model: int) -> Iterator[DaemonProcess]:
+    with make_sandbox(model_port=model, real_cli=True) as sandbox:
+        onboard(sandbox)
+        with daemon_process(sandbox) as daemon:
+            sandbox.repository()
+            yield daemon
 
 
 @pytest.fixture

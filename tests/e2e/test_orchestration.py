@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -21,16 +19,6 @@ pytestmark = pytest.mark.real_cli
 
 BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
 NAMES = ("kid-a", "kid-b", "kid-c")
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[int]:
-    """A scripted model for all tests here; its port."""
-    process = subprocess.Popen([sys.executable, "-m", "ramet_demo.scripted.model"], stdout=subprocess.PIPE, text=True)
-    with process:
-        assert process.stdout is not None
-        yield int(process.stdout.readline().rpartition(":")[2])
-        process.terminate()
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,7 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,27 +36,16 @@ WITH_TOOLS = [name for name in other_agents.SETTINGS if other_agents.KNOWN[name]
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    model = subprocess.Popen([sys.executable, "-m", "ramet_demo.scripted.model"], stdout=subprocess.PIPE, text=True)
-    with model:
-        assert model.stdout is not None
-        port = int(model.stdout.readline().rpartition(":")[2])
-        agents = other_agents.configuration(tmp_path_factory.mktemp("agents") / "own", port)
-        config = f'[permissions]\nallow_bypass = true\n[agents]\nsleep_after = "2s"\n{agents}'
-        with make_sandbox(model_port=port, config=config) as sandbox, daemon_process(sandbox) as running:
-            yield running
-        model.terminate()
+def daemon(model: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    agents = other_agents.configuration(tmp_path_factory.mktemp("agents") / "own", model)
+    config = f'[permissions]\nallow_bypass = true\n[agents]\nsleep_after = "2s"\n{agents}'
+    with make_sandbox(model_port=model, config=config) as sandbox, daemon_process(sandbox) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def repository(daemon: DaemonProcess) -> Path:
     return daemon.sandbox.repository()
-
-
-@pytest.fixture
-async def client(daemon: DaemonProcess) -> AsyncIterator[Client]:
-    async with connected(daemon.sandbox) as connection:
-        yield connection
 
 
 def write(name: str) -> dict[str, object]:

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -12,14 +10,13 @@ from typing import Any
 import pytest
 from ramet.v1 import attention_pb2, event_pb2, session_pb2
 
-from tests.support.agents import script
-from tests.support.daemon import IDLE, Client, DaemonProcess, Ran, Sandbox, connected, daemon_process, git, make_sandbox
+from tests.support.agents import bash, model_process, script, write_here
+from tests.support.daemon import IDLE, Client, DaemonProcess, Ran, Sandbox, connected, git
 from tests.support.eventually import eventually
 from tests.support.landing import subjects
 
 pytestmark = pytest.mark.real_cli
 
-Step = dict[str, Any]
 RED_WITHIN_S = 2.0
 SHARED = "shared.txt"
 LINES = [f"{number} is a line of its own\n" for number in range(20)]
@@ -28,31 +25,13 @@ UNTITLED = "web/page.txt has no title"
 MEND = "{ echo TITLE; cat web/page.txt; } > new && mv new web/page.txt && git commit -qam titled"
 
 
-def write(name: str, text: str) -> Step:
-    return {"tool": "Write", "input": {"file_path": f"$CWD/{name}", "content": text}}
-
-
-def bash(command: str) -> Step:
-    return {"tool": "Bash", "input": {"command": command, "description": "x"}}
-
-
 @pytest.fixture
 def model(tmp_path: Path) -> Iterator[int]:
     """A scripted model that mends what a failed check tells it of; its port."""
     routes = tmp_path / "routes.json"
     routes.write_text(json.dumps([{"when": UNTITLED, "steps": [bash(MEND), {"text": "mended"}]}]))
-    command = [sys.executable, "-m", "ramet_demo.scripted.model", "--script", str(routes)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield int(process.stdout.readline().rpartition(":")[2])
-        process.terminate()
-
-
-@pytest.fixture
-def daemon(model: int) -> Iterator[DaemonProcess]:
-    config = "[permissions]\nallow_bypass = true\n"
-    with make_sandbox(model_port=model, real_cli=True, config=config) as sandbox, daemon_process(sandbox) as running:
-        yield running
+    with model_process("--script", str(routes)) as port:
+        yield port
 
 
 @pytest.fixture
@@ -86,13 +65,13 @@ def plan(log: Path) -> str:
     threads = {
         "api": (
             "grep -q new api/routes.txt",
-            [write("api/routes.txt", "the new routes\n"), {"text": "the routes are new"}],
+            [write_here("api/routes.txt", "the new routes\n"), {"text": "the routes are new"}],
         ),
         "web": (
             f"test ! -e web/page.txt || grep -q TITLE web/page.txt || {{ echo {UNTITLED}; exit 3; }}",
             [
-                write("api/routes.txt", "what web would like\n"),
-                write("web/page.txt", "a page\n"),
+                write_here("api/routes.txt", "what web would like\n"),
+                write_here("web/page.txt", "a page\n"),
                 bash(f"sed -i 's/^7 is.*/7 as web likes it/' {SHARED}"),
                 {"text": "a page is there"},
             ],
@@ -102,7 +81,7 @@ def plan(log: Path) -> str:
             [
                 bash("echo as docs would like it > api/routes.txt"),
                 bash("git checkout -q -- api/routes.txt"),
-                write("docs/guide.txt", "a guide\n"),
+                write_here("docs/guide.txt", "a guide\n"),
                 bash(f"sed -i 's/^7 is.*/7 as docs likes it/' {SHARED}"),
                 {"text": "a guide is there"},
             ],

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2, worktree_pb2
 
-from tests.support.agents import script
+from tests.support.agents import bash, script, write_here
 from tests.support.archiving import remove
 from tests.support.daemon import (
     IDLE,
@@ -35,24 +33,6 @@ EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
 PLAN = common_pb2.PERMISSION_MODE_PLAN
 PERMISSION = attention_pb2.ATTENTION_KIND_PERMISSION
 Step = dict[str, Any]
-
-
-def write(name: str, text: str) -> Step:
-    return {"tool": "Write", "input": {"file_path": f"$CWD/{name}", "content": text}}
-
-
-def bash(command: str) -> Step:
-    return {"tool": "Bash", "input": {"command": command, "description": "x"}}
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[int]:
-    """A scripted model for all tests here; its port."""
-    process = subprocess.Popen([sys.executable, "-m", "ramet_demo.scripted.model"], stdout=subprocess.PIPE, text=True)
-    with process:
-        assert process.stdout is not None
-        yield int(process.stdout.readline().rpartition(":")[2])
-        process.terminate()
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +96,7 @@ def approve(sandbox: Sandbox, name: str, *options: str) -> None:
 async def test_a_turn_edits_asks_and_ends_and_its_diff_shows_both(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
-    prompt = script(write("new.txt", "hello\n"), bash("sh -c 'cat new.txt new.txt > twice.txt'"), {"text": "done"})
+    prompt = script(write_here("new.txt", "hello\n"), bash("sh -c 'cat new.txt new.txt > twice.txt'"), {"text": "done"})
     await client.create(repository, prompt, name="edits", mode=EDITS)
     waiting = await client.reach("edits", WAITING)
     assert waiting.state_reason == "wants to run: sh -c 'cat new.txt new.txt > twice.txt'"
@@ -163,7 +143,7 @@ async def test_the_daemon_may_be_killed_while_a_question_is_open_and_while_a_com
 async def test_after_a_power_cut_in_a_turn_the_conversation_resumes(
     daemon: DaemonProcess, client: Client, model: int, repository: Path
 ) -> None:
-    prompt = script(write("new.txt", "hello\n"), {"text": "and now I think about it", "over": 1.5})
+    prompt = script(write_here("new.txt", "hello\n"), {"text": "and now I think about it", "over": 1.5})
     made = await client.create(repository, prompt, name="resumes", mode=EDITS, model="claude-sonnet-5")
     await eventually((Path(made.worktree) / "new.txt").exists)
 
@@ -205,7 +185,7 @@ async def test_an_approved_plan_is_carried_out_in_the_mode_that_was_named(
 ) -> None:
     steps = [
         {"tool": "ExitPlanMode", "input": {"plan": "1. Write new.txt"}},
-        write("new.txt", "hello\n"),
+        write_here("new.txt", "hello\n"),
         {"text": "done"},
     ]
     await client.create(repository, script(*steps), name="plans", mode=PLAN)
@@ -340,10 +320,10 @@ async def test_a_rewind_cuts_the_conversation_at_the_end_of_its_turn(
     client: Client, sandbox: Sandbox, repository: Path, model: int
 ) -> None:
     await client.create(
-        repository, script(write("one.txt", "1\n"), {"text": "the first answer"}), name="back", mode=EDITS
+        repository, script(write_here("one.txt", "1\n"), {"text": "the first answer"}), name="back", mode=EDITS
     )
     await client.reach("back", IDLE)
-    second = script(write("two.txt", "2\n"), {"text": "the second answer"})
+    second = script(write_here("two.txt", "2\n"), {"text": "the second answer"})
     await client.send("back", second)
 
     async def turns(count: int) -> session_pb2.Session:
@@ -398,7 +378,7 @@ async def test_a_write_to_anothers_path_is_refused_and_by_a_command_caught_in_th
 ) -> None:
     await client.create(repository, name="api-owner", owns=["api/"])
     commands = ("mkdir -p api; echo x > api/b.txt", "echo x > api/c.txt; false")
-    steps = (write("api/a.txt", "x"), *(bash(f"sh -c '{command}'") for command in commands))
+    steps = (write_here("api/a.txt", "x"), *(bash(f"sh -c '{command}'") for command in commands))
     await client.create(repository, script(*steps, {"text": "seen"}), name="web-owner", owns=["web/"], mode=EDITS)
     for command in commands:
 

@@ -1,56 +1,21 @@
 """Sessions beside each other with the real Claude Code CLI: forks and rewinds of a conversation, and the radar's words."""
 
 import json
-import subprocess
-import sys
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ramet.v1 import common_pb2, session_pb2, worktree_pb2
 
-from tests.support.agents import script
-from tests.support.daemon import IDLE, Client, DaemonProcess, connected, daemon_process, make_sandbox
+from tests.support.agents import bash, script, write_here
+from tests.support.daemon import IDLE, Client, DaemonProcess
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.real_cli
 
 EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
 BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
-Step = dict[str, Any]
-
-
-def write(name: str, text: str) -> Step:
-    return {"tool": "Write", "input": {"file_path": f"$CWD/{name}", "content": text}}
-
-
-def bash(command: str) -> Step:
-    return {"tool": "Bash", "input": {"command": command, "description": "x"}}
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[int]:
-    """A scripted model; its port."""
-    process = subprocess.Popen([sys.executable, "-m", "ramet_demo.scripted.model"], stdout=subprocess.PIPE, text=True)
-    with process:
-        assert process.stdout is not None
-        yield int(process.stdout.readline().rpartition(":")[2])
-        process.terminate()
-
-
-@pytest.fixture
-def daemon(model: int) -> Iterator[DaemonProcess]:
-    config = "[permissions]\nallow_bypass = true\n"
-    with make_sandbox(model_port=model, real_cli=True, config=config) as sandbox, daemon_process(sandbox) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(daemon: DaemonProcess) -> AsyncIterator[Client]:
-    async with connected(daemon.sandbox) as connection:
-        yield connection
 
 
 def asked(model: int, word: str) -> list[str]:
@@ -68,9 +33,11 @@ async def test_a_fork_knows_what_was_said_and_a_rewound_conversation_no_longer_d
     daemon: DaemonProcess, client: Client, model: int
 ) -> None:
     repository = daemon.sandbox.repository()
-    await client.create(repository, script(write("a.txt", "one\n"), {"text": "FIRST-ANSWER"}), name="lead", mode=EDITS)
+    await client.create(
+        repository, script(write_here("a.txt", "one\n"), {"text": "FIRST-ANSWER"}), name="lead", mode=EDITS
+    )
     await client.reach("lead", IDLE)
-    again = script(write("a.txt", "two\n"), {"text": "SECOND-ANSWER"})
+    again = script(write_here("a.txt", "two\n"), {"text": "SECOND-ANSWER"})
     await client.sessions.SendPrompt(session_pb2.SendPromptRequest(session="lead", prompt=again))
     await eventually(lambda: two_turns(client))
     lead = await client.get("lead")
@@ -110,7 +77,7 @@ async def test_working_agents_get_one_warning_of_a_siblings_conflict(
     repository = daemon.sandbox.repository()
     for name in ("left", "right"):
         steps = (
-            write("dir0/file0.txt", f"line one by {name}\nline two\n"),
+            write_here("dir0/file0.txt", f"line one by {name}\nline two\n"),
             bash("until [ -e go ]; do sleep 0.05; done"),
             {"text": f"{name} is done"},
         )

@@ -2,10 +2,8 @@
 
 import contextlib
 import json
-import subprocess
-import sys
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +21,6 @@ pytestmark = pytest.mark.real_cli
 EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
 
 
-@pytest.fixture(scope="module")
-def model() -> Iterator[int]:
-    process = subprocess.Popen([sys.executable, "-m", "ramet_demo.scripted.model"], stdout=subprocess.PIPE, text=True)
-    with process:
-        assert process.stdout is not None
-        yield int(process.stdout.readline().rpartition(":")[2])
-        process.terminate()
-
-
 @pytest.fixture
 def sandbox(model: int) -> Iterator[Sandbox]:
     with make_sandbox(model_port=model, real_cli=True, config="[pool]\nsize = 1\nwarm_agents = 1\n") as made:
@@ -44,12 +33,6 @@ def daemon(sandbox: Sandbox) -> Iterator[DaemonProcess]:
     running.start()
     yield running
     running.kill()
-
-
-@pytest.fixture
-async def client(daemon: DaemonProcess) -> AsyncIterator[Client]:
-    async with connected(daemon.sandbox) as connection:
-        yield connection
 
 
 def requests(model: int, words: str) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """Diffs of worktrees and commits."""
 
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,23 +13,11 @@ from tests.support.repositories import Sample, fingerprint
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return repositories.git_environment(tmp_path / "home")
-
-
-@pytest.fixture
 def sample(tmp_path: Path, environment: dict[str, str]) -> Sample:
     sample = repositories.plain(tmp_path / "repo", environment)
     sample.write("long.txt", "".join(f"line {number}\n" for number in range(50)))
     sample.commit("long")
     return sample
-
-
-@pytest.fixture
-async def git(environment: dict[str, str]) -> AsyncIterator[Git]:
-    git = Git(environment, threads=2)
-    yield git
-    await git.aclose()
 
 
 def change(

@@ -9,12 +9,9 @@ from rametd.git import Git, RepositoryInfo
 from rametd.git.landing import CommittedAll
 from rametd.git.remotes import Pushed
 
-from tests.support.git_fixtures import environment, git, repo, sample, tree
 from tests.support.repositories import Sample
 
 pytestmark = pytest.mark.full
-
-__all__ = ["environment", "git", "repo", "sample", "tree"]
 
 REFUSE = "echo 'SECRET in app.py'; exit 1"
 

@@ -1,6 +1,5 @@
 """Whether work is on the branch that it lands on, told by content; whatever way it came there, and whoever brought it."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,29 +14,12 @@ LINES = "".join(f"line {number}\n" for number in range(40))
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return repositories.git_environment(tmp_path / "home")
-
-
-@pytest.fixture
 def sample(tmp_path: Path, environment: dict[str, str]) -> Sample:
     sample = repositories.plain(tmp_path / "repo", environment)
     sample.write("long.txt", LINES)
     sample.commit("long")
     sample.git("checkout", "-q", "-b", "work")
     return sample
-
-
-@pytest.fixture
-async def git(environment: dict[str, str]) -> AsyncIterator[Git]:
-    git = Git(environment, threads=2)
-    yield git
-    await git.aclose()
-
-
-@pytest.fixture
-async def repo(git: Git, sample: Sample) -> RepositoryInfo:
-    return await git.discover(sample.path)
 
 
 def edit(sample: Sample, line: int, text: str, file: str = "long.txt") -> None:

@@ -1,6 +1,5 @@
 """Finding repositories and resolving what to start from."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,18 +13,6 @@ from rametd.domain.errors import (
 from rametd.git import Base, Branch, Git, Head
 
 from tests.support import repositories
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return repositories.git_environment(tmp_path / "home")
-
-
-@pytest.fixture
-async def git(environment: dict[str, str]) -> AsyncIterator[Git]:
-    git = Git(environment, threads=2)
-    yield git
-    await git.aclose()
 
 
 async def test_a_repository_is_found_from_every_place_in_it(

@@ -4,10 +4,7 @@ import pytest
 from rametd.domain.errors import GitFailedError
 from rametd.git import Git
 
-from tests.support.git_fixtures import environment, git, repo, sample, tree
 from tests.support.repositories import Sample, fingerprint
-
-__all__ = ["environment", "git", "repo", "sample", "tree"]
 
 
 @pytest.mark.parametrize("name", ["README.md", "untracked", "ignored", "folder/ignored"])

@@ -6,12 +6,9 @@ from rametd.git.file_trees import private_index
 from rametd.git.registrations import verify_worktree
 from rametd.git.scratch import change_files
 
-from tests.support.git_fixtures import context, environment, git, repo, sample, tree
 from tests.support.repositories import Sample
 
 pytestmark = pytest.mark.full
-
-__all__ = ["context", "environment", "git", "repo", "sample", "tree"]
 
 
 async def test_a_filter_finds_what_it_keeps_in_the_git_directory(

@@ -9,12 +9,9 @@ from rametd.domain.errors import RametError, WrongStateError
 from rametd.git import Git, RepositoryInfo
 
 from tests.support import repositories
-from tests.support.git_fixtures import environment, git
 from tests.support.repositories import Sample
 
 pytestmark = pytest.mark.full
-
-__all__ = ["environment", "git"]
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,7 @@ from rametd.domain.errors import GitFailedError, WorktreeChangedError
 from rametd.git import CutOff, Git, RepositoryInfo, Synced
 
 from tests.support import repositories
-from tests.support.git_fixtures import environment, git, repo, sample, tree
 from tests.support.repositories import Sample
-
-__all__ = ["environment", "git", "repo", "sample", "tree"]
 
 
 async def test_a_rebase_moves_no_other_branch(git: Git, sample: Sample, tree: Sample) -> None:

@@ -9,22 +9,11 @@ from ramet.v1 import worktree_pb2
 from rametd.domain.errors import WorktreeChangedError
 from rametd.git import Git, RepositoryInfo
 
-from tests.support import repositories
 from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, make_sandbox
 from tests.support.eventually import eventually
 from tests.support.repositories import Sample
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return repositories.git_environment(tmp_path / "home")
-
-
-@pytest.fixture
-def sample(tmp_path: Path, environment: dict[str, str]) -> Sample:
-    return repositories.plain(tmp_path / "repo", environment)
 
 
 @pytest.fixture

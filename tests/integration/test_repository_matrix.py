@@ -230,11 +230,6 @@ async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return repositories.git_environment(tmp_path / "home")
-
-
 async def fill(client: Client, path: Path) -> list[worktree_pb2.Spare]:
     answer = await client.worktrees.FillPool(worktree_pb2.FillPoolRequest(repo=str(path)), metadata=client.metadata)
     return list(answer.spares)

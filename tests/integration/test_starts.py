@@ -34,16 +34,6 @@ async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return repositories.git_environment(tmp_path / "home")
-
-
-@pytest.fixture
-def sample(tmp_path: Path, environment: dict[str, str]) -> Sample:
-    return repositories.plain(tmp_path / "repo", environment)
-
-
 async def refusal(client: Client, path: Path, **fields: Any) -> str:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await client.create(path, **fields)

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,27 @@ def private_environment(home: Path, model_port: int = 0, **more: str) -> dict[st
         "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
         **more,
     }
+
+
+def write_here(name: str, text: str) -> Frame:
+    """A step: write a file in the session's worktree, by the absolute path that real agents want."""
+    return {"tool": "Write", "input": {"file_path": f"$CWD/{name}", "content": text}}
+
+
+def bash(command: str) -> Frame:
+    return {"tool": "Bash", "input": {"command": command, "description": "x"}}
+
+
+@contextlib.contextmanager
+def model_process(*arguments: str) -> Iterator[int]:
+    """`scripted_model` for a fixture that outlives an event loop."""
+    command = [sys.executable, "-m", "ramet_demo.scripted.model", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline().rpartition(":")[2])
+        finally:
+            process.terminate()
 
 
 @contextlib.asynccontextmanager

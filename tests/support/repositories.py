@@ -38,7 +38,16 @@ class Sample:
 
     def git(self, *arguments: str, at: Path | None = None, stdin: bytes | None = None) -> str:
         """Run git as the user would; return its output without the last line end."""
-        done = subprocess.run(
+        done = self.run(*arguments, at=at, stdin=stdin)
+        if done.returncode != 0:
+            raise AssertionError(f"git {' '.join(arguments)}: {done.stderr.decode(errors='replace')}")
+        return os.fsdecode(done.stdout).rstrip("\n")
+
+    def run(
+        self, *arguments: str, at: Path | None = None, stdin: bytes | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run git, which may fail."""
+        return subprocess.run(
             ["git", *arguments],
             cwd=at or self.path,
             env=self.environment,
@@ -46,9 +55,6 @@ class Sample:
             capture_output=True,
             check=False,
         )
-        if done.returncode != 0:
-            raise AssertionError(f"git {' '.join(arguments)}: {done.stderr.decode(errors='replace')}")
-        return os.fsdecode(done.stdout).rstrip("\n")
 
     def write(self, name: str, content: str | bytes = "text\n", at: Path | None = None) -> Path:
         """Write a file below the worktree, with its directories."""

@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -39,6 +37,10 @@ async def test_what_is_landed_is_on_the_target_by_the_method_that_was_asked_for(
     assert "Ramet-Session" in git(repository, "log", "-1", "--format=%B", "main") or method == "rebase"
     assert (await client.get("one")).landed_reason == f"landed on main as {landed.new_target[:12]}"
     assert moves(repository) == 2, "one for the repository's second commit, one for this"
+
+    reason, words = await refusal(landings.land("one"))
+    assert (reason, words.startswith("one has landed already: "), "main" in words) == ("WRONG_STATE", True, True)
+    assert len(await landings.list(include_ended=True)) == 1
 
 
 async def test_several_are_checked_together_and_land_in_their_order(
@@ -156,55 +158,6 @@ async def test_what_cannot_be_landed_is_refused_before_anything_is_done(
     assert git(repository, "log", "-1", "--format=%an: %s", session.branch) == "A Person: the rest"
 
 
-@pytest.mark.parametrize(
-    ("begin", "what"),
-    [
-        (("merge", "other"), "a merge"),
-        (("rebase", "other"), "a rebase"),
-        (("cherry-pick", "other"), "a cherry-pick"),
-        (("revert", "--no-edit", "HEAD~1"), "a revert"),
-        # The entries of a conflict without anything that is under way, as `git stash pop` leaves them.
-        (("read-tree", "-m", "HEAD~1", "HEAD", "other"), "conflicts are not resolved"),
-    ],
-)
-async def test_nothing_is_committed_in_the_middle_of_a_merge_or_the_like(
-    client: Client, landings: Landings, repository: Path, begin: tuple[str, ...], what: str
-) -> None:
-    session = await with_work(client, repository, "works", base_ref="main")
-    tree = Path(session.worktree)
-    git(tree, "checkout", "-q", "-b", "other", "main")
-    commit(session, **{"both.txt": "theirs\n"})
-    git(tree, "checkout", "-q", session.branch)
-    commit(session, **{"both.txt": "ours\n"})
-    commit(session, **{"both.txt": "ours again\n"})
-    tip = git(tree, "rev-parse", "HEAD")
-    with suppress(subprocess.CalledProcessError):  # it stops at a conflict
-        git(tree, *begin)
-    (tree / "loose.txt").write_text("loose\n")
-
-    reason, words = await refusal(landings.land("works", commit_message="the rest"))
-
-    assert (reason, what in words) == ("WRONG_STATE", True), words
-    assert git(repository, "rev-parse", session.branch) == tip
-    assert await landings.list(include_ended=True) == []
-
-
-@pytest.mark.parametrize("how", ["merge", "squash", "rebase"])
-async def test_what_has_landed_is_not_queued_again(
-    client: Client, landings: Landings, repository: Path, how: str
-) -> None:
-    await with_work(client, repository, "one", base_ref="main")
-    await landings.land("one", method=how)
-    await landings.wait("one")
-
-    reason, words = await refusal(landings.land("one"))
-
-    assert reason == "WRONG_STATE"
-    assert words.startswith("one has landed already: ")
-    assert "main" in words
-    assert len(await landings.list(include_ended=True)) == 1
-
-
 async def test_work_squashed_onto_the_target_while_queued_lands_without_empty_merge(
     client: Client, landings: Landings, repository: Path
 ) -> None:
@@ -222,23 +175,22 @@ async def test_work_squashed_onto_the_target_while_queued_lands_without_empty_me
     assert subjects(repository)[:2] == ["Merge branch 'ramet/first' into main", "by hand"]
 
 
-@pytest.mark.parametrize(
-    "begin", [("rebase", "-x", "git commit -q --amend -m again; false", "HEAD~1"), ("bisect", "start")]
-)
 async def test_nothing_lands_while_something_is_under_way_in_its_worktree(
-    client: Client, landings: Landings, repository: Path, begin: tuple[str, ...]
+    client: Client, landings: Landings, repository: Path
 ) -> None:
     session = await with_work(client, repository, "works", base_ref="main")
     tree, before = Path(session.worktree), git(repository, "rev-parse", "main")
-    with suppress(subprocess.CalledProcessError):
-        git(tree, *begin)
+    git(tree, "bisect", "start")
+    (tree / "loose.txt").write_text("loose\n")
 
-    reason, words = await refusal(landings.land("works"))
+    for fields in ({}, {"commit_message": "the rest"}):
+        reason, words = await refusal(landings.land("works", **fields))
+        assert (reason, "a bisect is under way" in words) == ("WRONG_STATE", True), words
 
-    assert (reason, f"a {begin[0]} is under way" in words) == ("WRONG_STATE", True), words
-    assert (await client.get("works")).under_way == f"a {begin[0]}"
+    assert (await client.get("works")).under_way == "a bisect"
     diff = await client.worktrees.GetDiff(worktree_pb2.GetDiffRequest(session="works", stat_only=True))
-    assert diff.warnings == [f"a {begin[0]} is under way in its worktree"]
+    assert diff.warnings == ["a bisect is under way in its worktree"]
+    assert await landings.list(include_ended=True) == []
     assert git(repository, "rev-parse", "main") == before
 
 

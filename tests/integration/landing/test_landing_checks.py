@@ -147,21 +147,9 @@ async def test_a_sessions_own_check_that_the_target_fails_too_goes_to_its_agent(
     assert "It fails on main without your work too." in prompts[0].text
     assert "no guide" in prompts[0].text
     commit(session, **{"docs/guide.md": "guide\n"})
-    await landings.retry("one")
-    assert (await landings.wait("one"))["one"].state == LANDED
-
-
-async def test_an_approved_entry_is_tried_again(client: Client, landings: Landings, repository: Path) -> None:
-    await with_work(client, repository, "one", base_ref="main")
-    flag = repository.parent / "flag"
-    await landings.land("one", check=[f"test -e {flag}"])
-    await landings.reach("one", HELD)
-    flag.touch()
-
     found = await client.attention.ListRequests(attention_pb2.ListRequestsRequest(), metadata=client.metadata)
     (request,) = [each for each in found.requests if each.kind == attention_pb2.ATTENTION_KIND_LANDING]
     await approve(client, request.id)
-
     assert (await landings.wait("one"))["one"].state == LANDED
 
 

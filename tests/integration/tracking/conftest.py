@@ -9,19 +9,8 @@ from rametd.git.context import GitContext
 from rametd.git.tracking import tracker as trackers
 from rametd.platform import inotify
 
-from tests.support import repositories
 from tests.support.repositories import Sample
 from tests.support.tracked import SOURCES, Scans
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return repositories.git_environment(tmp_path / "home")
-
-
-@pytest.fixture
-def sample(tmp_path: Path, environment: dict[str, str]) -> Sample:
-    return repositories.plain(tmp_path / "repo", environment)
 
 
 @pytest.fixture
@@ -29,13 +18,6 @@ def linked(sample: Sample, tmp_path: Path) -> Sample:
     """A worktree of it, as sessions have, in a directory of its own."""
     sample.git("worktree", "add", "-q", "-b", "work", str(tmp_path / "trees" / "work"))
     return Sample(tmp_path / "trees" / "work", sample.environment)
-
-
-@pytest.fixture
-async def context(environment: dict[str, str]) -> AsyncIterator[GitContext]:
-    context = GitContext(2, environment, 5.0)
-    yield context
-    await context.aclose()
 
 
 @pytest.fixture(params=list(SOURCES))

@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import repositories
-from tests.support.git_fixtures import environment, git, repo
 from tests.support.repositories import Sample, fingerprint
-
-__all__ = ["environment", "git", "repo"]
 
 
 @pytest.fixture
