@@ -18,7 +18,7 @@ from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.operations import new_operation
 from rametd.services.worktrees.checkpoints import Checkpointer
-from rametd.services.worktrees.rewind import Rewinder
+from rametd.services.worktrees.rewind import Rewinder, remember_before
 from rametd.store import Unit
 
 from tests.support.core import bare_core
@@ -91,13 +91,28 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         await checkpointer.close()
 
 
-async def test_a_check_leaves_neither_files_nor_a_warning(world: World) -> None:
+def undone(files: str, checkpoint: int = 2) -> str:
+    return (
+        f"undid what changed during the check: {files}; "
+        f"if you made any of these changes: rametctl rewind one {checkpoint}"
+    )
+
+
+async def test_an_undo_names_the_files_and_the_checkpoint_that_has_them(world: World) -> None:
+    """A person may have edited a file while the check ran."""
     (world.tree / "work").write_text("uncommitted\n")
     check = await world.begin()
     (world.tree / "report").write_text("9\n")
-    (world.tree / "kept").write_text("2\n")
-    assert await world.end(check) == []
+    (world.tree / "kept").write_text("by hand\n")
+    assert await world.end(check) == [undone("kept, report")]
     assert git(world.tree, "status", "--porcelain") == "?? work"
+    made = await world.core.store.read(lambda reader: reader.checkpoints.latest("one"))
+    assert made is not None
+    assert (made.number, git(world.tree, "show", f"{made.tree}:kept")) == (2, "by hand")
+
+
+async def test_a_check_that_changes_nothing_is_not_mentioned(world: World) -> None:
+    assert await world.end(await world.begin()) == []
 
 
 async def person_commits(world: World) -> None:
@@ -199,7 +214,7 @@ async def test_the_last_of_several_checks_undoes_the_changes_of_all(world: World
         (world.tree / name).write_text("built\n")
     assert await world.end(one) == []
     assert (world.tree / "one").exists(), "another check works with these files"
-    assert await world.end(two) == []
+    assert await world.end(two) == [undone("one, two")]
     assert git(world.tree, "status", "--porcelain") == ""
 
 
@@ -224,7 +239,8 @@ async def test_an_undo_that_was_cut_short_is_finished_before_files_are_compared(
 
     async def cut_short(unit_of: World) -> None:
         await unit_of.core.store.write(lambda unit: unit.operations.begin(cut))
-        await unit_of.checkpointer.make("one", CheckpointReason.REWIND)
+        made = await unit_of.checkpointer.make("one", CheckpointReason.REWIND)
+        await unit_of.core.store.write(lambda unit: remember_before(unit, cut, made))
         (unit_of.tree / "kept").write_text("1\n")
 
     await cut_short(world)
@@ -233,5 +249,5 @@ async def test_an_undo_that_was_cut_short_is_finished_before_files_are_compared(
     if resumed == "by the recovery":
         await world.core.operations.recover(lambda session_id: asyncio.sleep(0))
     world.core.recovered.set()
-    assert await ending == []
+    assert undone("kept, report") in await ending
     assert git(world.tree, "status", "--porcelain") == ""

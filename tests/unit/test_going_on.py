@@ -168,6 +168,20 @@ def test_only_a_turn_that_was_done_wants_a_look(unit: Unit) -> None:
     assert [request.kind for request in unit.requests.open("one")] == [RequestKind.REVIEW]
 
 
+def test_a_turn_that_follows_by_itself_replaces_the_review_of_the_turn_before(unit: Unit) -> None:
+    """As after work in the background: the inbox showed that the build was started, and never that it failed."""
+    unit.sessions.insert(a_session(state=State.WORKING, generation=1))
+    unit.agents.insert(an_agent())
+    turns = [
+        frame
+        for index, words in enumerate(("started the build", "the build failed"))
+        for frame in (RUNNING, result(result=words, result_index=index), IDLE)
+    ]
+    project(unit, "one", 1, lines(*turns), POLICY)
+    [review] = unit.requests.open("one")
+    assert (review.kind, review.reason) == (RequestKind.REVIEW, "the build failed")
+
+
 @pytest.mark.parametrize(
     ("hold", "verdict"),
     [

@@ -56,7 +56,7 @@ from rametd.services.agents.questions import describe, new_request, offers_of, s
 from rametd.services.core import Policy
 from rametd.services.delivery import begin_anew, post, withdraw
 from rametd.services.intake import last_words, line_events
-from rametd.services.lifecycle import change_state, held_by_person, log_request, release_login
+from rametd.services.lifecycle import change_state, close_reviews, held_by_person, log_request, release_login
 from rametd.store import Unit
 
 UNKNOWN_RESET_S = 3600.0
@@ -419,11 +419,11 @@ class Projection:
         until = self.unit.now + rest_after(tries) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
         self.session = self.unit.sessions.update(self.session.id, upstream_tries=tries)
         if self.agent.api_error == Trouble.LOGIN:
-            reason = f"{self.session.agent} is not logged in ({words}); continues by itself after the login"
+            reason = f"{self.session.agent} is not logged in; continues by itself after the login: {words}"
             self._hold(Hold.LOGIN, reason, interrupted=True, resume_at=until)
         else:
             when = time.strftime("%H:%M:%S", time.localtime(until))
-            reason = f"{words}; retries by itself at {when} (try {tries + 1})"
+            reason = f"retries by itself at {when} (try {tries + 1}): {words}"  # the words may be long, and cut off
             self._hold(Hold.UPSTREAM, reason, interrupted=True, resume_at=until)
 
     def _hold(self, hold: Hold, reason: str, *, interrupted: bool, resume_at: float | None = None) -> None:
@@ -457,14 +457,15 @@ class Projection:
             self._event(event_pb2.Warning(message=str(near)))
 
     def _ask_for_review(self) -> None:
-        """Open a review request for a finished turn, except for a child session, which its parent reviews."""
+        """Open a review request for a finished turn, except for a child session, which its parent reviews.
+
+        It replaces that of an earlier turn, after which no prompt arrived: the agent followed up work in the background.
+        """
         if self.session.parent_id:
-            return
-        open_reviews = [each for each in self.unit.requests.open(self.session.id) if each.kind == RequestKind.REVIEW]
-        if open_reviews:
             return
         question = Question(RequestKind.REVIEW, "", "", "{}", self._summary(), "[]")
         self._log_lines()
+        close_reviews(self.unit, self.session)
         log_request(
             self.unit, self.session, self.unit.requests.add(new_request(self.agent, "", question, self.unit.now))
         )

@@ -20,6 +20,7 @@ from rametd.domain.errors import GitFailedError, RametError, RefNotFoundError, W
 from rametd.domain.models import DAEMON, AgentState, Repo, Session, WorktreeKind
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import BUSY_STATES, State
+from rametd.domain.text import listed
 from rametd.git import Moved
 from rametd.services import events
 from rametd.services.agents.stopping import end_agent
@@ -197,7 +198,7 @@ class Rewinder:
         except GitFailedError as error:
             if not stood:  # nothing was written
                 raise
-            undo = shlex.join(["rametctl", "rewind", session.name, str(stood[0][1].number)])
+            undo = f"rametctl rewind {session.reference} {stood[0][1].number}"
             raise GitFailedError(error.message, hint=f"to undo what was written: `{undo}`") from error
         core.failpoint.hit("rewind.files-written")
         warnings: list[str] = []
@@ -224,6 +225,12 @@ class Rewinder:
             "it is stored before anything is overwritten, and only this rewind ends its operation"
         )
         files = (await core.git.diffs.between(info, before.tree, checkpoint.tree, patch=False)).files
+        if check:
+            # Nothing tells whether the check or a person wrote a file.
+            warnings.append(
+                f"undid what changed during the check: {listed([file.path for file in files])}; "
+                f"if you made any of these changes: rametctl rewind {session.reference} {before.number}"
+            )
         previous = before
         # A retry after a failed write or a kill: a person may have changed files in between.
         since = await core.store.read(lambda reader: reader.checkpoints.list(session_id))
