@@ -45,8 +45,8 @@ def common_of(git_dir: Path) -> Path:
         pointer = None
     if pointer is None:
         return git_dir.resolve()
-    common = (git_dir / pointer).resolve()
-    return common if git_dir.resolve().parent in {common / "worktrees", common / DIRECTORY} else git_dir.resolve()
+    common, own = (git_dir / pointer).resolve(), git_dir.resolve()
+    return common if own.parent in {common / "worktrees", common / DIRECTORY} else own
 
 
 def registrations(common_dir: Path) -> tuple[Registration, ...]:
@@ -218,7 +218,8 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
         raise WorktreeChangedError(f"{path} is no worktree: its .git file is missing", hint=hint, worktree=str(path))
     if not git_dir.is_dir():
         raise WorktreeChangedError(f"{path} is registered nowhere: {git_dir} is gone", hint=hint, worktree=str(path))
-    if trusted and common_of(git_dir) not in trusted:
+    common = common_of(git_dir)
+    if trusted and common not in trusted:
         raise WorktreeChangedError(
             f"{path} belongs to another repository: its .git leads to {git_dir}", hint=hint, worktree=str(path)
         )
@@ -237,7 +238,7 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
             hint=hint,
             worktree=str(path),
         )
-    if (top := diverted(git_dir, path)) is not None:
+    if (top := diverted(git_dir, path, common)) is not None:
         mend = shlex.join(("git", "-C", str(path), "config", "--worktree", "core.worktree", str(path)))
         raise WorktreeChangedError(
             f"git takes {top} for the top of {path}: extensions.worktreeConfig is on, and core.worktree is set for all worktrees",
@@ -264,13 +265,12 @@ def borrowed(git_dir: Path, path: Path) -> Path | None:
     return None if top.resolve() == path.resolve() else top.resolve()
 
 
-def diverted(git_dir: Path, path: Path) -> Path | None:
+def diverted(git_dir: Path, path: Path, common: Path) -> Path | None:
     """Return the directory that git takes for the top of the linked worktree at ``path`` if it is another one, else None.
 
     A submodule's repository has ``core.worktree`` in the configuration that all worktrees share. Git applies it to each of them once
     ``extensions.worktreeConfig`` is on, unless the worktree has a value of its own. Blocks.
     """
-    common = common_of(git_dir)
     if common == git_dir or b"worktree" not in _bytes(common / "config").lower():
         return None
     shared = pygit2.Config(str(common / "config"))

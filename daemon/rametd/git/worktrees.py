@@ -157,7 +157,7 @@ def _settle_entry(repo: RepositoryInfo, path: Path) -> None:
     if git_dir is None:
         return
     share(repo.common_dir, git_dir)
-    if diverted(git_dir, path) is not None:
+    if diverted(git_dir, path, repo.common_dir) is not None:
         pygit2.Config(str(git_dir / WORKTREE_CONFIG))["core.worktree"] = str(path)
 
 

@@ -72,7 +72,7 @@ async def capture(
     def store() -> Snapshot:
         repository = open_repository(git_dir)
         position = head or head_of(repository)
-        same = position.commit is not None and staged == str(repository[position.commit].peel(pygit2.Tree).id)
+        same = staged and position.commit and staged == str(repository[position.commit].peel(pygit2.Tree).id)
         nested = [each for each in found if not (apart and _is_worktree(git_dir, worktree / each.place))]
         made = write(
             git_dir,
@@ -88,7 +88,7 @@ async def capture(
         )
         if owner:
             if position.commit is not None:
-                pin(git_dir, owner, position.commit)
+                pin(repository, git_dir, owner, position.commit)
             pin_others(git_dir, owner, [each.head for each in nested if each.own])
         if ref:
             point(git_dir, ref, made.id)

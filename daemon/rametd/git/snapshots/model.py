@@ -186,12 +186,11 @@ def point(git_dir: Path, ref: str, name: str) -> None:
     repository.references.create(ref, pygit2.Oid(hex=name), force=True)
 
 
-def pin(git_dir: Path, owner: str, commit: str) -> None:
+def pin(repository: pygit2.Repository, git_dir: Path, owner: str, commit: str) -> None:
     """Pin a commit and its ancestors for a session by the ref ``head``, which follows the session's line of commits.
 
     A line that the session abandoned (by an amend, a rebase or a reset) gets its own ref, named after its last commit.
     """
-    repository = open_repository(git_dir)
     head = repository.references.get(f"{COMMITS}{owner}/head")
     held = str(head.target) if head is not None else ""
     if held == commit:
