@@ -74,7 +74,8 @@ class Screen:
         self.now += 10
 
     async def dialog(self, kind: type) -> Any:
-        await eventually(lambda: isinstance(self.app.screen, kind), within=20)
+        """Return the dialog once its fields are there."""
+        await eventually(lambda: isinstance(self.app.screen, kind) and self.app.screen.is_mounted, within=20)
         return self.app.screen
 
 
@@ -495,8 +496,18 @@ async def test_a_line_of_the_diff_is_commented(world: World) -> None:
         dialog = await shown.dialog(Ask)
         assert "a.py:2" in "".join(line for line in shown.lines())
         assert isinstance(dialog.query_one(Lines), Lines)
+        ends = threading.Event()
+        world.state.on_call = lambda call: (
+            None if call.method != "AddComment" or ends.wait(30) else pytest.fail("too long")
+        )
         await shown.press(*"why", "enter")
-        await shown.shows("older than this rametctl")  # the canned daemon has no AddComment
+        await shown.press("C")  # while the comment is being added
+        await eventually(lambda: world.state.called("AddComment"), within=20)
+        assert not world.state.called("SendComments")
+        ends.set()
+        await shown.shows("fix: the comments are sent")
+        (comment,) = world.state.called("AddComment")
+        assert (comment.path, comment.line, comment.text) == ("a.py", 2, "why")
 
 
 async def test_the_diff_against_another_session_is_chosen_by_name(world: World) -> None:
@@ -535,6 +546,85 @@ async def test_land_asks_for_a_commit_message_and_for_consent_to_land_locally(wo
         await eventually(lambda: len(world.state.called("LandSessions")) == 3, within=20)
         last = world.state.called("LandSessions")[-1]
         assert (last.commit_message, last.local) == ("done", True)
+
+
+async def test_what_is_not_committed_is_said_in_the_one_question_of_land_and_remove(world: World) -> None:
+    session = world.state.session("fix", turns=1, now="Fixed it.\nAll of it.")
+    world.state.diff = worktree_pb2.GetDiffResponse(
+        files=[worktree_pb2.FileChange(path=name) for name in ("a.py", "b.py", "c.py", "d.py")], additions=7
+    )
+    async with screen(world, size=(80, 24)) as shown:
+        await shown.shows("✓ fix")
+        await eventually(lambda: shown.app._uncommitted(session), within=20)
+        await shown.press("L")
+        dialog = await shown.dialog(Ask)
+        await shown.shows("It has uncommitted", "work: a.py, b.py, c.py and 1 more.", "enter land")
+        assert dialog.query_one(Prompt).text == "Fixed it."
+        await shown.press(*" Well.", "enter")
+        await eventually(lambda: world.state.called("LandSessions"), within=20)
+        assert [each.commit_message for each in world.state.called("LandSessions")] == ["Fixed it. Well."]
+        await shown.press("x")
+        await shown.shows("with its work that has not", "landed: 4 files, +7 −0?")
+        await shown.press("y")
+        await eventually(lambda: world.state.called("DeleteSession"), within=20)
+        assert [each.force for each in world.state.called("DeleteSession")] == [True]
+
+
+def _words(lines: list[str]) -> list[str]:
+    return " ".join(line.strip("│╭╮╰╯─ ") for line in lines).split()
+
+
+@pytest.mark.parametrize("width", [200, 80, 50, 36])
+async def test_a_dialog_cuts_no_word_at_any_width(world: World, width: int) -> None:
+    world.state.session("fix")
+    question = (
+        "A question that is longer than the dialog is wide, so that it wraps, and wraps once more, to its very end."
+    )
+    async with screen(world, size=(120, 24)) as shown:
+        await shown.shows("· fix")
+        shown.app.ask(Confirm(question), lambda answer: None)
+        await shown.dialog(Confirm)
+        await shown.pilot.resize_terminal(width, 24)
+
+        def whole() -> bool:
+            words = _words([line for line in shown.lines() if "│" in line])
+            assert set(question.split()) <= set(words), words
+            return True
+
+        await eventually(whole, within=20)
+
+
+@pytest.mark.parametrize(
+    ("state", "key", "note"),
+    [
+        *((session_pb2.SESSION_STATE_ARCHIVED, key, "fix is archived; run: rametctl restore fix") for key in "LPAmfipSo!rUW"),
+        *((session_pb2.SESSION_STATE_IDLE, key, "fix has no changes") for key in "LP"),
+        *((None, key, "no session is selected") for key in "LPAxmfipSo!rUCW"),
+    ],
+)  # fmt: skip
+async def test_a_key_that_does_not_apply_says_why(world: World, state: int | None, key: str, note: str) -> None:
+    if state is not None:
+        world.state.session("fix", state=state, turns=1)
+    async with screen(world, size=(80, 24)) as shown:
+        if state == session_pb2.SESSION_STATE_ARCHIVED:
+            await shown.press("slash", *"s:archived", "enter")
+        await shown.shows("no sessions here" if state is None else "fix  Conversation")
+        if state == session_pb2.SESSION_STATE_IDLE:
+            await eventually(lambda: shown.app._unchanged(next(iter(world.state.sessions.values()))), within=20)
+        shown.now += 1
+        await shown.press(key)
+        await shown.shows(note)
+
+
+async def test_the_foot_says_how_to_reach_the_next_session_that_needs_the_person(world: World) -> None:
+    world.state.session("busy", state=WORKING)
+    asks(world, "PERMISSION", COMMAND, tool="Bash")
+    async with screen(world, size=(80, 24)) as shown:
+        await shown.shows("? asks", "space answer")
+        await shown.press("G")
+        await shown.shows("N answer next")
+        await shown.press("N")
+        await shown.shows("$ make test", "space answer")
 
 
 async def test_a_file_and_a_command_are_completed_in_the_prompt(world: World, tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ def test_the_dashboard_survives_its_daemon_and_resizes_and_restores_the_terminal
     with world.terminal() as terminal:
         terminal.shows("Working 1")
         terminal.shows("▸ busy")
+        terminal.type("\udcff")  # a byte that is no UTF-8
+        terminal.type("rm -rf x\n")  # a paste, on a terminal that does not say so
+        terminal.shows("pasted text is ignored here")
         world.daemon.stop()
         terminal.shows("the daemon is away")
         for columns, rows in ((40, 10), (200, 50), (30, 6), (120, 30)):

@@ -212,7 +212,7 @@ class Terminal:
         self._until(lambda: text.encode() in self.raw[began:], f"{text!r} is not written", within)
 
     def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
+        os.write(self._master, text.encode(errors="surrogateescape"))
 
     def resize(self, columns: int, rows: int) -> None:
         """Change the size, as a window that cuts lines and does not wrap them again."""

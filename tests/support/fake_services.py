@@ -432,6 +432,14 @@ class Worktrees(Servicer, worktree_pb2_grpc.WorktreeServiceServicer):
         self.find(request.session, context)
         return self.state.diff
 
+    def AddComment(self, request: Any, context: Any) -> worktree_pb2.AddCommentResponse:  # noqa: N802
+        self.note("AddComment", request, context)
+        return worktree_pb2.AddCommentResponse()
+
+    def SendComments(self, request: Any, context: Any) -> worktree_pb2.SendCommentsResponse:  # noqa: N802
+        self.note("SendComments", request, context)
+        return worktree_pb2.SendCommentsResponse()
+
     def WatchChanges(self, request: Any, context: Any) -> Iterator[worktree_pb2.WatchChangesResponse]:  # noqa: N802
         self.note("WatchChanges", request, context)
         self.find(request.session, context)

@@ -39,6 +39,7 @@ GROUPED = [
     (session("a", turns=1), Known(counts={"a": CHANGED}), "Ready to land"),
     (session("a", turns=1), Known({"a": [request("REVIEW")]}, counts={"a": worktree_pb2.GetDiffResponse()}), "Idle"),
     (session("a", turns=1), Known(), "Idle"),
+    (session("a", turns=1), Known({"a": [request("REVIEW")]}, comparing={"a"}), "Idle"),
     (session("a", "paused"), Known(), "Paused"),
     (session("a", turns=1, landed_reason="merged"), Known(counts={"a": CHANGED}), "Done"),
     (session("a"), Known(pull_requests={"a": landing_pb2.PullRequest(state="merged")}), "Done"),

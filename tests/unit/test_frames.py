@@ -25,6 +25,7 @@ from rametd.agents.base import (
     Said,
     TurnBegan,
 )
+from rametd.agents.claude.control import TOOL_KINDS
 from rametd.agents.claude.frames import READERS, SYSTEM_READERS, TEXT_LIMIT, read_frame
 
 from tests.support.agents import SCRIPTED
@@ -203,6 +204,8 @@ def test_every_recorded_kind_of_frame_has_its_meaning(conversation: list[dict[st
             wanted = (wanted[0], {PromptReturned})
         if bare == "init":  # one that no prompt began names none
             facts |= {PromptSeen}
+        if any(name in json.dumps(message) for name in TOOL_KINDS) and bare == "assistant:tool_use":
+            facts |= {Doing}  # a call that asks a person is its request, and no work
         assert (kind, payload, facts) == (kind, *wanted)
         assert (frame.control is None) == (not message["type"].startswith("control_"))
 
@@ -231,6 +234,7 @@ def test_an_answer_to_initialize_is_recorded_without_its_lists() -> None:
         ),
         ({"content": [{"type": "text", "text": "so"}, {"type": "thinking", "thinking": "hm"}]}, "so"),
         ({"content": [{"type": "text", "text": ""}, "noise"]}, None),
+        ({"content": [{"type": "tool_use", "name": "AskUserQuestion", "input": {}}]}, None),
     ],
 )
 def test_what_an_agent_does_now_is_its_last_call_or_words(message: dict[str, Any], words: str | None) -> None:

@@ -85,8 +85,8 @@ def suggested_rules(request: "AttentionRequest") -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def hints(shown: Shown) -> str:
-    """Return the keys that answer this request, in one line."""
+def hints(shown: Shown, *, landable: bool = True) -> str:
+    """Return the keys that answer this request, in one line. ``landable``: its session has changes to land."""
     number = f" ({len(shown.answers) + 1} of {shown.count})" if shown.count > 1 else ""
     match kind_name(shown.request):
         case "permission":
@@ -97,11 +97,11 @@ def hints(shown: Shown) -> str:
             return f"1–9 choose{number} · t your own words"
         case "plan":
             modes = ", ".join(f"{number} {mode}" for number, mode in enumerate(PLAN_MODES, 1))
-            return f"y go on · in another mode: {modes} · d what to change"
+            return f"y start · in another mode: {modes} · d what to change"
         case "elicitation":
             return "y fill in · d decline"
         case "review":
-            return "y done · d do better · L land"
+            return "y done · d do better" + (" · L land" if landable else "")
         case "conflict":
             return "y seen · tab to Conflicts: where"
         case "trust":

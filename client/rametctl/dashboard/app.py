@@ -29,6 +29,7 @@ from rametctl.console.lines import Line, cell_width, line, to_text, truncated, w
 from rametctl.dashboard import panes
 from rametctl.dashboard.answering import GRACE_S, PLAN_MODES, SOUGHT_S, Shown, as_json, hints, suggested_rules
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Field, Form, Help
+from rametctl.dashboard.keyboard import Keyboard
 from rametctl.dashboard.keys import GROUPS, Key
 from rametctl.dashboard.rows import ARRANGEMENTS, Filter, Known, Row, arrange, head_line, session_line, top_line
 from rametctl.dashboard.widgets import Lines, Prompt
@@ -40,7 +41,7 @@ from rametctl.options import MODES, budget_of, mode_name, mode_number, new_reque
 from rametctl.render.contest import contest_blocks
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
-from rametctl.render.session import at_work, state_name
+from rametctl.render.session import at_work, reference, state_name
 from rametctl.render.transcript import Ran
 from rametctl.view import contests, parts
 from rametctl.view.link import Link
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
     from ramet.v1.attention_pb2 import AttentionRequest, Resolution
     from ramet.v1.session_pb2 import Session
+    from textual.worker import Worker
 
     from rametctl.app import App as ClientApp
 
@@ -109,7 +111,7 @@ class Dashboard(App[None]):
     ]
 
     def __init__(self, client: "ClientApp", *, repo_path: str = "", only: str = "") -> None:
-        super().__init__(ansi_color=True)
+        super().__init__(ansi_color=True, driver_class=Keyboard)
         self.theme = "ansi-dark"
         self.client = client
         self.only = only
@@ -122,6 +124,7 @@ class Dashboard(App[None]):
         self._arrangement = "state"
         self._filter = ""
         self._rows: list[Row] = []
+        self._near: list[str] = []  # sessions around the cursor, whose changes are counted
         self._known = Known()
         self._selected = only
         self._tab = "Conversation"
@@ -141,6 +144,7 @@ class Dashboard(App[None]):
         self._undo: list[tuple[str, str]] = []
         self._failure: ClientError | None = None
         self._peeking = False
+        self._commenting: Worker[None] | None = None  # the newest comment, which is perhaps still being added
         self._client_id = new_request_id()
         self._alerting = ""  # the value of notify.terminal, once it is known
         self._seen_requests: set[str] = set()
@@ -327,7 +331,7 @@ class Dashboard(App[None]):
             for each in answer.conflicts if answer is not None else ():
                 conflicts |= {each.session_id, each.other_id} if each.red else set()
         counts = {id_: counted for id_ in view.sessions if (counted := view.part(parts.COUNTS, id_).value) is not None}
-        self._known = Known(requests, pull_requests, frozenset(conflicts), counts)
+        self._known = Known(requests, pull_requests, frozenset(conflicts), counts, self._near)
         repo_id = "" if self._everywhere or self._repo is None else self._repo[0]
         self._rows = arrange(
             view.sessions.values(),
@@ -358,11 +362,13 @@ class Dashboard(App[None]):
         wanted += [(parts.CONFLICTS, each) for each in sorted({s.repo_id for s in view.sessions.values()})]
         cursor = max(self._list.cursor, 0)
         near = self._rows[max(cursor - COUNTED // 2, 0) : cursor + COUNTED]
-        wanted += [
-            (parts.COUNTS, row.session_id) for row in near if row.session_id and view.sessions[row.session_id].turns
-        ]
+        self._near = [row.session_id for row in near if row.session_id]
+        wanted += [(parts.COUNTS, each) for each in self._near if view.sessions[each].turns]
         chosen = self._selected
         if chosen:
+            shown = view.sessions.get(chosen)
+            if shown is not None and shown.turns and shown.branch:
+                wanted.append((parts.COUNTS, f"{chosen} {shown.branch}"))  # what is not committed
             match self._tab:
                 case "Diff":
                     wanted += [(parts.DIFF, self._diff_key()), (parts.COMMENTS, chosen)]
@@ -373,12 +379,12 @@ class Dashboard(App[None]):
                 case "Commands":
                     wanted.append((parts.COMMANDS, chosen))
                 case panes.CONTEST:
-                    wanted += contests.wants(view, contests.contest_of(view.sessions.get(chosen)))
+                    wanted += contests.wants(view, contests.contest_of(shown))
                 case "Details":
                     wanted.append((parts.DETAILS, chosen))
-                    if (session := view.sessions.get(chosen)) is not None:
-                        wanted.append((parts.RULES, session.repo_id))
-                        wanted += [(parts.PLAN, session.plan_id)] if session.plan_id else []
+                    if shown is not None:
+                        wanted.append((parts.RULES, shown.repo_id))
+                        wanted += [(parts.PLAN, shown.plan_id)] if shown.plan_id else []
         view.want(wanted, [chosen] if chosen in view.sessions else [])
 
     def _diff_key(self) -> str:
@@ -426,6 +432,16 @@ class Dashboard(App[None]):
     def session(self) -> "Session | None":
         """The selected session."""
         return self.view.sessions.get(self._selected) if self.view is not None else None
+
+    def _chosen(self, *, live: bool = True) -> "Session | None":
+        """The session that a key acts on; says why it acts on none. ``live``: an archived session has not what it takes."""
+        session = self.session
+        if session is None:
+            self.note("no session is selected")
+        elif live and state_name(session) == "archived":
+            self.note(f"{session.name} is archived; run: rametctl restore {reference(session)}")
+            return None
+        return session
 
     def _paint_side(self) -> None:
         session = self.session
@@ -520,6 +536,10 @@ class Dashboard(App[None]):
         self._places += places
         return [head, *(lines or [line(("no changes", "dim"))])]
 
+    def _hints(self, shown: Shown) -> str:
+        session = self.session
+        return hints(shown, landable=session is None or not self._unchanged(session))
+
     def _open_request(self) -> "AttentionRequest | None":
         """Return the request of the selected session to answer first."""
         blocking = self._known.blocking(self._selected)
@@ -539,7 +559,7 @@ class Dashboard(App[None]):
             panel.scroll_to(y=0, animate=False, force=True)
         self._shown.request = request
         width = max(panel.size.width or self._content.size.width, 20) - 2
-        lines = wrapped(line((title(request), "bold yellow"), (f"  {hints(self._shown)}", "dim"), hang=2), width)
+        lines = wrapped(line((title(request), "bold yellow"), (f"  {self._hints(self._shown)}", "dim"), hang=2), width)
         body = body_lines(request, answers=self._shown.answers, chosen=self._shown.chosen)
         if kind_name(request) != "review" or self._tab != "Conversation":  # else the conversation ends with this text
             lines += [piece for each in body for piece in wrapped(each, width)]
@@ -554,7 +574,10 @@ class Dashboard(App[None]):
         elif self._prompt.has_focus:
             keys = "enter send · esc back · shift-enter new line · space answer · ↑ earlier · @file or /command: tab completes · ctrl-v pastes an image"
         else:
-            keys = "? all keys · q quit · j k move · enter open · space answer · tab tabs · n new · r write · L land · x remove · / filter"
+            answer = "space answer"
+            if not self._known.requests.get(self._selected) and self._waiting():
+                answer = "N answer next"
+            keys = f"? all keys · q quit · j k move · enter open · {answer} · tab tabs · n new · r write · L land · x remove · / filter"
         self._static("foot", line(panes.fitting(keys, self.size.width)))
 
     # Notes and work
@@ -566,7 +589,7 @@ class Dashboard(App[None]):
         if self._is_drawn:
             self.screen_stack[0].query_one("#note", Static).update(to_text(note[:3]))
 
-    def do(self, words: str, work: Coroutine[Any, Any, str]) -> None:
+    def do(self, words: str, work: Coroutine[Any, Any, str]) -> "Worker[None]":
         """Run ``work`` in the background: show ``words`` while it runs, then its result or error as a note."""
 
         async def run() -> None:
@@ -580,17 +603,22 @@ class Dashboard(App[None]):
 
         self._busy.add(words)
         self.note(f"{words} …")
-        self.run_worker(run(), exit_on_error=True)
+        return self.run_worker(run(), exit_on_error=True)
 
     async def call(self, method: Callable[[Any], Callable[..., Awaitable[T]]], request: Any) -> T:
         assert self.view is not None
         return await self.view.link.call(method, request)
 
-    def ask(self, dialog: Screen[Any], then: Callable[[Any], None]) -> None:
+    def ask(self, dialog: Screen[Any], then: Callable[[Any], object]) -> None:
         """Show a dialog; ``then`` gets its answer unless the person closed it."""
-        self.push_screen(dialog, lambda answer: None if answer is None else then(answer))
 
-    def ask_late(self, dialog: Dialog, then: Callable[[Any], None], note: str, key: str) -> str:
+        def answered(answer: Any) -> None:
+            if answer is not None:
+                then(answer)
+
+        self.push_screen(dialog, answered)
+
+    def ask_late(self, dialog: Dialog, then: Callable[[Any], object], note: str, key: str) -> str:
         """Ask from work that ``key`` began; the person may be elsewhere by now. Return the note of this work."""
         if self._engaged:
             return f"{note}; {key} asks again what to do"
@@ -605,6 +633,11 @@ class Dashboard(App[None]):
         if len(self.screen_stack) > 1 and action not in {"quit", "suspend_process", "command_palette", "help_quit"}:
             return not hasattr(self, f"action_{action}") or action in {"focus_next", "focus_previous"}
         return True
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Text that no field takes is no key either."""
+        if self.focused is None:
+            self.note("pasted text is ignored here; r begins a prompt")
 
     async def action_unless_written(self, action: str) -> None:
         """Run an action before the next key is processed: that key may be meant for a field that the action focuses."""
@@ -741,13 +774,20 @@ class Dashboard(App[None]):
         if self.has_class("narrow"):
             self.set_class(self._peeking, "whole")
         elif self._peeking:
-            self.note(hints(self._shown))
+            self.note(self._hints(self._shown))
         self._dirty = True
 
-    def action_next_waiting(self) -> None:
-        rows = [
-            index for index, row in enumerate(self._rows) if row.session_id and self._known.blocking(row.session_id)
+    def _waiting(self) -> list[int]:
+        """Rows of the sessions that need the person."""
+        requests = self._known.requests
+        return [
+            at
+            for at, row in enumerate(self._rows)
+            if row.session_id in requests and self._known.blocking(row.session_id)
         ]
+
+    def action_next_waiting(self) -> None:
+        rows = self._waiting()
         later = [index for index in rows if index > self._list.cursor]
         if rows:
             self._to_row((later or rows)[0], 1)
@@ -760,7 +800,11 @@ class Dashboard(App[None]):
             self._dirty = True
 
         self.ask(
-            Ask("Filter: words, s:state, a:agent, r:repository; an empty one by esc in the list", text=self._filter),
+            Ask(
+                "Filter: words, s:state, a:agent, r:repository; esc in the list ends it",
+                does="filter",
+                text=self._filter,
+            ),
             then,
         )
 
@@ -814,7 +858,7 @@ class Dashboard(App[None]):
             self.note("it asks nothing")
             return None
         if kinds and kind_name(shown.request) not in kinds:
-            self.note(f"this is a {kind_name(shown.request)}: {hints(shown)}")
+            self.note(f"this is a {kind_name(shown.request)}: {self._hints(shown)}")
             return None
         if f"answering {shown.request.session_name}" in self._busy:
             self.note(f"your answer to {shown.request.session_name} is on its way")
@@ -848,7 +892,7 @@ class Dashboard(App[None]):
             return
         match kind_name(shown.request):
             case "question":
-                self.note(hints(shown))
+                self.note(self._hints(shown))
             case "elicitation" if fields(parsed(shown.request.input_json)):
                 self._fill_in(shown.request)
             case "review":
@@ -875,7 +919,7 @@ class Dashboard(App[None]):
             self._approve(shown.request, f"approved; from now on: {', '.join(stored)}", scope=always, rules=stored)
 
         question = f"Allow from now on in {shown.request.repo} (one rule a line):"
-        self.ask(Ask(question, text=rules[0] if rules else "", details=others), then)
+        self.ask(Ask(question, does="approve", text=rules[0] if rules else "", details=others), then)
 
     def action_edit_input(self) -> None:
         shown = self._answerable("permission", "plan")
@@ -898,7 +942,7 @@ class Dashboard(App[None]):
         request = shown.request
         match kind_name(request):
             case "question":
-                self.note(hints(shown))
+                self.note(self._hints(shown))
             case "conflict" | "landing" | "trouble" | "login" | "elicitation" | "ownership":
                 self._resolve(request, attention_pb2.Resolution(deny=attention_pb2.Denial()), "denied")
             case kind:
@@ -980,7 +1024,7 @@ class Dashboard(App[None]):
         self.screen_stack[0].set_focus(self._prompt)
 
     def action_prompt(self) -> None:
-        if self.session is None:
+        if self._chosen() is None:
             return
         self._prompt.display = True
         self._write()
@@ -1036,7 +1080,7 @@ class Dashboard(App[None]):
 
     def action_unsend(self) -> None:
         """Take back the newest queued prompt and insert it before the text being written."""
-        session = self.session
+        session = self._chosen()
         if session is None:
             return
 
@@ -1089,16 +1133,26 @@ class Dashboard(App[None]):
             self.note("it asks nothing")
             return
         self._peeking = True
-        self.note(hints(self._shown))
+        self.note(self._hints(self._shown))
         self._dirty = True
 
-    def _simple(self, verb: str, done: str, method: Callable[[Any], Any], request: type[Any], **more: Any) -> None:
-        """Run a call for the selected session."""
-        session = self.session
+    def _simple(
+        self,
+        verb: str,
+        done: str,
+        method: Callable[[Any], Any],
+        request: type[Any],
+        after: "Worker[None] | None" = None,
+        **more: Any,
+    ) -> None:
+        """Run a call for the selected session, once the work ``after`` has ended."""
+        session = self._chosen()
         if session is None:
             return
 
         async def work() -> str:
+            if after is not None:
+                await after.wait()
             answer = await self.call(method, request(session=session.id, request_id=new_request_id(), **more))
             warnings = "; ".join(getattr(answer, "warnings", ()))
             return f"{session.name}: {done}" + (f"; {warnings}" if warnings else "")
@@ -1114,8 +1168,10 @@ class Dashboard(App[None]):
         )
 
     def action_pause(self) -> None:
-        session = self.session
-        if session is not None and session.state in {
+        session = self._chosen()
+        if session is None:
+            return
+        if session.state in {
             session_pb2.SESSION_STATE_PAUSED, session_pb2.SESSION_STATE_LOST, session_pb2.SESSION_STATE_FAILED,
         }:  # fmt: skip
             self._simple(
@@ -1130,7 +1186,7 @@ class Dashboard(App[None]):
             )
 
     def action_mode(self) -> None:
-        session = self.session
+        session = self._chosen()
         if session is None:
             return
         modes = list(MODES)
@@ -1149,10 +1205,10 @@ class Dashboard(App[None]):
         )
 
     def action_fork(self) -> None:
-        session = self.session
+        session = self._chosen()
         if session is not None:
             self.ask(
-                Ask(f"Fork {session.name}. What is the copy to do?"),
+                Ask(f"Fork {session.name}. What is the copy to do?", does="fork"),
                 lambda prompt: self._simple(
                     "forking",
                     "forked",
@@ -1216,20 +1272,45 @@ class Dashboard(App[None]):
     # Landing
 
     def action_land(self) -> None:
-        session = self.session
+        session = self._chosen()
         if session is None:
             return
-
+        if self._unchanged(session):
+            self.note(f"{session.name} has no changes to land")
+            return
+        question = f"Land {session.name} on {session.base_ref or 'its base'}? It is merged and checked first."
+        uncommitted = self._uncommitted(session)
+        if uncommitted:
+            question += f" It has uncommitted work: {uncommitted}. Message of the commit:"
         self.ask(
-            Confirm(f"Land {session.name} on {session.base_ref or 'its base'}? It is merged and checked first."),
-            lambda _: self.do(f"landing {session.name}", self._land(session)),
+            Ask(question, does="land", text=_headline(session)) if uncommitted else Confirm(question),
+            lambda text: self.do(f"landing {session.name}", self._land(session, text if uncommitted else "")),
         )
 
-    async def _land(self, session: "Session", *, queued: Callable[[], Awaitable[str]] | None = None) -> str:
+    def _changed(self, session: "Session", against: str = "") -> "worktree_pb2.GetDiffResponse | None":
+        """The files that a session changed; None if they are not known, as those of a session far from the cursor."""
+        assert self.view is not None
+        slot = self.view.part(parts.COUNTS, f"{session.id} {against}".strip())
+        return None if slot.error else slot.value
+
+    def _unchanged(self, session: "Session") -> bool:
+        """Whether it is known that a session has nothing to land."""
+        changed = self._changed(session)
+        return changed is not None and not changed.files and state_name(session) == "idle"
+
+    def _uncommitted(self, session: "Session") -> str:
+        """Name the files of a session that are not committed; "" for none, or if they are not known."""
+        changed = self._changed(session, session.branch) if session.branch else None
+        paths = [visible(each.path) for each in changed.files] if changed is not None else []
+        return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+
+    async def _land(
+        self, session: "Session", message: str = "", *, queued: Callable[[], Awaitable[str]] | None = None
+    ) -> str:
         """Land a session, and call ``queued`` once the landing is accepted. Ask for what the daemon refuses to guess."""
         key = "L" if queued is None else "W"
 
-        async def work(message: str = "", *, local: bool = False) -> str:
+        async def work(message: str, *, local: bool = False) -> str:
             request = landing_pb2.LandSessionsRequest(
                 sessions=[session.id], commit_message=message, local=local, request_id=new_request_id()
             )
@@ -1238,7 +1319,7 @@ class Dashboard(App[None]):
             except RefusedError as error:
                 if error.data.get("files") and not message:
                     return self.ask_late(
-                        Ask(f"{error.message}. Message of the commit:", text=session.now.partition("\n")[0]),
+                        Ask(f"{error.message}. Message of the commit:", does="land", text=_headline(session)),
                         lambda text: self.do("landing", work(text, local=local)),
                         f"{session.name} has uncommitted work",
                         key,
@@ -1263,11 +1344,11 @@ class Dashboard(App[None]):
                 return f"{session.name} landed on {target}"
             raise ClientError(f"{session.name} did not land: {ended.reason if ended is not None else 'it was removed'}")
 
-        return await work()
+        return await work(message)
 
     def action_pick(self) -> None:
         """Pick the selected contender, with or without landing it; archive the others."""
-        session, view = self.session, self.view
+        session, view = self._chosen(), self.view
         if session is None or view is None:
             return
         contenders, judges = members(view.sessions.values(), session.repo_id, session.contest)
@@ -1293,8 +1374,11 @@ class Dashboard(App[None]):
         self.ask(Choose(question, ["pick it", f"pick it, and land it on {session.base_ref or 'its base'}"]), then)
 
     def action_pull_request(self) -> None:
-        session = self.session
+        session = self._chosen()
         if session is None:
+            return
+        if self._unchanged(session):
+            self.note(f"{session.name} has no changes for a pull request")
             return
 
         async def work() -> str:
@@ -1315,7 +1399,7 @@ class Dashboard(App[None]):
 
     def action_against_session(self) -> None:
         """Choose a session of the same repository whose files the diff starts from; those of the same plan or parent first."""
-        session, view = self.session, self.view
+        session, view = self._chosen(live=False), self.view
         if session is None or view is None:
             return
 
@@ -1357,14 +1441,18 @@ class Dashboard(App[None]):
             await self.call(lambda daemon: daemon.worktrees.AddComment, request)
             return f"comment on {place.path}:{place.line}; C sends all comments"
 
-        self.ask(Ask(f"Comment on {place.path}:{place.line}"), lambda text: self.do("adding the comment", work(text)))
+        def then(text: str) -> None:
+            self._commenting = self.do("adding the comment", work(text))
+
+        self.ask(Ask(f"Comment on {place.path}:{place.line}", does="add"), then)
 
     def action_send_comments(self) -> None:
         self._simple(
             "sending the comments to",
-            "has the comments",
+            "the comments are sent",
             lambda daemon: daemon.worktrees.SendComments,
             worktree_pb2.SendCommentsRequest,
+            after=self._commenting,
         )
 
     def _rewind(self) -> None:
@@ -1401,7 +1489,7 @@ class Dashboard(App[None]):
         self.do("comparing", preview())
 
     def action_archive(self) -> None:
-        session = self.session
+        session = self._chosen()
         if session is None:
             return
 
@@ -1420,9 +1508,11 @@ class Dashboard(App[None]):
             self.do(f"archiving {session.name}", work())
 
     def action_remove(self) -> None:
-        session = self.session
+        session = self._chosen(live=False)
         if session is None:
             return
+        changed = self._changed(session)
+        lost = "" if changed is None or not changed.files or session.landed_reason else _extent(changed)
 
         async def work(*, force: bool) -> str:
             request = session_pb2.DeleteSessionRequest(session=session.id, force=force, request_id=new_request_id())
@@ -1445,9 +1535,12 @@ class Dashboard(App[None]):
 
         working = at_work(session)
         first = f"{session.name} is {state_name(session)}: its turn ends. " if working else ""
+        work_lost = f", and with its work that has not landed: {lost}" if lost else ""
         self.ask(
-            Confirm(f"{first}Remove {session.name} with its worktree and branch? u restores it."),
-            lambda _: self.do(f"removing {session.name}", work(force=False)),
+            Confirm(
+                f"{first}Remove {session.name} with its worktree and branch{work_lost}? u restores it, for 30 days."
+            ),
+            lambda _: self.do(f"removing {session.name}", work(force=bool(lost))),
         )
 
     def action_undo(self) -> None:
@@ -1499,21 +1592,21 @@ class Dashboard(App[None]):
         self._outside(sys.executable, "-m", "rametctl", *arguments, pause=pause)
 
     def action_shell(self) -> None:
-        if self.session is not None:
-            self._verb("shell", self.session.id)
+        if (session := self._chosen()) is not None:
+            self._verb("shell", session.id)
 
     def action_run(self) -> None:
-        session = self.session
+        session = self._chosen()
         if session is not None:
             self.ask(
-                Ask(f"Run in {session.name}:"),
+                Ask(f"Run in {session.name}:", does="run"),
                 lambda text: self._verb("run", session.id, "--", "sh", "-c", text, pause=True),
             )
 
     def action_open(self) -> None:
-        if self.session is not None:
+        if (session := self._chosen()) is not None:
             editor = self.client.environ.get("VISUAL") or self.client.environ.get("EDITOR") or "vi"
-            self._outside(*shlex.split(editor), self.session.worktree, cwd=self.session.worktree)
+            self._outside(*shlex.split(editor), session.worktree, cwd=session.worktree)
 
     # The rest of the screen
 
@@ -1534,6 +1627,15 @@ class Dashboard(App[None]):
                         "",
                         getattr(self, f"action_{key.action}"),
                     )
+
+
+def _headline(session: "Session") -> str:
+    """The first line that the agent said last, as the message of a commit."""
+    return session.now.partition("\n")[0]
+
+
+def _extent(changed: "worktree_pb2.GetDiffResponse") -> str:
+    return f"{plural(len(changed.files), 'file')}, +{changed.additions} −{changed.deletions}"
 
 
 def _failed(error: str, width: int) -> list[Line]:

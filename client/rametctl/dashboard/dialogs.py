@@ -18,7 +18,8 @@ from rametctl.dashboard.answering import GRACE_S
 from rametctl.dashboard.keys import GROUPS
 from rametctl.dashboard.widgets import Lines, Prompt
 
-WIDTH = 76
+WIDTH = 80
+"""Most columns of a dialog, with its border."""
 PASTE_S = 0.2
 """Keys that follow each other within these seconds are a paste."""
 DEAF_S = 0.1
@@ -44,6 +45,14 @@ class Dialog(ModalScreen[object]):
 
     def on_mount(self) -> None:
         self._since = self.app.clock()  # type: ignore[attr-defined]  # of the dashboard
+        self._fit(self.app.size.width)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._fit(event.size.width)
+
+    def _fit(self, width: int) -> None:
+        for text in self.query(Text):
+            text.fit(width)
 
     @property
     def _age(self) -> float:
@@ -83,8 +92,17 @@ class Dialog(ModalScreen[object]):
         self.dismiss(None)
 
 
-def text_lines(text: str) -> list[Line]:
-    return [piece for part in text.split("\n") for piece in wrapped(line(part), WIDTH)]
+class Text(Lines):
+    """Lines that wrap at the width of their dialog."""
+
+    def __init__(self, question: str, details: Sequence[Line] = (), *, id: str = "text") -> None:  # noqa: A002  Textual's name
+        super().__init__(id=id)
+        self._lines = [*(line(part) for part in question.split("\n")), *details]
+
+    def fit(self, width: int) -> None:
+        """Wrap for a screen of ``width`` columns."""
+        room = min(WIDTH, int(width * 0.96)) - 4
+        self.show([piece for each in self._lines for piece in wrapped(each, room)])
 
 
 class Confirm(Dialog):
@@ -98,15 +116,12 @@ class Confirm(Dialog):
 
     def __init__(self, question: str, details: Sequence[Line] = ()) -> None:
         super().__init__()
-        self._lines = [*text_lines(question), *([line("")] if details else []), *details]
+        self._text = Text(question, [line(""), *details] if details else ())
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Lines(id="text")
+            yield self._text
             yield Static("y or enter yes · n or esc no", markup=False)
-
-    def on_mount(self) -> None:
-        self.query_one(Lines).show(self._lines)
 
     def action_enter(self) -> None:
         """Yes, unless the dialog has just appeared: a line end in text pasted as keys confirms nothing."""
@@ -121,22 +136,21 @@ class Confirm(Dialog):
 
 
 class Ask(Dialog):
-    """A text of one or several lines; None if closed without an answer."""
+    """A text of one or several lines; None if closed without an answer. ``does``: the action of enter, in a word."""
 
-    def __init__(self, question: str, *, text: str = "", details: Sequence[Line] = ()) -> None:
+    def __init__(self, question: str, *, does: str = "send", text: str = "", details: Sequence[Line] = ()) -> None:
         super().__init__()
-        self._question = question
+        self._question = Text(question, details)
+        self._does = does
         self._text = text
-        self._details = list(details)
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Lines(id="text")
+            yield self._question
             yield Prompt(id="answer")
-            yield Static("enter send · shift-enter new line · esc back", markup=False)
+            yield Static(f"enter {self._does} · shift-enter new line · esc back", markup=False)
 
     def on_mount(self) -> None:
-        self.query_one(Lines).show([*text_lines(self._question), *self._details])
         prompt = self.query_one(Prompt)
         prompt.text = self._text
         prompt.move_cursor(prompt.document.end)
@@ -164,27 +178,28 @@ class Choose(Dialog):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Static(to_text(text_lines(self._question)), markup=False)
+            yield Text(self._question)
             yield Lines(id="choices")
 
     def on_mount(self) -> None:
-        lines = self.query_one(Lines)
+        lines = self.query_one("#choices", Lines)
         lines.show([line(f"{number} {text}") for number, text in enumerate(self._choices, 1)])
         lines.move_to(0)
 
     def action_move(self, by: int) -> None:
-        lines = self.query_one(Lines)
+        lines = self.query_one("#choices", Lines)
         lines.move_to(min(max(lines.cursor + by, 0), len(self._choices) - 1))
 
     def action_pick(self) -> None:
-        self.dismiss(self.query_one(Lines).cursor)
+        self.dismiss(self.query_one("#choices", Lines).cursor)
 
     def action_number(self, number: int) -> None:
         if number <= len(self._choices):
             self.dismiss(number - 1)
 
     def on_lines_picked(self, event: Lines.Picked) -> None:
-        self.dismiss(event.row)
+        if event.widget.id == "choices":
+            self.dismiss(event.row)
 
 
 @dataclass(frozen=True)
@@ -210,7 +225,7 @@ class Form(Dialog):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Static(to_text(text_lines(self._title)), markup=False)
+            yield Text(self._title)
             if self._prompt is not None:
                 yield Prompt(id="prompt")
             for number, each in enumerate(self._fields):
@@ -250,9 +265,9 @@ class Help(Dialog):
     """All keys."""
 
     BINDINGS: ClassVar[list[Any]] = [
-        Binding("question_mark,q,enter,space", "dismiss_none", show=False),
-        Binding("j,down,J", "scroll(1)", show=False),
-        Binding("k,up,K", "scroll(-1)", show=False),
+        Binding("question_mark,q,enter", "dismiss_none", show=False),
+        Binding("j,down,J,space,pagedown,ctrl+d", "scroll(1)", show=False),
+        Binding("k,up,K,pageup,ctrl+u", "scroll(-1)", show=False),
     ]
 
     def compose(self) -> ComposeResult:

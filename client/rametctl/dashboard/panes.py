@@ -12,6 +12,7 @@ from ramet.words import plural
 from rametctl.console.lines import Line, Look, Span, cell_width, line, truncated, wrapped
 from rametctl.render.diff import changed_words, patch_style, stat_lines
 from rametctl.render.format import age, duration
+from rametctl.render.request import kind_name
 from rametctl.render.rule import effect_name
 from rametctl.render.session import details, state_name
 from rametctl.render.transcript import Asked, Call, Conversation, Entry, Ran, Said, entry_lines
@@ -142,7 +143,7 @@ class Talk:
             return line(
                 (truncated(f"{state}{': ' + session.state_reason if session.state_reason else ''}", width), "dim")
             )
-        running = self.conversation.running()
+        running = [each for each in self.conversation.running() if each.request is None or not _asks(each.request)]
         what = running[-1].call.tool if running and state == "working" else state
         spans = [(f"{'?' if state == 'waiting' else '✻'} {what}", "yellow" if state == "waiting" else "green")]
         since = status.since if status.in_turn else session.since.seconds
@@ -152,6 +153,11 @@ class Talk:
             spans.append((f" · ↓ {plural(status.written, 'token')}", "dim"))
         spans.append((" · i interrupts", "dim"))
         return line(*spans)
+
+
+def _asks(request: "AttentionRequest") -> bool:
+    """Whether the call of a request only asks a person, and does nothing after the answer."""
+    return kind_name(request) in {"question", "plan"}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Rows of the list of sessions: filter, groups, order, and text. Independent of Textual."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,16 @@ STYLES = {NEEDS: "bold yellow", WORKING: "green", READY: "cyan", IDLE: "", PAUSE
 
 @dataclass
 class Known:
-    """Data beside the sessions: open requests, pull requests, conflicts and changes, by session."""
+    """Data beside the sessions: open requests, pull requests, conflicts and changes, by session.
+
+    ``comparing``: sessions whose changes are read, and are unknown only for a moment.
+    """
 
     requests: Mapping[str, Sequence["AttentionRequest"]] = field(default_factory=dict)
     pull_requests: Mapping[str, "PullRequest"] = field(default_factory=dict)
     conflicts: frozenset[str] = frozenset()
     counts: Mapping[str, "GetDiffResponse"] = field(default_factory=dict)
+    comparing: Collection[str] = frozenset()
 
     def blocking(self, session_id: str) -> "list[AttentionRequest]":
         """Return requests that block work, the oldest first; a finished turn to review blocks none."""
@@ -92,7 +96,7 @@ def group_of(session: "Session", known: Known) -> str:
         return DONE
     counts = known.counts.get(session.id)
     if counts is None:  # files are not compared yet
-        return READY if known.requests.get(session.id) else IDLE
+        return READY if known.requests.get(session.id) and session.id not in known.comparing else IDLE
     return READY if session.turns and counts.files else IDLE
 
 

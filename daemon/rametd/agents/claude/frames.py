@@ -29,7 +29,12 @@ from rametd.agents.base import (
     TurnBegan,
     TurnSkipped,
 )
-from rametd.agents.claude.control import read_control_cancel, read_control_request, read_control_response
+from rametd.agents.claude.control import (
+    TOOL_KINDS,
+    read_control_cancel,
+    read_control_request,
+    read_control_response,
+)
 from rametd.agents.values import Message, count, number, parse, rows, table, text
 from rametd.domain.calls import describe_call
 from rametd.domain.models import LedgerEntry, Tokens
@@ -98,11 +103,11 @@ def read_assistant(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]
 
 
 def doing(blocks: list[Any]) -> str:
-    """Describe the last call or text block of a message in one line."""
+    """Describe the last call or text block of a message in one line; a call that asks a person only repeats its request."""
     for block in reversed(blocks):
         if isinstance(block, dict):
             match text(block, "type"):
-                case "tool_use":
+                case "tool_use" if text(block, "name") not in TOOL_KINDS:
                     return describe_call(text(block, "name"), table(block, "input"))
                 case "text" if words := first_line(text(block, "text")):
                     return words
