@@ -1,4 +1,4 @@
-"""Fixtures for all tests. A test gets a sandbox of its own, never a person's directories."""
+"""Fixtures for all tests. A test gets its own sandbox, never a person's directories."""
 
 import json
 import os
@@ -24,17 +24,17 @@ from tests.support.daemon import (
 )
 from tests.support.untouched import differences, fingerprint, is_checkout
 
-# A job in the background of a shell is started with SIGINT ignored, and so would be all that it starts: the tests of Ctrl-C too.
+# A background job of a shell starts with SIGINT ignored, and passes that on: tests of Ctrl-C would fail.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# All temporary files of tests in memory where there is room: the durability of the disk is no test's subject, and half of a test's time
-# would be waiting for it. A short path, as sockets need one.
+# Put all temporary files of tests into memory if there is room: no test is about the durability of the disk, and half of a test's time
+# would be waiting for it. The path is short, as sockets need one.
 MEMORY = Path("/dev/shm")
 tempfile.tempdir = os.environ["TMPDIR"] = (
     str(MEMORY) if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30 else "/tmp"
 )
 
-# No deadline: a loaded machine is no fault. No database: what fails must fail from the source alone.
+# No deadline: a loaded machine is no fault. No database: a failure must be reproducible from the source.
 hypothesis.settings.register_profile("ramet", deadline=None, database=None)
 hypothesis.settings.load_profile("ramet")
 
@@ -55,16 +55,16 @@ DURATIONS = TESTS / "durations.json"
 """Seconds of each test of at least `SHOWN_S`, of its slowest row; `make durations` writes it. A new test counts as quick."""
 SHOWN_S = 0.5
 QUICK_S = 1.0
-"""What a test outside unit tests may take in `make test`."""
+"""Seconds that a test outside of unit tests may take in `make test`."""
 LONG_S = 5.0
-"""Tests that take longer begin first: a run must not end with one worker at a long test and the others idle."""
+"""Tests over these seconds begin first, so that a run does not end with one worker at a long test and the others idle."""
 ROWS = 2
 """Rows of a table that `make test` runs, outside unit tests."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as `full` what `make test` leaves out, which runs unit tests, quick tests of integration, and what is a `smoke`."""
+    """Mark tests that `make test` leaves out as `full`. It runs unit tests, quick integration tests, and those marked `smoke`."""
     durations: dict[str, float] = json.loads(DURATIONS.read_text())
     rows: Counter[str] = Counter()
     for item in items:
@@ -78,7 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _table(test: str) -> str:
-    """A test without its row."""
+    """Return a test's id without its row."""
     return test.removeprefix("tests/").partition("[")[0]
 
 
@@ -96,17 +96,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 GUARDED = re.compile(r"test_(plan|landing|radar|pull_request|ownership|pool|checkpoint|rewind)")
-"""Modules of what works in and for people's repositories: there each test is held to leave their own checkouts alone."""
+"""Modules that work in people's repositories; each of their tests is checked not to change the person's checkouts."""
 BEFORE = pytest.StashKey[dict[Path, dict[str, str]]]()
-"""In a test's stash: checkouts as they are to be at its end."""
+"""Key in a test's stash: the checkouts' expected state at its end."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """The checkouts that a test was given by its fixtures are afterwards what they were, byte for byte, whatever it was about.
+    """Check that the checkouts of a test's fixtures are unchanged after it, byte for byte.
 
-    What the test itself does there, as their owner would, it does before it calls `untouched`; or it names it, as it does what git's own
-    fast-forward of the target changes, by ``@pytest.mark.own_changes(GLOB, …)``; without a name that may be anything.
+    A test makes its own changes there before it calls `untouched`, or names them, and those of git's fast-forward of
+    the target, by ``@pytest.mark.own_changes(GLOB, …)``; without an argument anything may change.
     """
     marker = item.get_closest_marker("own_changes")
     before = item.stash.setdefault(BEFORE, {})
@@ -121,7 +121,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.fixture(autouse=True)
 def _nobodys_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test reads or writes the directories of whoever runs it."""
+    """Keep tests out of the directories of the person who runs them."""
     home = tmp_path_factory.mktemp("home")
     for name in (
         "RAMET_HOME",
@@ -146,14 +146,14 @@ def sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture
 def daemon(sandbox: Sandbox) -> Iterator[DaemonProcess]:
-    """A daemon process that serves in the sandbox."""
+    """Yield a daemon process that serves in the sandbox."""
     with daemon_process(sandbox) as running:
         yield running
 
 
 @pytest.fixture
 async def client(request: pytest.FixtureRequest, sandbox: Sandbox) -> AsyncIterator[Client]:
-    """Stubs that talk to the daemon: its process where the test asks for `daemon` too, else one inside this loop, which is there sooner."""
+    """Yield stubs for the daemon: its process if the test uses `daemon` too, else one inside this loop, which starts faster."""
     if "daemon" in request.fixturenames:
         request.getfixturevalue("daemon")
         async with connected(sandbox) as connection:
@@ -171,9 +171,9 @@ def repository(sandbox: Sandbox) -> Path:
 
 @pytest.fixture
 def untouched(request: pytest.FixtureRequest) -> Callable[[Path], None]:
-    """Call it with a person's checkout: at the end of the test it must be what it was then, byte for byte.
+    """Return a function that records a person's checkout; the test's end compares it byte for byte.
 
-    Called again with the same one, it is what the test itself has done there until then that counts.
+    A second call with the same checkout replaces the recorded state.
     """
     before: dict[Path, dict[str, str]] = request.node.stash.setdefault(BEFORE, {})
 

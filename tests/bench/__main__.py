@@ -1,4 +1,4 @@
-"""``python -m tests.bench [GROUP...] [--quick]``: the figures of the design, as one JSON object; what goes on is told on standard error."""
+"""``python -m tests.bench [GROUP...] [--quick]``: measure the figures of the design and print one JSON object; progress is on standard error."""
 
 import argparse
 import asyncio
@@ -23,7 +23,7 @@ GROUPS: dict[str, Callable[[Scale], AsyncIterator[Figure]]] = {
 
 
 async def measure(groups: Sequence[str], scale: Scale) -> dict[str, object]:
-    """Run groups one after the other; the load is that before and after, as others may be at work on the machine."""
+    """Run groups one after the other; record the machine's load before and after, as it may be busy."""
     began, load = time.monotonic(), os.getloadavg()[0]
     figures = []
     for group in groups:

@@ -1,4 +1,4 @@
-"""What each kind of agent costs that is installed here: its start with a first turn, and its memory."""
+"""Costs of each installed kind of agent: its start with a first turn, and its memory."""
 
 import tempfile
 import time
@@ -18,7 +18,7 @@ BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
 
 
 async def rows(scale: Scale) -> AsyncIterator[Figure]:
-    """The scale says nothing: there is one session of each kind."""
+    """Measure one session of each kind at every scale."""
     del scale
     async with scripted_model() as port:
         with tempfile.TemporaryDirectory() as directory:

@@ -1,4 +1,4 @@
-"""Making a session, cold and with a prepared spare: the call, the command, and the first thing that the agent asks its model."""
+"""Creation of a session, cold and with a prepared spare: the call, the command, and the agent's first request to its model."""
 
 import asyncio
 import json
@@ -39,17 +39,17 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
 
 
 async def fill(client: Client, repository: Path) -> None:
-    """Have the pool full."""
+    """Wait until the pool is full."""
     await client.worktrees.FillPool(worktree_pb2.FillPoolRequest(repo=str(repository)))
 
 
 async def disk_at_rest() -> None:
-    """Have everything written that was to be: tens of thousands of files are some seconds' work, which is not what is measured next."""
+    """Sync the disk: writing tens of thousands of files takes seconds, which would distort the next measurement."""
     await asyncio.to_thread(os.sync)
 
 
 async def the_call(scale: Scale, sandbox: Sandbox, repository: Path, *, spare: bool = False) -> Figure:
-    """The call against git's own part of it, in turns."""
+    """Measure the call and git's own part of it, alternately."""
     calls, trees = [], []
     runs = scale.creations
     async with connected(sandbox) as client:
@@ -75,7 +75,7 @@ async def the_call(scale: Scale, sandbox: Sandbox, repository: Path, *, spare: b
 
 
 async def the_command_with_spares(scale: Scale, sandbox: Sandbox, repository: Path) -> Figure:
-    """`rametctl new` with a spare at hand, as `the_command`."""
+    """Measure `rametctl new` with a spare, as `the_command`."""
     start = [sys.executable, "-m", "rametctl", "version"]
     plain, measured = [], []
     async with connected(sandbox) as client:
@@ -98,7 +98,7 @@ async def the_command_with_spares(scale: Scale, sandbox: Sandbox, repository: Pa
 
 
 async def refilling(scale: Scale, sandbox: Sandbox, repository: Path) -> Figure:
-    """What a session does (git over its whole tree) while a spare is being made, against the same with nothing else."""
+    """Measure git over a session's complete tree while a spare is created, and without."""
     alone, beside = [], []
     async with connected(sandbox) as client:
         tree = Path((await client.create(repository, name="at-work")).worktree)
@@ -129,7 +129,7 @@ async def refilling(scale: Scale, sandbox: Sandbox, repository: Path) -> Figure:
 
 
 def the_command(scale: Scale, sandbox: Sandbox, repository: Path) -> Figure:
-    """`rametctl new` against a command that only asks the daemon who it is."""
+    """Measure `rametctl new`, and a command that only calls GetInfo."""
     numbers = count()
     start = [sys.executable, "-m", "rametctl", "version"]
 
@@ -149,7 +149,7 @@ def the_command(scale: Scale, sandbox: Sandbox, repository: Path) -> Figure:
 
 
 async def first_requests(scale: Scale) -> AsyncIterator[Figure]:
-    """With the real program: what it takes by itself, and what it takes through us, cold and with an agent that waits, in turns."""
+    """Measure the real program by itself, and through Ramet, cold and with a warm agent, alternately."""
     words = (f"hello {number}." for number in count())
     async with scripted_model() as port:
         for warm in (False, True):
@@ -192,7 +192,7 @@ def request_of_new(sandbox: Sandbox, repository: Path, prompt: str) -> float:
     seconds = arrival(sandbox.model_port, prompt) - began
     for each in sandbox.ctl("ls", "--all", "--json").json:
         sandbox.ctl("wait", each["id"])
-        sandbox.ctl("stop", each["id"])  # an agent at rest would slow the next one down
+        sandbox.ctl("stop", each["id"])  # an idle agent would slow the next one down
     return seconds
 
 
@@ -204,7 +204,7 @@ def bare_request(sandbox: Sandbox, repository: Path, prompt: str) -> float:
 
 
 def arrival(port: int, prompt: str) -> float:
-    """When the model was first asked with a prompt."""
+    """Return the time of the model's first request with a prompt."""
 
     def look() -> float | None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/requests", timeout=5) as answer:

@@ -1,4 +1,4 @@
-"""The dashboard on a terminal: how soon it shows a thousand sessions, what it costs beside busy agents, how soon it answers a key."""
+"""The dashboard on a terminal: time until it shows a thousand sessions, its cost beside busy agents, its latency for a key."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ from tests.support.daemon import Sandbox
 
 COLUMNS, ROWS = 120, 40
 KEY_S = 0.25
-"""Seconds between two keys, as of a person in a hurry. Keys without a pause would measure their own number: a faster dashboard would use more."""
+"""Seconds between two keys, as of a person in a hurry. Without a pause a faster dashboard would process more keys and so use more time."""
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def dashboard(sandbox: Sandbox) -> Iterator[Terminal]:
 
 
 def first_screen(sandbox: Sandbox, shown: str) -> float:
-    """Seconds from the spawn to the first screen that has ``shown``."""
+    """Return the seconds from the spawn to the first screen with ``shown``."""
     began = time.perf_counter()
     with dashboard(sandbox) as terminal:
         terminal.shows(shown)
@@ -36,8 +36,8 @@ def first_screen(sandbox: Sandbox, shown: str) -> float:
 
 
 def beside(sandbox: Sandbox, shown: str, seconds: float) -> tuple[float, list[float], float]:
-    """Run it for a while: its share of one core in percent, milliseconds from a key to the bytes that show it, and by how many MB it grew in the
-    second half: in the first it fills what it holds at most."""
+    """Run it for a while. Return its share of one core in percent, the milliseconds from a key to its output, and the MB by which it grew in the
+    second half; in the first its caches fill."""
     with dashboard(sandbox) as terminal:
         terminal.shows(shown)
         pid = terminal.process.pid

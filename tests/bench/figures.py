@@ -1,4 +1,4 @@
-"""What a row of the bench is, and how times, memory and processor time are read."""
+"""Rows of the bench, and readers of times, memory and processor time."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ MB = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row. ``most`` is the goal; ``ratio`` stands beside a yardstick of the same run, as the machine may be slow or busy."""
+    """One row. ``most`` is the goal; ``ratio`` compares with a yardstick of the same run, as the machine may be slow or busy."""
 
     name: str
     value: float
@@ -29,11 +29,11 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """None for a row that only informs."""
+        """Whether the goal is met; None without a goal."""
         return None if self.most is None else self.value <= self.most
 
     def row(self) -> dict[str, object]:
-        """As it is printed."""
+        """Return the row as printed."""
         row: dict[str, object] = {"name": self.name, "value": round(self.value, 3), "unit": self.unit}
         row["goal"] = None if self.most is None else f"at most {self.most:g} {self.unit}"
         row["met"] = self.met
@@ -44,12 +44,12 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is measured. Figures of another scale than the full one only tell that the bench works."""
+    """Sizes of the measurements. Figures of a smaller scale only show that the bench works."""
 
     name: str
     live: int  # sessions for memory and idling
     idle_s: float
-    agents: int  # that tell events
+    agents: int  # that write events
     per_second: int
     telling_s: float
     sessions: int  # in the stored history
@@ -81,7 +81,7 @@ def progress(words: str) -> None:
 
 
 def run_time(command: Sequence[str], *, environ: Mapping[str, str], cwd: Path) -> float:
-    """Seconds from the spawn of a command to its end; one that fails raises."""
+    """Return the seconds from the spawn of a command to its end; raise if it fails."""
     began = time.perf_counter()
     subprocess.run(command, env=dict(environ), cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, check=True)
     return time.perf_counter() - began
@@ -89,7 +89,7 @@ def run_time(command: Sequence[str], *, environ: Mapping[str, str], cwd: Path) -
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Medians of what ran in turns, in seconds; ``more`` is the median of the differences."""
+    """Medians of two alternating measurements, in seconds; ``more`` is the median of the differences."""
 
     yardstick: float
     measured: float
@@ -97,7 +97,7 @@ class Paired:
 
 
 def paired(yardstick: Callable[[], float], measured: Callable[[], float], runs: int) -> Paired:
-    """Run both in turns, so that a slow moment of the machine meets both. The first pair, which fills caches, does not count
+    """Run both alternately, so that a slow moment of the machine affects both. The first pair, which fills caches, does not count
     unless it is the only one."""
     pairs = [(yardstick(), measured()) for _ in range(runs + (runs > 1))][-runs:]
     return Paired(
@@ -108,12 +108,12 @@ def paired(yardstick: Callable[[], float], measured: Callable[[], float], runs: 
 
 
 def resident(pid: int) -> float:
-    """Resident memory in MB (10^6 bytes)."""
+    """Return resident memory in MB (10^6 bytes)."""
     return float(psutil.Process(pid).memory_info().rss) / MB
 
 
 def cpu_time(pid: int) -> float:
-    """Seconds of processor time that all threads of a process have used, to the nanosecond where Linux tells."""
+    """Return the processor time of all threads of a process in seconds, to the nanosecond if Linux reports it."""
     tasks = Path(f"/proc/{pid}/task")
     try:
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9

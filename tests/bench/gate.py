@@ -1,8 +1,8 @@
-"""``python -m tests.bench.gate [--write]``: has a figure gone back? For every change (`.ci/run`), on machines that are busy with other things.
+"""``python -m tests.bench.gate [--write]``: fail if a figure has become worse. Runs for every change (`.ci/run`), also on a busy machine.
 
-Each figure is processor time, which a busy machine stretches little, as a ratio to a yardstick of the same run, which it stretches alike: what the
-daemon does for an event against a row of plain SQLite, a start against ``import grpc``. A figure fails that is worse by half than in `gate.json` in each
-of three rounds. ``--write`` stores the figures of this run there; do that only for a change that is meant to cost more.
+Each figure is processor time, which load changes little, as a ratio to a yardstick of the same run, which load changes alike: the daemon's time
+for an event to a row of plain SQLite, a start to ``import grpc``. A figure fails if it is 50 % worse than in `gate.json` in each of three
+rounds. ``--write`` stores the figures of this run there; use it only for a change that costs more on purpose.
 """
 
 import argparse
@@ -35,7 +35,7 @@ WORSE = 1.5
 ROUNDS = 3
 STARTS = 3
 AGENTS, PER_SECOND, EVENTS = 8, 50, 300
-"""Agents, and what each of them writes. The first and the last fifth are not measured: there turns begin and end."""
+"""Number of agents, and events of each. The first and the last fifth are not measured: turns begin and end there."""
 CREATIONS = 4
 TURNS = 5
 LISTS = 8
@@ -50,7 +50,7 @@ PROFILES = {
     "list": f"{sys.executable} -m cProfile -s cumtime -m rametctl ls    # and py-spy with the daemon's pid",
     "memory": f"{sys.executable} -X importtime -c 'import rametd.app'    # what is imported, and need not be",
 }
-"""By the first word of a figure's name: where to look when it has gone back."""
+"""Where to look if a figure has become worse, by the first word of its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +88,18 @@ async def measure() -> AsyncIterator[Ratio]:
         start = least(lambda: start_of(sandbox))
         yield Ratio("start with 500 stored sessions", start / grpc, "processor time of `import grpc`")
         with daemon_process(sandbox, forked=False) as daemon:
-            cpu_of_command(sandbox, "-m", "rametctl", "ls")  # after it the daemon has made all messages once
+            cpu_of_command(sandbox, "-m", "rametctl", "ls")  # afterwards the daemon has built all messages once
             lists = least(lambda: list_of(sandbox, daemon), LISTS)
         yield Ratio("list of 500 sessions", lists / grpc, "processor time of `import grpc`")
 
 
 def least(measured: Callable[[], float], times: int = STARTS) -> float:
-    """The least of several: what else the machine does only ever adds."""
+    """Return the least of several measurements: load can only add."""
     return min(measured() for _ in range(times))
 
 
 def cpu_of_children(work: Callable[[], object]) -> float:
-    """Seconds of processor time of the processes that ``work`` starts and waits for."""
+    """Return the processor time of the processes that ``work`` starts and waits for, in seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     work()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -114,7 +114,7 @@ def cpu_of_command(sandbox: Sandbox, *arguments: str) -> float:
 
 
 def list_of(sandbox: Sandbox, daemon: DaemonProcess) -> float:
-    """Seconds of processor time of `rametctl ls`, and of the daemon meanwhile."""
+    """Return the processor time of `rametctl ls`, and of the daemon meanwhile, in seconds."""
     before = cpu_time(daemon.pid)
     return cpu_of_command(sandbox, "-m", "rametctl", "ls") + cpu_time(daemon.pid) - before
 
@@ -125,7 +125,7 @@ def plain_tree(sandbox: Sandbox, repository: Path) -> None:
 
 
 async def creations(client: Client, daemon: DaemonProcess, repository: Path) -> float:
-    """Seconds of processor time that a session without a prompt takes, of the daemon and of what it starts."""
+    """Return the processor time for a session without a prompt, of the daemon and its children, in seconds."""
     await client.create(repository, name="first")
     before = cpu_with_children(daemon.pid)
     for number in range(CREATIONS):
@@ -134,13 +134,13 @@ async def creations(client: Client, daemon: DaemonProcess, repository: Path) -> 
 
 
 def cpu_with_children(pid: int) -> float:
-    """With those children that have ended and were waited for."""
+    """Return the processor time including ended children that were waited for."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return cpu_time(pid) + (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
 
 async def stream(client: Client, daemon: DaemonProcess, ids: Sequence[str]) -> float:
-    """Seconds of the daemon's processor time per event, from the agents to one client that watches."""
+    """Return the daemon's processor time per event, from the agents to one watching client, in seconds."""
     info = await client.daemon.GetInfo(daemon_pb2.GetInfoRequest(), metadata=client.metadata)
     heard = Heard(common_pb2.Cursor(epoch=info.cursor.epoch, seq=info.cursor.seq))
     total = len(ids) * EVENTS
@@ -159,7 +159,7 @@ async def stream(client: Client, daemon: DaemonProcess, ids: Sequence[str]) -> f
 
 
 async def turns(client: Client, daemon: DaemonProcess, ids: Sequence[str]) -> float:
-    """Seconds of processor time for a turn without work, of the daemon and of what it starts: the prompt, the checkpoint, and who is told."""
+    """Return the processor time for an empty turn, of the daemon and its children, in seconds: the prompt, the checkpoint, the watchers."""
     await all_idle(client, len(ids))
     before = cpu_with_children(daemon.pid)
     for _ in range(TURNS):
@@ -170,7 +170,7 @@ async def turns(client: Client, daemon: DaemonProcess, ids: Sequence[str]) -> fl
 
 
 def start_of(sandbox: Sandbox) -> float:
-    """Seconds of processor time of a daemon until it serves."""
+    """Return the processor time of a daemon until it serves, in seconds."""
     daemon = DaemonProcess(sandbox, forked=False)
     start_time_of(daemon)
     seconds = cpu_time(daemon.pid)
@@ -179,7 +179,7 @@ def start_of(sandbox: Sandbox) -> float:
 
 
 def row(count: int = 20_000) -> float:
-    """Seconds of processor time of a row of plain SQLite, fifty in a transaction."""
+    """Return the processor time of a row of plain SQLite, fifty in a transaction, in seconds."""
 
     def fill() -> float:
         db = sqlite3.connect(":memory:", isolation_level=None)
@@ -195,7 +195,7 @@ def row(count: int = 20_000) -> float:
 
 
 def echo(count: int = 20_000) -> float:
-    """Seconds of processor time to send and receive 600 bytes through a socket, both ends in this process."""
+    """Return the processor time to send and receive 600 bytes through a socket in this process, in seconds."""
 
     def bounce() -> float:
         ours, theirs = socket.socketpair()
@@ -211,7 +211,7 @@ def echo(count: int = 20_000) -> float:
 
 
 def memory_of_grpc() -> float:
-    """MB of a process that has imported grpc."""
+    """Return the memory of a process that has imported grpc, in MB."""
     program = "import grpc, sys; print(flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -222,7 +222,7 @@ def memory_of_grpc() -> float:
 
 
 async def judge(before: dict[str, float]) -> dict[str, Ratio]:
-    """The least of each figure, in rounds until none is worse than ``before``, at most `ROUNDS`."""
+    """Return the least of each figure. Measure in rounds until none is worse than ``before``, at most `ROUNDS`."""
     best: dict[str, Ratio] = {}
     for number in range(ROUNDS):
         async for ratio in measure():

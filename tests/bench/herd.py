@@ -1,4 +1,4 @@
-"""Many live sessions with scripted agents, made once for a group of rows."""
+"""Many live sessions with scripted agents, created once for a group of rows."""
 
 import asyncio
 from collections.abc import Collection
@@ -32,7 +32,7 @@ async def all_idle(client: Client, count: int, *, alive: bool = True) -> list[se
 
 
 async def gather_herd(client: Client, repository: Path, count: int, *, first: int = 0) -> list[str]:
-    """Make sessions until there are ``count``; each has had one turn and its agent is alive. Returns all ids."""
+    """Create sessions until there are ``count``; each has had one turn and its agent is alive. Return all ids."""
     for number in range(first, count):
         await client.create(repository, script({"text": "ready"}), name=f"s{number}")
     progress(f"{count} sessions are made; waiting for their agents")

@@ -1,4 +1,4 @@
-"""A daemon with a long past: how soon it serves, and how soon a client lists its sessions."""
+"""A daemon with a long history: time until it serves, and until a client has listed its sessions."""
 
 import asyncio
 import statistics
@@ -22,7 +22,7 @@ from tests.support.daemon import DaemonProcess, Sandbox, git, make_sandbox
 from tests.support.rows import a_repo, a_session, an_agent
 
 PORTION = 10_000
-"""Events in one transaction of the history's making."""
+"""Events in one transaction when the history is written."""
 
 PARTS = """
 import asyncio, pathlib, sys, time
@@ -122,7 +122,7 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
 
 
 def parts_of_start(sandbox: Sandbox) -> tuple[float, float]:
-    """Seconds for a daemon's imports, and for the opening of its store."""
+    """Return the seconds for a daemon's imports, and for opening its store."""
     command = [sys.executable, "-c", PARTS, str(sandbox.root / "state" / "ramet.db")]
     done = subprocess.run(command, env=sandbox.environ, capture_output=True, text=True, check=True)
     imported, opened = map(float, done.stdout.split())
@@ -130,7 +130,7 @@ def parts_of_start(sandbox: Sandbox) -> tuple[float, float]:
 
 
 async def store_history(sandbox: Sandbox, scale: Scale) -> None:
-    """Fill the database through the daemon's own store."""
+    """Fill the database with the daemon's own store."""
     root = sandbox.repository()
     tip = git(root, "rev-parse", "HEAD")
     sandbox.directories.home.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""What sessions cost that do nothing: memory of keepers and daemon, processor time of the daemon."""
+"""Costs of idle sessions: memory of keepers and daemon, processor time of the daemon."""
 
 import asyncio
 import time
@@ -9,10 +9,10 @@ from tests.bench.herd import CONFIG, gather_herd, put_to_sleep
 from tests.support.daemon import connected, daemon_process, make_sandbox
 
 SETTLE_S = 1.0
-"""After the last answer: timers and caches of the daemon come to rest."""
+"""Seconds after the last answer for timers and caches of the daemon to settle."""
 REST_S, REST_LIMIT_S = 2.0, 30.0
-"""The daemon rests once it has used less than 1 ms of the processor for so long; its last work (copies of conversations,
-checkpoints, a look for conflicts) follows the turns by some seconds. One that never rests is measured after the limit."""
+"""The daemon is idle once it has used less than 1 ms of the processor for these seconds; its last work (copies of conversations,
+checkpoints, conflict prediction) follows the turns by some seconds. A daemon that is never idle is measured after the limit."""
 
 
 async def rows(scale: Scale) -> AsyncIterator[Figure]:
@@ -50,7 +50,7 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
 
 
 async def rest(pid: int, scale: Scale) -> None:
-    """Wait until the daemon rests."""
+    """Wait until the daemon is idle."""
     limit = time.monotonic() + min(REST_LIMIT_S, 3 * scale.idle_s)
     before = -1.0
     while (now := cpu_time(pid)) - before > 0.001 and time.monotonic() < limit:
@@ -59,7 +59,7 @@ async def rest(pid: int, scale: Scale) -> None:
 
 
 async def idling(pid: int, seconds: float) -> float:
-    """Percent of one core that a process uses."""
+    """Return the percentage of one core that a process uses."""
     before, began = cpu_time(pid), time.monotonic()
     await asyncio.sleep(seconds)
     return (cpu_time(pid) - before) / (time.monotonic() - began) * 100

@@ -1,4 +1,4 @@
-"""The radar: all pairs of twenty sessions, and the pairs of one that has changed, beside the same by git processes."""
+"""The radar: all pairs of twenty sessions, and the pairs of a changed one, compared with git processes."""
 
 import random
 import statistics
@@ -17,7 +17,7 @@ from tests.bench.figures import Figure, Scale, progress
 
 SESSIONS = 20
 OWN = 10
-"""Files that each session changes, of which half are drawn among all and may meet another's by chance."""
+"""Files that each session changes; half are random ones of all, so that sessions may change the same by chance."""
 SHARED = 5
 """Files that all of them change."""
 RUNS = 7
@@ -36,7 +36,7 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
             info = await git.discover(Path(place))
             whole: list[float] = []
             for _ in range(RUNS):
-                matrix = git.matrix(info)  # nothing is kept from the run before
+                matrix = git.matrix(info)  # no cache of the previous run
                 began = time.perf_counter()
                 await matrix.compare(dict(zip(names, works, strict=False)), list(combinations(names, 2)))
                 whole.append(time.perf_counter() - began)
@@ -56,7 +56,7 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
 
 
 def made(repository: pygit2.Repository, files: int) -> tuple[pygit2.Index, pygit2.Oid]:
-    """A first commit of ``files`` files of forty lines, a hundred to a directory; its index too."""
+    """Write a first commit of ``files`` files of forty lines, a hundred to a directory, and its index."""
     index = pygit2.Index()
     for number in range(files):
         index.add(pygit2.IndexEntry(name(number), blob(repository, number, {}), pygit2.enums.FileMode.BLOB))
@@ -73,7 +73,7 @@ def blob(repository: pygit2.Repository, number: int, edits: dict[int, str]) -> p
 
 
 def work(repository: pygit2.Repository, index: pygit2.Index, base: pygit2.Oid, seed: int) -> Work:
-    """What a session made of the base: some files at random, and a line of each of those that everybody changes."""
+    """Return a session's tree: random files of the base changed, and a line of each file that all sessions change."""
     draw = random.Random(seed)  # noqa: S311 - the same in every run
     mine = pygit2.Index()
     mine.read_tree(repository[base].peel(pygit2.Tree))
@@ -85,7 +85,7 @@ def work(repository: pygit2.Repository, index: pygit2.Index, base: pygit2.Oid, s
 
 
 def by_git(place: Path, works: Sequence[Work], pairs: Sequence[tuple[int, int]]) -> float:
-    """Seconds that `git merge-tree` takes for the same pairs, a process each."""
+    """Return the seconds of `git merge-tree` for the same pairs, a process each."""
     repository = pygit2.Repository(str(place))
     commits = [
         str(repository.create_commit(None, AUTHOR, AUTHOR, "w", pygit2.Oid(hex=each.tree), [pygit2.Oid(hex=each.head)]))

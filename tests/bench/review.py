@@ -1,4 +1,4 @@
-"""The review page: how soon the first screen of a diff of 20,000 lines is there, for the server alone."""
+"""The review page: the server's time for the first screen of a diff of 20,000 lines."""
 
 import re
 import statistics
@@ -26,7 +26,7 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
                 began = time.perf_counter()
                 page = read(web, f"/sessions/{session.id}/review")
                 (url,) = re.findall(r'data-url="([^"]*zz_large[^"]*)"', page)
-                # Another version each time: what is held of the last one does not count.
+                # Another version each time, so that the cache does not count.
                 shown = read(web, f"{unescape(url)}&view=split&v={number}.")
                 taken.append((time.perf_counter() - began) * 1000)
                 assert shown.count("<tr") > 100

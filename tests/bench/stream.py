@@ -1,4 +1,4 @@
-"""Agents that tell all at once: what reaches a client, how soon, and what a daemon killed in the middle of it leaves."""
+"""Agents that write at the same time: events that reach a client, their delay, and losses after a kill of the daemon."""
 
 import asyncio
 import sys
@@ -22,12 +22,12 @@ from tests.support.eventually import eventually
 
 BYTES = 300
 LATE_S = 60.0
-"""What is not there this long after the last event was due counts as lost."""
+"""Seconds after the last event was due, when missing events count as lost."""
 
 
 @dataclass
 class Heard:
-    """What a client was told. ``texts`` are (when, session, text) of what agents said."""
+    """Events that a client received. ``texts`` are (time, session, text) of agents' messages."""
 
     cursor: common_pb2.Cursor
     texts: list[tuple[float, str, str]] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Heard:
             await asyncio.wait([task])
 
     def faults(self, sessions: Sequence[str], count: int) -> tuple[int, int]:
-        """How many of the events 1 to ``count`` of each session are missing, and how many came twice."""
+        """Return how many of the events 1 to ``count`` of each session are missing, and how many came twice."""
         seen: defaultdict[str, Counter[int]] = defaultdict(Counter)
         for _, session, text in self.texts:
             seen[session][int(text.split()[0])] += 1
@@ -65,7 +65,7 @@ class Heard:
         return lost, doubled
 
     def delays(self, numbers: range | None = None) -> list[float]:
-        """Milliseconds from the agent, whose text carries number and clock, to here; of the events with these numbers, or of all."""
+        """Return the milliseconds from the agent, whose text has number and time, to here; of the events with these numbers, or of all."""
         said = [(when, *map(float, text.split()[:2])) for when, _, text in self.texts]
         return [(when - clock) * 1000 for when, number, clock in said if numbers is None or int(number) in numbers]
 
@@ -174,7 +174,7 @@ async def killed(scale: Scale, sandbox: Sandbox, daemon: DaemonProcess, ids: Seq
 
 
 def used_by(sandbox: Sandbox, daemon: DaemonProcess) -> tuple[float, float]:
-    """Seconds of processor time of the daemon and of all keepers."""
+    """Return the processor time of the daemon and of all keepers, in seconds."""
     return cpu_time(daemon.pid), sum(cpu_time(keeper.pid) for keeper in sandbox.keepers())
 
 
@@ -188,7 +188,7 @@ async def tell(client: Client, ids: Sequence[str], count: int, scale: Scale) -> 
 
 
 async def all_heard(heard: Heard, expected: int, seconds: float) -> None:
-    """Wait for the last event; those that never come are counted by the caller."""
+    """Wait for the last event; the caller counts missing ones."""
     with suppress(AssertionError):
         await eventually(lambda: len(heard.texts) >= expected, within=seconds + LATE_S, every=0.1)
-    await asyncio.sleep(0.2)  # one that comes twice comes now
+    await asyncio.sleep(0.2)  # a duplicate would arrive now

@@ -1,4 +1,4 @@
-"""Worktrees of many files with few changes: checkpoints, what differs, diffs; from the change tracker and by scan, in turns."""
+"""Worktrees of many files with few changes: checkpoints, changed files, diffs; with the change tracker and by scan, alternately."""
 
 import shutil
 import statistics
@@ -73,8 +73,8 @@ class Bench:
         tracker = await self._git.trackers.watch(self._tree)
         yield Figure("starting a tracker", (time.perf_counter() - began) * 1000, "ms", "rules, watches and a scan")
         by_scan = f"by scan ({scan:.0f} ms)"
-        kept = await self._median(lambda: self._git.snapshots.take(self._tree, ref=REF, owner="bench"))
-        yield Figure("checkpoint", kept, "ms", f"tree, commit and ref; {self._how}", 5, kept / scan, by_scan)
+        snapshots = await self._median(lambda: self._git.snapshots.take(self._tree, ref=REF, owner="bench"))
+        yield Figure("checkpoint", snapshots, "ms", f"tree, commit and ref; {self._how}", 5, snapshots / scan, by_scan)
         await self._same_tree(tracker)
         names = await self._median(lambda: self._git.diffs.changed_files(self._tree, "HEAD"))
         yield Figure("changed files", names, "ms", f"against HEAD; {self._how}", 30, names / scan, by_scan)
@@ -93,7 +93,7 @@ class Bench:
         )
 
     async def _median(self, work: Callable[[], Awaitable[object]]) -> float:
-        """Milliseconds, each time after ten other changes. The first run fills caches."""
+        """Return the milliseconds, each time after ten other changes. The first run fills caches."""
         times = []
         for _ in range(self._runs + (self._runs > 1)):
             self._edit()
@@ -108,7 +108,7 @@ class Bench:
             file_of(self._tree, number % 5 * 2 * PER_DIRECTORY + number).write_text(f"edit {self._edits} of {number}\n")
 
     async def _same_tree(self, tracker: Tracker) -> None:
-        """Figures of another tree would be worth nothing."""
+        """Check that tracker and scan have the same tree."""
         self._edit()
         found, scanned = await tracker.tree(), await write_tree(self._context, self._tree)
         if found.tree != scanned.tree:

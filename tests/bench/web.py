@@ -1,4 +1,4 @@
-"""The web page: how soon its server draws the first page, and what it costs beside busy agents with tabs open."""
+"""The web page: the server's time for the first page, and its cost beside busy agents with open tabs."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ class Web:
 
 @contextmanager
 def served(sandbox: Sandbox) -> Iterator[Web]:
-    """`rametctl web`, opened with its link."""
+    """Start `rametctl web` and open its link."""
     output = sandbox.root / "web.out"
     with output.open("wb") as log:
         command = [sys.executable, "-m", "rametctl", "web", "--port", "0"]
@@ -58,7 +58,7 @@ def _link(output: Path) -> tuple[str, ...]:
 
 
 def first_page(sandbox: Sandbox, shown: str, times: int) -> float:
-    """Median milliseconds from the request of the overview to its last byte."""
+    """Return the median milliseconds from the request of the overview to its last byte."""
     taken = []
     with served(sandbox) as web:
         for _ in range(times + 1):
@@ -71,7 +71,7 @@ def first_page(sandbox: Sandbox, shown: str, times: int) -> float:
 
 
 def interactive(sandbox: Sandbox, shown: str, times: int) -> float:
-    """Median milliseconds in Chromium from the navigation to the overview until its keys and forms work."""
+    """Return the median milliseconds in Chromium from the navigation to the overview until its keys and forms work."""
     taken = []
     with served(sandbox) as web, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
@@ -88,7 +88,7 @@ def interactive(sandbox: Sandbox, shown: str, times: int) -> float:
 
 
 def beside(sandbox: Sandbox, paths: Sequence[str], seconds: float) -> tuple[float, float]:
-    """Its share of one core in percent with a tab open at each path, and the megabytes that it grew by in the second half."""
+    """Return its share of one core in percent with a tab open at each path, and the MB by which it grew in the second half."""
     with served(sandbox) as web:
         streams = [web.get(f"/live?at={path}") for path in paths]
         got = [0] * len(paths)

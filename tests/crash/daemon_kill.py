@@ -1,10 +1,10 @@
-"""Kill the daemon again and again while agents stream, and see that nothing is lost, doubled or out of order.
+"""Kill the daemon repeatedly while agents stream, and check that nothing is lost, doubled or out of order.
 
     python -m tests.crash.daemon_kill --rounds 200
 
-Prints its counts as JSON; fails with the first thing that is not as it must be. Agents are scripted. In each round the daemon is started and killed
-with SIGKILL: in one of four before it may serve at all, else within 1.5 seconds of serving. Meanwhile prompts are sent, many of them in the middle of
-a turn, and permission requests are answered; a call that the kill cut off is repeated in the next round with its request id.
+Prints its counts as JSON; fails at the first error. Agents are scripted. Each round starts the daemon and kills it with SIGKILL: in one of four
+before it serves, else within 1.5 seconds of serving. Meanwhile it sends prompts, many during a turn, and answers permission requests; the next
+round repeats a call that the kill interrupted with its request id.
 """
 
 # ruff: noqa: S311 - chance must be the same in every run
@@ -28,11 +28,9 @@ from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, make
 from tests.support.eventually import eventually
 
 MODE = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
-CONFIG = (
-    "max_working = 100\n[radar]\ntell_agents = false\n"  # they all write one file, and what they are told is counted
-)
+CONFIG = "max_working = 100\n[radar]\ntell_agents = false\n"  # they all write one file, and warnings would be counted
 OUTSTANDING = 3
-"""Prompts that a session has before it at most."""
+"""Most queued prompts of a session."""
 LINGER_S = 1.5
 
 
@@ -54,12 +52,12 @@ class Counts:
 
 @dataclass
 class Talk:
-    """What was said to one session."""
+    """Prompts that were sent to one session."""
 
     session: session_pb2.Session
     pid: int
     calls: list[session_pb2.SendPromptRequest] = field(default_factory=list)
-    unsure: session_pb2.SendPromptRequest | None = None  # the kill cut it off
+    unsure: session_pb2.SendPromptRequest | None = None  # the kill interrupted it
 
     @property
     def texts(self) -> list[str]:
@@ -105,7 +103,7 @@ class DaemonKill:
 
     async def _round(self) -> None:
         self.counts.rounds += 1
-        # Moments count here, not conditions: the blow is to fall anywhere.
+        # Sleep, as the kill must happen at a random time.
         if self._chance.random() < 0.25:
             self._daemon.start(wait=False)
             await asyncio.sleep(self._chance.uniform(0, 1.0))
@@ -153,7 +151,7 @@ class DaemonKill:
                     len(talk.calls) - turns[name] < OUTSTANDING and self._chance.random() < 0.3
                 ):
                     await self._say(name)
-            await asyncio.sleep(0.02)  # the pace of the talk: nothing is waited for
+            await asyncio.sleep(0.02)  # the pace of prompts; waits for nothing
 
     async def _turns(self) -> dict[str, int]:
         listed = await self._client.sessions.ListSessions(
@@ -162,7 +160,7 @@ class DaemonKill:
         return {session.name: session.turns for session in listed.sessions}
 
     async def _say(self, name: str) -> None:
-        """Send the next prompt, or the one again of which nobody knows whether it arrived."""
+        """Send the next prompt, or repeat one that may not have arrived."""
         talk = self._talks[name]
         call = talk.unsure
         if call is None:
@@ -210,7 +208,7 @@ class DaemonKill:
 
         await eventually(quiet, within=120, every=0.2)
 
-    # ── the reckoning ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _check(self) -> None:
         for name, talk in self._talks.items():
@@ -229,7 +227,7 @@ class DaemonKill:
             self.counts.approvals += len(wanted)
 
     async def _check_journal(self, name: str, session_id: str) -> None:
-        """Every line of the journal is an event once, byte for byte and in order; every prompt has one receipt."""
+        """Check that every line of the journal is one event, byte for byte and in order, and that every prompt has one receipt."""
         folders = sorted((self._sandbox.root / "state" / "agents").glob(f"{session_id}-*"))
         assert [folder.name for folder in folders] == [f"{session_id}-1"], f"{name} had {len(folders)} agents"
         journal = b"".join(path.read_bytes() for path in sorted(folders[0].glob("journal.*")))
@@ -252,7 +250,7 @@ class DaemonKill:
 
 
 async def daemon_kill(rounds: int, *, sessions: int = 20, seed: int = 1, limit: float = 3600.0) -> Counts:
-    """Do it, and return what was counted; raises `AssertionError` when something is lost or doubled. ``limit`` is seconds."""
+    """Run the rounds and return the counts. Raise `AssertionError` for a loss or a double. ``limit`` is in seconds."""
     with make_sandbox(config=CONFIG) as sandbox:
         async with connected(sandbox) as client:
             test = DaemonKill(sandbox, client, sessions=sessions, seed=seed)

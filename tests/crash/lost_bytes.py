@@ -1,16 +1,16 @@
-"""Do to sessions whatever a person does, kill the daemon at any moment, and find every tree that was there at the end of a turn again.
+"""Use sessions as a person does, kill the daemon at any moment, and find the tree of every turn's end again.
 
     python -m tests.crash.lost_bytes --rounds 200 --seed 7
 
-Prints its counts as JSON; fails with the first thing that is not as it must be, and tells the seed. Agents are scripted: each turn edits the tree (or
-commits, resets, switches) and, as its last act, writes down what is in it then. Each round does one thing: more turns, edits by hand, a checkpoint, a
-rewind, a fork, a sync with a base that moves, archiving, removing, bringing back, deleting a branch or a tree by hand. In half of the rounds the daemon
-is killed meanwhile, at any moment or at a failpoint, and so may be the ones that recover from that; a call that was cut off is made again.
+Prints its counts as JSON; fails at the first error, with the seed. Agents are scripted: each turn edits the tree (or commits, resets, switches) and,
+at its end, records the tree. Each round does one thing: more turns, edits by hand, a checkpoint, a rewind, a fork, a sync with a moving base,
+archive, remove, restore, or the deletion of a branch or tree by hand. Half of the rounds kill the daemon meanwhile, at a random time or at a
+failpoint, and may kill the recovering ones too; an interrupted call is repeated.
 
-While no daemon runs somebody writes to the tree that the killed one had in hand: what they wrote is there afterwards, or in a checkpoint, or with what
-was put away. Repositories inside stay as they are, or come back with the rest.
+While no daemon runs, a person writes to the tree that the killed one was changing: these files exist afterwards, or a checkpoint or the shelf has
+them. Nested repositories stay unchanged, or are restored with the rest.
 
-At the end everything is brought back from archive and trash, unreachable objects are dropped, and every tree is looked for among the checkpoints of
+At the end everything is restored from archive and trash, unreachable objects are pruned, and every recorded tree must be among the checkpoints of
 its session: byte for byte and mode for mode in the commit, and for some by a rewind.
 """
 
@@ -46,7 +46,7 @@ CONFIG = "max_working = 100\n[permissions]\nallow_bypass = true\n"
 MODE = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
 BASE = "trunk"
 SESSIONS = 5
-"""There at most at once."""
+"""Most sessions at a time."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Counts:
 
 @dataclass
 class Known:
-    """A session, and what was in its tree at the ends of its turns."""
+    """A session, and its recorded trees at the ends of its turns."""
 
     id: str
     tree: Path
@@ -75,7 +75,7 @@ class Known:
     shelved: State | None = None  # its tree before it was archived or removed
     tree_gone: bool = False
     alone: str = ""  # the commit of a detached HEAD whose tree was deleted
-    inside: State = field(default_factory=dict)  # what was in repositories inside it then
+    inside: State = field(default_factory=dict)  # the contents of its nested repositories then
     written: dict[str, str] = field(default_factory=dict)  # by a person while no daemon ran, since this round began
 
 
@@ -129,7 +129,7 @@ class LostBytes:
         self.counts.actions[action.__name__.strip("_")] += 1
         blow = None
         if self._chance.random() < 0.35:
-            # Moments count here, not conditions: the blow is to fall anywhere.
+            # Sleep, as the kill must happen at a random time.
             blow = asyncio.create_task(self._mortal.strike(self._chance.uniform(0, 0.7)))
         trace(
             f"round {self.counts.rounds}: {action.__name__} {known.id} {known.place} armed={self._mortal.armed!r} blow={blow is not None}"
@@ -169,7 +169,7 @@ class LostBytes:
         return self._chance.choices(actions, weights)[0], known
 
     def _meanwhile(self) -> None:
-        """Somebody writes to the tree that was in the dead daemon's hands, whatever it looks like."""
+        """Write, as a person, to the tree that the dead daemon was changing."""
         known = self._in_hand
         if known is None or not (known.tree / ".git").exists() or self._chance.random() < 0.4:
             return
@@ -178,7 +178,7 @@ class LostBytes:
             self._number += 1
             text = f"written while no daemon ran: {self._number}\n"
             file = known.tree / path
-            with suppress(OSError):  # a directory is there, or a file in its way
+            with suppress(OSError):  # a directory exists there, or a file is in the way
                 if not file.is_symlink():
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_text(text)
@@ -201,7 +201,7 @@ class LostBytes:
                 state.get(path, "").split(" ", 1)[1:] == wanted.split(" ", 1)[1:] for state in states
             ):
                 continue
-            # What git ignores goes with a tree that is put away.
+            # Archive and remove delete ignored files.
             if known.place != "here" and self._is_ignored(path, states):
                 continue
             raise AssertionError(f"{path!r} of {known.id} is lost: it was {text!r}; {commits}")
@@ -210,7 +210,7 @@ class LostBytes:
         """Return whether a recorded state has rules that may ignore a path."""
         return any(name.rpartition("/")[2] == ".gitignore" for state in states for name in state) and path != "since"
 
-    # ── what is done ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── actions ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _create(self) -> None:
         request = session_pb2.CreateSessionRequest(path=str(self._repository), mode=MODE, base_ref=BASE)
@@ -226,7 +226,7 @@ class LostBytes:
         await self._settle(known)
 
     async def _turns(self, known: Known) -> None:
-        """Some at once: the next begins as soon as it may."""
+        """Send several at once: the next begins as soon as it can."""
         for _ in range(self._chance.randint(2, 3)):
             await self._prompt(known)
         await self._settle(known)
@@ -252,7 +252,7 @@ class LostBytes:
         return self._folder / f"{known.id}-{turn}.json"
 
     async def _settle(self, known: Known) -> session_pb2.Session:
-        """Wait until all its turns have ended, and read what was there then."""
+        """Wait until all its turns have ended, and read their recorded trees."""
 
         async def settled() -> session_pb2.Session:
             found = await self._call(self._client.sessions.GetSession, session_pb2.GetSessionRequest(session=known.id))
@@ -293,7 +293,7 @@ class LostBytes:
             trees.Edits(known.tree, self._chance.getrandbits(30)).make()
 
     async def _nest(self, known: Known) -> None:
-        """A repository inside, with a commit and something that is in none."""
+        """Create a nested repository with a commit and an uncommitted file."""
         self._number += 1
         inner = known.tree / f"{trees.NEST}{self._number}"
         if known.tree_gone:
@@ -324,7 +324,7 @@ class LostBytes:
         before = {} if known.tree_gone else trees.read_tree(known.tree)
         hidden = set() if known.tree_gone else trees.ignored(known.tree)
         inside = {} if known.tree_gone else trees.read_inside(known.tree)
-        # Files do not come in the place of a repository inside.
+        # A rewind does not replace a nested repository by files.
         answer = await self._call(self._client.worktrees.RewindSession, request, "WORKTREE_CHANGED")
         self._inside_stays(known, inside, answer)
         if answer:
@@ -335,7 +335,7 @@ class LostBytes:
             )
 
     def _inside_stays(self, known: Known, inside: State, rewound: Any = None) -> None:
-        """What is in repositories inside is there still, or in the checkpoint of what a rewind overwrote."""
+        """Check that contents of nested repositories still exist, or are in the checkpoint that a rewind made."""
         if not known.tree_gone and not known.written:
             now = trees.read_inside(known.tree)
             nested = f"{rewound.before.ref}:nested" if rewound else ""
@@ -351,7 +351,7 @@ class LostBytes:
         there = trees.read_tree(known.tree, iter(wanted))
         more = trees.read_tree(known.tree)
         found = there | {path: entry for path, entry in more.items() if path not in ignored}
-        if known.written:  # these are looked for on their own
+        if known.written:  # these are checked separately
             return
         assert found == wanted, f"{what} of {known.id}: {describe_difference(wanted, found)}"
 
@@ -378,12 +378,12 @@ class LostBytes:
         self._inside_stays(known, inside)
 
     async def _move_base(self, known: Known) -> None:
-        """Somebody else's commit."""
+        """Commit as another person."""
         self._number += 1
         folder = self._sandbox.root / f"base-{self._number}"
         git(self._repository, "worktree", "add", "-q", "--detach", str(folder), BASE)
         trees.Edits(folder, self._chance.getrandbits(30)).make()
-        # What the base has may be ignored elsewhere.
+        # Files of the base may be ignored elsewhere.
         git(folder, "add", "-A", *(["--force"] if self._chance.random() < 0.5 else []))
         git(folder, "commit", "-q", "--allow-empty", "-m", "base")
         git(folder, "update-ref", f"refs/heads/{BASE}", "HEAD")
@@ -427,7 +427,7 @@ class LostBytes:
             self._compare(known, known.shelved, set(), f"bringing back {list(answer.warnings)}")
         inside = {path: trees.entry("100644", (known.tree / path).read_bytes()) for path in known.inside}
         assert inside == known.inside, describe_difference(known.inside, inside)
-        if known.alone:  # a turn may have gone on from there since
+        if known.alone:  # a turn may have changed it since
             git(known.tree, "merge-base", "--is-ancestor", known.alone, "HEAD")
         known.place, known.branch, known.tree_gone, known.alone = "here", answer.session.branch, False, ""
 
@@ -442,7 +442,7 @@ class LostBytes:
         return f"refs/heads/{branch}\n" in git(self._repository, "worktree", "list", "--porcelain") + "\n"
 
     async def _lose_tree(self, known: Known) -> None:
-        """By hand, with what only it held; what was there at the ends of turns is not to go with it."""
+        """Delete by hand, with later changes; the recorded trees of turns must survive."""
         await self._checkpointed(known)
         if known.tree.exists():
             if self._chance.random() < 0.5:
@@ -456,7 +456,7 @@ class LostBytes:
             if self._chance.random() < 0.5:
                 await self._lose_branch(known)
 
-    # ── the reckoning ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _checkpoints(self, known: Known) -> list[worktree_pb2.Checkpoint]:
         request = worktree_pb2.ListCheckpointsRequest(session=known.id, page_size=1000)
@@ -468,7 +468,7 @@ class LostBytes:
         return self._commits[checkpoint.commit]
 
     async def _look(self, known: Known) -> None:
-        """Every tree that was there at the end of a turn is among the checkpoints."""
+        """Check that the tree of every turn's end is among the checkpoints."""
         if known.place == "trash" or not known.states:
             return
         if known.place == "here" and not known.tree_gone:
@@ -543,7 +543,7 @@ def trace(words: str) -> None:
 
 
 async def lost_bytes(rounds: int, *, seed: int = 1, limit: float = 3600.0) -> Counts:
-    """Do it, and return what was counted; raises `AssertionError` when something is lost. ``limit`` is seconds."""
+    """Run the rounds and return the counts. Raise `AssertionError` for a loss. ``limit`` is in seconds."""
     TRACED.clear()
     with make_sandbox(config=CONFIG) as sandbox:
         async with connected(sandbox) as client:

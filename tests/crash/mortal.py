@@ -1,4 +1,4 @@
-"""A daemon that may die at any moment, and a caller who has it started again and calls once more, however often."""
+"""A daemon that may die at any moment, and a caller that restarts it and repeats the call, any number of times."""
 
 import asyncio
 import random
@@ -34,13 +34,13 @@ FAILPOINTS = tuple(
 
 
 class FaultError(Exception):
-    """Not an assertion: what polls must not wait for it to pass."""
+    """A failure that polling must not wait out, and so no assertion."""
 
 
 class Mortal:
     """``kills`` counts the deaths, ``refused`` the refusals by call and reason; ``armed`` is the failpoint at which the present one dies.
 
-    ``meanwhile`` is done whenever one is dead, before the next is started.
+    ``meanwhile`` runs after each death, before the next start.
     """
 
     def __init__(self, sandbox: Sandbox, client: Client, chance: random.Random) -> None:
@@ -55,7 +55,7 @@ class Mortal:
         self.meanwhile: Callable[[], None] = lambda: None
 
     async def start(self, arm: float = 0.3) -> None:
-        """Start one that serves; those that are armed, the first with the chance ``arm``, may die of their recovery before."""
+        """Start a daemon that serves. Armed ones (the first with probability ``arm``) may die in recovery before."""
         while True:
             self.meanwhile()
             self.armed = self._chance.choice(FAILPOINTS) if self._chance.random() < arm else ""
@@ -90,7 +90,7 @@ class Mortal:
             self.kills += 1
 
     async def strike(self, after: float) -> None:
-        """Kill it in so many seconds: a moment, not a condition, as the blow is to fall anywhere."""
+        """Kill it after these seconds, at a random time."""
         await asyncio.sleep(after)
         self.kill()
 
@@ -98,7 +98,7 @@ class Mortal:
         self._daemon.stop()
 
     async def call(self, method: Callable[..., Any], request: Any, *reasons: str) -> Any:
-        """Make a call until it is answered; None where it is refused for one of the reasons that there may be."""
+        """Repeat a call until it is answered; return None if it is refused for an allowed reason."""
         if hasattr(request, "request_id"):
             self._calls += 1
             request.request_id = f"call-{self._calls}"
@@ -116,7 +116,7 @@ class Mortal:
             await self._revive()
 
     async def _revive(self) -> None:
-        """It does not answer: that is because it was killed, and for no other reason."""
+        """Check that it does not answer only because it was killed."""
         process = self._daemon.process
         assert process is not None
         self._was_killed(await asyncio.to_thread(process.wait, PATIENCE_S))
@@ -124,7 +124,7 @@ class Mortal:
         await self.start()
 
     async def patiently(self, probe: Callable[[], Awaitable[T]]) -> T:
-        """`eventually`; where that is in vain, with what the daemon has said."""
+        """`eventually`, whose failure includes the daemon's log."""
         try:
             return await eventually(probe, within=PATIENCE_S)
         except AssertionError as error:
@@ -135,7 +135,7 @@ class Mortal:
             raise FaultError(self.words(f"the daemon ended by itself, with {returncode}"))
 
     def words(self, what: str) -> str:
-        """``what``, and what the daemon has said."""
+        """Return ``what`` with the daemon's log."""
         log = self._sandbox.root / "state" / "logs" / "rametd.log"
         said = [path.read_text()[-2000:] for path in (self._sandbox.root / "rametd.out", log) if path.exists()]
         return f"{what} (failpoint {self.armed!r}): {' | '.join(said)}"

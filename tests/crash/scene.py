@@ -1,7 +1,7 @@
-"""What the crash tests share: agents that wait behind gates, what a conversation's transcript says, and what is left over.
+"""Helpers for crash tests: agents that wait at gates, transcripts of conversations, and leftovers.
 
-An agent of a session that was made with ``environment={"GATE": name}`` looks for files in the sandbox before it comes up: ``name.refuse``
-(it says why and leaves), ``name.die`` (SIGKILL), ``name.hold`` (it waits). Scripts use `wait_for_gate` to hold a turn.
+An agent of a session created with ``environment={"GATE": name}`` looks for files in the sandbox before it starts: ``name.refuse``
+(it prints why and exits), ``name.die`` (SIGKILL), ``name.hold`` (it waits). Scripts use `wait_for_gate` to hold a turn.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ exec {agent} "$@"
 
 
 class Gates:
-    """Files that hold agents and turns back."""
+    """Files that stop agents and turns."""
 
     def __init__(self, sandbox: Sandbox, top: str = "", *, max_resumes: int = 3) -> None:
         self.folder = sandbox.root / "gates"
@@ -67,7 +67,7 @@ class Gates:
         return len(path.read_text().splitlines()) if path.exists() else 0
 
     def wait_for_gate(self, name: str) -> dict[str, object]:
-        """A step that holds the turn until the gate is open."""
+        """Return a step that holds the turn until the gate is open."""
         command = f"while [ -e {self.folder / name} ]; do sleep 0.05; done"
         return {"tool": "Bash", "input": {"command": command, "description": "wait"}}
 
@@ -80,13 +80,13 @@ def parent_of(process: psutil.Process) -> int:
 
 
 def pids_of(sandbox: Sandbox, conversation: str) -> list[int]:
-    """The living agents of a conversation. A child of one that has not yet become another program is none."""
+    """Return the living agents of a conversation, without children before their exec."""
     found = {each.pid: each for each in sandbox.processes() if conversation in " ".join(command_of(each))}
     return [pid for pid, each in found.items() if parent_of(each) not in found]
 
 
 def the_pid(sandbox: Sandbox, conversation: str) -> int:
-    """The one living agent of a conversation, 0 when there is none; two are the fault that corrupts it."""
+    """Return the only living agent of a conversation, 0 without one; two would corrupt it."""
     found = pids_of(sandbox, conversation)
     if len(found) > 1:
         raise TwoAgentsError(f"{len(found)} agents of one conversation: {found}")
@@ -94,25 +94,25 @@ def the_pid(sandbox: Sandbox, conversation: str) -> int:
 
 
 class TwoAgentsError(Exception):
-    """Not an assertion: polling must not wait for it to pass."""
+    """A failure that polling must not wait out, and so no assertion."""
 
 
 def flag_of(pid: int, name: str) -> str:
-    """The value that a flag has on a process's command line."""
+    """Return the value of a flag on a process's command line."""
     words = " ".join(psutil.Process(pid).cmdline()).replace(f"{name}=", f"{name} ").split()
     return words[words.index(name) + 1] if name in words else ""
 
 
 @dataclass(frozen=True)
 class Told:
-    """One prompt, as it stands in a transcript."""
+    """A prompt in a transcript."""
 
     uuid: str
     text: str
 
 
 def transcript(sandbox: Sandbox, conversation: str) -> list[Told]:
-    """The prompts that the agent has taken in, in order."""
+    """Return the prompts that the agent has read, in order."""
     found = []
     for path in (sandbox.root / "claude" / "projects").glob(f"*/{conversation}.jsonl"):
         for line in path.read_text().splitlines():
@@ -123,7 +123,7 @@ def transcript(sandbox: Sandbox, conversation: str) -> list[Told]:
 
 
 async def check_prompts(client: Client, sandbox: Sandbox, session: session_pb2.Session, texts: list[str]) -> None:
-    """The person's prompts were taken in once each and in order, by one conversation; the receipts say the same."""
+    """Check that one conversation read the person's prompts once each and in order, as the receipts do."""
     lines = transcript(sandbox, session.conversation_id)
     assert [each.text for each in lines if each.text in texts] == texts
     assert max(Counter(each.uuid for each in lines).values()) == 1
@@ -135,7 +135,7 @@ async def check_prompts(client: Client, sandbox: Sandbox, session: session_pb2.S
 
 
 async def settle_down(client: Client, name: str, within: float = PATIENCE_S) -> session_pb2.Session:
-    """Wait until a session is idle and has nothing left to do."""
+    """Wait until a session is idle without queued prompts."""
 
     async def look() -> session_pb2.Session:
         request = session_pb2.GetSessionRequest(session=name)
@@ -156,7 +156,7 @@ async def approve(client: Client, name: str, request_id: str = "") -> attention_
 
 
 async def open_requests(client: Client) -> dict[str, str]:
-    """Session → id of what its agent asks; reviews, which nobody waits for, are left out."""
+    """Return the open request's id by session, without reviews."""
     listed = await client.attention.ListRequests(attention_pb2.ListRequestsRequest(), metadata=client.metadata)
     asked = [request for request in listed.requests if request.kind != attention_pb2.ATTENTION_KIND_REVIEW]
     return {request.session_name: request.id for request in asked}
@@ -168,7 +168,7 @@ async def delete(client: Client, name: str, request_id: str = "") -> session_pb2
 
 
 def leftovers(sandbox: Sandbox, repository: Path, *sessions: str) -> list[str]:
-    """What still tells of sessions that are gone (all, unless some are named): processes, directories, worktrees, branches, intents."""
+    """Return leftovers of removed sessions (all, unless some are named): processes, directories, worktrees, branches, operations."""
     wanted = sessions or ("",)
     state = sandbox.root / "state"
     found = [
@@ -177,7 +177,7 @@ def leftovers(sandbox: Sandbox, repository: Path, *sessions: str) -> list[str]:
         if "rametd" not in command_of(process) and process.pid not in sandbox.forked
     ]
     found += [f"directory {path}" for path in (state / "agents").glob("*")]
-    # A worktree that a removal moved aside is in the trash.
+    # A shelved worktree of a removal is in the trash.
     found += [f"worktree {path}" for path in (state / "worktrees").glob("*/*") if path.suffix != ".shelved"]
     found += [f"socket {path}" for path in (sandbox.root / "run").glob("*-*.sock")]
     found += [f"index {path}" for path in (state / "index").glob("*")]
@@ -189,11 +189,11 @@ def leftovers(sandbox: Sandbox, repository: Path, *sessions: str) -> list[str]:
 
 
 def operations(sandbox: Sandbox) -> list[tuple[object, ...]]:
-    """Kind and session of every operation that is not finished."""
+    """Return kind and session of every unfinished operation."""
     return rows(sandbox, "SELECT kind, session_id FROM operations")
 
 
 def rows(sandbox: Sandbox, query: str) -> list[tuple[object, ...]]:
-    """Read the daemon's database beside it."""
+    """Read the daemon's database while it runs."""
     with contextlib.closing(sqlite3.connect(f"file:{sandbox.root / 'state' / 'ramet.db'}?mode=ro", uri=True)) as db:
         return list(db.execute(query))

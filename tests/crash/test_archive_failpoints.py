@@ -1,4 +1,4 @@
-"""Archiving, bringing back and emptying, killed after each step: the next daemon ends what was begun, and no byte is lost on the way."""
+"""Archive, restore and empty, killed after each step: the next daemon completes the operation, and no byte is lost."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ Call = Callable[[Client], Awaitable[Any]]
 
 @pytest.fixture
 def killed(sandbox: Sandbox) -> DaemonProcess:
-    """A daemon that is not started yet: every test arms it first."""
+    """Yield a daemon that is not started: every test arms it first."""
     return DaemonProcess(sandbox)
 
 

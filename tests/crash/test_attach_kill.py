@@ -1,4 +1,4 @@
-"""The daemon is killed at each step of attaching and leaving: one writer at most, and each turn that was made outside counts once."""
+"""Kill the daemon at each step of attaching and detaching: there is at most one writer, and each outside turn counts once."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ async def test_an_attachment_that_is_killed_at_each_step_ends_with_one_turn(sand
             assert (await client.get("mine")).state_reason == "attached at pts/7"
         daemon.kill()
         make_turn(sandbox, made.conversation_id, "by hand", "done", cost=0.5)
-    # The person's program has ended while there was no daemon.
+    # The person's program ended while no daemon ran.
     for point in ("attach.over", "attach.taken"):
         start_to_die(daemon, point)
     daemon.start()

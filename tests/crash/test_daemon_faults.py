@@ -1,4 +1,4 @@
-"""Faults that tools of this kind have shipped, at the level of the whole daemon."""
+"""Known faults of similar tools, tested with a complete daemon."""
 
 import shutil
 import signal
@@ -36,8 +36,8 @@ EXIT_ALREADY_RUNNING = 75
 DAEMONS = 8
 FLOOD = 128 << 20
 ROOM = 20 * BACKLOG_BYTES
-"""What a daemon may grow by under a flood, 80 MB: a line that was read and not yet stored is in memory several times, as bytes, as text, as what that
-means, as an event, and SQLite has its cache. Measured: 34 MB, beside busy loops too."""
+"""Bytes by which a daemon may grow under a flood, 80 MB: a line that is not stored yet is in memory several times, as bytes, text, facts and
+event, and SQLite has its cache. Measured: 34 MB, beside busy loops too."""
 ASKS = {"tool": "Bash", "input": {"command": "echo ran >> ran.txt", "description": "x"}}
 
 
@@ -137,7 +137,7 @@ async def test_a_damaged_database_is_quarantined_and_rebuilt_under_living_agents
             asks = await client.create(repository, script(ASKS, again), name="asks", model="claude-sonnet-5")
             idle = await client.create(repository, script({"text": "over"}), name="idle")
             await client.reach("asks", WAITING)
-            await approve(client, "asks")  # of this one the new database must not ask once more
+            await approve(client, "asks")  # the new database must not ask this one again
 
             async def second_question() -> bool:
                 request = await client.reach("asks", WAITING)
@@ -172,7 +172,7 @@ async def test_a_damaged_database_is_quarantined_and_rebuilt_under_living_agents
 
 
 async def check_journal(client: Client, sandbox: Sandbox, session_id: str) -> None:
-    """Every line of the agent is an event, once and in order."""
+    """Check that every line of the agent is one event, in order."""
     journal = (sandbox.root / "state" / "agents" / f"{session_id}-1" / "journal.00000000000000000000").read_bytes()
     log: list[event_pb2.Event] = await client.log(session_id, frames=True)
     assert b"".join(event.frame + b"\n" for event in log if event.generation) == journal
@@ -195,14 +195,14 @@ async def test_an_agent_that_floods_its_output_does_not_fill_the_daemons_memory(
     async def three_checkpoints() -> bool:
         return len(await client.checkpoints("floods")) == 3
 
-    await eventually(three_checkpoints)  # for which the agent's last words are looked for
+    await eventually(three_checkpoints)  # which searches for the agent's last words
 
     grown = peak_memory(daemon.pid) - before
     assert grown < ROOM, f"{grown >> 20} MB"
 
 
 def peak_memory(pid: int) -> int:
-    """The most that a process ever had resident, in bytes."""
+    """Return the peak resident memory of a process, in bytes."""
     status = Path(f"/proc/{pid}/status").read_text()
     (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) << 10
@@ -234,7 +234,7 @@ async def test_a_session_whose_worktree_was_deleted_is_named_and_can_be_removed(
         await client.send("homeless", script({"text": "more"}))
     assert made.worktree in str(caught.value.details())
 
-    await client.send("before", script({"text": "done"}))  # which lets the other one begin
+    await client.send("before", script({"text": "done"}))  # which starts the other one
 
     failed = await client.reach("homeless", FAILED)
     assert made.worktree in failed.state_reason
@@ -285,7 +285,7 @@ async def test_a_keeper_that_hangs_does_not_lead_to_two_agents_of_one_conversati
     (keeper,) = sandbox.keepers()
     keeper.send_signal(signal.SIGSTOP)
 
-    daemon.start()  # which waits for the keeper in vain, and serves all the same
+    daemon.start()  # which times out on the keeper, and serves anyway
 
     await eventually(lambda: the_pid(sandbox, made.conversation_id) not in {0, pid}, within=60)
     await client.reach("asks", WAITING)

@@ -1,7 +1,7 @@
-"""The daemon is killed at the instants that matter, and the next one at the next: what was under way is completed or undone, never half made.
+"""Kill the daemon at each failpoint of an operation, and the next daemon at the next one: the operation is completed or undone.
 
-Each test takes one operation through all its instants: the daemon that recovers from one kill is killed at the following instant, be it in recovery or
-in the call that is repeated.
+Each test runs one operation through all its failpoints: the daemon that recovers from one kill is killed at the next failpoint, in recovery or
+in the repeated call.
 """
 
 import asyncio
@@ -42,12 +42,12 @@ def gates(sandbox: Sandbox) -> Gates:
 
 @pytest.fixture
 def killed(sandbox: Sandbox) -> DaemonProcess:
-    """A daemon that is not started yet: every test arms it first."""
+    """Yield a daemon that is not started: every test arms it first."""
     return DaemonProcess(sandbox)
 
 
 def start_to_die(daemon: DaemonProcess, point: str) -> None:
-    """Start it; it dies at ``point`` without anybody's doing, in recovery."""
+    """Start it; it dies at ``point`` during recovery, without a call."""
     daemon.start(wait=False, RAMET_FAILPOINT=point)
     wait_for_death(daemon)
 
@@ -58,7 +58,7 @@ def wait_for_death(daemon: DaemonProcess) -> None:
 
 
 async def die_in(daemon: DaemonProcess, sandbox: Sandbox, call: Callable[[Client], Awaitable[Any]]) -> None:
-    """Make a call of which the daemon dies."""
+    """Make a call during which the daemon dies."""
     async with connected(sandbox) as client:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(client)
@@ -67,7 +67,7 @@ async def die_in(daemon: DaemonProcess, sandbox: Sandbox, call: Callable[[Client
 
 
 async def gone(sandbox: Sandbox, repository: Path) -> None:
-    """A removal that takes its time is finished beside what is served."""
+    """Check that a long removal continues while the daemon serves."""
 
     def nothing() -> bool:
         assert leftovers(sandbox, repository) == []
@@ -138,7 +138,7 @@ async def test_an_answer_that_is_killed_on_its_way_counts_once(
     await die_in(killed, sandbox, lambda client: approve(client, "asks", "the answer"))
 
     for point in ("answer.committed", "answer.written"):
-        # Whichever answer of the control protocol it is: that of a hook, of a tool's handshake, or the person's.
+        # It may be any answer of the control protocol: of a hook, of a tool's handshake, or the person's.
         start_to_die(killed, point)
     killed.start()
 
@@ -190,7 +190,7 @@ async def test_a_stop_survives_a_kill_and_the_session_can_resume(
     killed.start()
 
     async with connected(sandbox) as client:
-        # Recovery writes down that it is stopped before the agent has ended: whoever asks in between sees both.
+        # Recovery records the stop before the agent has ended: a call in between sees both.
         async def ended() -> bool:
             return not (await client.reach("stops", PAUSED)).agent_alive
 

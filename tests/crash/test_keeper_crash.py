@@ -1,7 +1,7 @@
-"""Keepers and controllers are killed; nothing is lost, doubled, invented, or signalled by mistake."""
+"""Kill keepers and controllers: nothing is lost, doubled, invented, or signalled by mistake."""
 
 # ruff: noqa: ASYNC220, S311
-# A test may block its loop for a moment, and chance must be the same in every run.
+# A test may block its loop for a moment, and random numbers must be the same in every run.
 
 import asyncio
 import hashlib
@@ -96,7 +96,7 @@ async def test_a_controller_that_is_killed_again_and_again_gets_every_byte_once(
         await grown_to(output, min(output.stat().st_size + chance.randrange(800_000), len(expected) * 19 // 20))
         controller.kill()
         await controller.wait()
-        # Killed in the middle of a write to its own file: a real one commits line and offset together.
+        # Killed during a write to its own file; a real one commits line and offset together.
         whole = output.read_bytes().rpartition(b"\n")[0]
         output.write_bytes(whole + b"\n" if whole else b"")
     last = await executor.attach(handle, epoch=100, offset=output.stat().st_size)
@@ -180,7 +180,7 @@ async def test_a_stale_record_with_reused_pids_signals_no_process(executor: Loca
     assert await executor.end(handle, 0.0) is None
     assert foreign.poll() is None
 
-    # The right start time, but of another boot.
+    # The correct start time, but of another boot.
     stat = Path(f"/proc/{foreign.pid}/stat").read_bytes()
     start = stat.rpartition(b") ")[2].split()[19].decode()
     other_boot = {**stale, "agent_start": start, "boot_id": "another"}

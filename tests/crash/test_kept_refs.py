@@ -1,4 +1,4 @@
-"""The daemon is killed before and after each change of a ref that keeps what goes: the next one ends with the same, told once and with nothing lost."""
+"""Kill the daemon before and after each change of a snapshot's ref: the next one reaches the same result, with one event and no loss."""
 
 import shutil
 from pathlib import Path
@@ -31,12 +31,12 @@ exit $code
 
 @pytest.fixture
 def killed(sandbox: Sandbox) -> DaemonProcess:
-    """A daemon that is not started yet."""
+    """Yield a daemon that is not started."""
     return DaemonProcess(sandbox)
 
 
 class Blows:
-    """A `git` that kills the daemon that runs it, before or after a change of a ref."""
+    """Write a `git` that kills its daemon before or after a change of a ref."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -51,7 +51,7 @@ class Blows:
 
 
 CHANGES = 2
-"""The trash takes over the archive's snapshot, and the archive's ref goes."""
+"""Check that the snapshot moves from the archive's ref to the trash's."""
 
 
 async def test_removal_of_an_archived_session_survives_a_kill_around_each_ref_change(

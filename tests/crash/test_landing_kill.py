@@ -1,4 +1,4 @@
-"""The daemon is killed at every instant of landing: a target moves once or not at all, and no entry is lost."""
+"""Kill the daemon at every step of landing: a target moves once or not at all, and no entry is lost."""
 
 import contextlib
 import random
@@ -23,7 +23,7 @@ Untouched = Callable[[Path], None]
 
 @pytest.fixture
 def killed(sandbox: Sandbox) -> DaemonProcess:
-    """A daemon that is not started yet: every test arms it first."""
+    """Yield a daemon that is not started: every test arms it first."""
     return DaemonProcess(sandbox)
 
 

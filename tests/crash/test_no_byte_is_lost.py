@@ -1,4 +1,4 @@
-"""Every file that was in a worktree when a turn ended can be restored, whatever kills the daemon; see `lost_bytes`."""
+"""Every file that was in a worktree when a turn ended can be restored after any kill of the daemon; see `lost_bytes`."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.crash.lost_bytes import lost_bytes
 pytestmark = pytest.mark.crash
 
 AT_ONCE = 40
-"""Rounds with one seed: sessions that have lived long enough make place for others."""
+"""Rounds with one seed: after these, other sessions replace the old ones."""
 
 
 @pytest.mark.parametrize(("seed", "rounds"), [pytest.param(4, 8, marks=pytest.mark.smoke), (2, 12)])

@@ -1,4 +1,4 @@
-"""The daemon is killed while a notification is queued, sent and ticked off: each item arrives, and a repeated message has the id of the first."""
+"""Kill the daemon while a notification is queued, sent and marked as sent: each item arrives, and a repeated message has the first one's id."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ async def test_a_notification_survives_a_kill_at_each_step(sandbox: Sandbox, rep
         async with connected(sandbox) as client:
             await client.reach("asks", WAITING)
 
-        daemon.restart()  # what was ticked off comes no more
+        daemon.restart()  # delivered items are not sent again
         async with connected(sandbox) as client:
             await client.create(repository, script(bash), name="later")
             await client.reach("later", WAITING)

@@ -1,8 +1,8 @@
 """Kill the daemon at every step of every kind of operation, and check what the next daemon makes of it.
 
 One table of kinds and steps. Each kind runs through all of its steps in one test: the daemon that recovers from one kill is killed at the next step. Then
-the operation has to be complete, or undone and done by the repeated call; the same request id has to get the same answer; no operation may be left; the
-work of the session has to be there, byte for byte; and the agent of another session has to be the same process.
+the operation must be complete, or undone and done by the repeated call; the same request id must get the same answer; no operation may be left; the
+session's work must exist, byte for byte; and the agent of another session must be the same process.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ WORKED = ["## ramet/one", " M committed.txt", "A  staged.txt", "?? own/", "?? un
 
 @dataclass
 class Scene:
-    """What a case works on. ``one`` is the session that the operation changes; another one's agent works beside it."""
+    """Environment of a case. ``one`` is the session that the operation changes; another session's agent works beside it."""
 
     sandbox: Sandbox
     repository: Path
@@ -46,7 +46,7 @@ class Scene:
         return Path(self.one.worktree)
 
     def work(self) -> list[str]:
-        """The state of the session's worktree, and of a stash in a repository inside it."""
+        """Return the state of the session's worktree, and of a stash in a nested repository."""
         stashed = git(self.tree / "own", "show", "--format=", "--name-only", "stash^3")
         return [*git(self.tree, "status", "--porcelain", "--branch").splitlines(), stashed]
 
@@ -58,7 +58,7 @@ Check = Callable[[Client, Scene, Any], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Case:
-    """``steps`` are failpoints in order. At those with a ``~`` a recovering daemon is killed; with ``recovers`` that is so for all but the first.
+    """``steps`` are failpoints in order. At those with a ``~`` a recovering daemon is killed; with ``recovers`` at all but the first.
 
     At all others the repeated call runs into the failpoint, as recovery undoes the operation.
     """
@@ -201,9 +201,7 @@ async def is_forked(client: Client, scene: Scene, answer: Any) -> None:
     assert (Path(answer.session.worktree) / "untracked.txt").read_text() == "untracked\n"
     assert (Path(answer.session.worktree) / "committed.txt").read_text() == "changed\n"
     reasons = [each.reason for each in await client.checkpoints("one")]
-    assert reasons.count(worktree_pb2.CHECKPOINT_REASON_FORK) == 1, (
-        "of the forks that were undone no checkpoint is left"
-    )
+    assert reasons.count(worktree_pb2.CHECKPOINT_REASON_FORK) == 1, "undone forks leave no checkpoint"
     refs = git(scene.repository, "for-each-ref", "--format=%(refname)", f"refs/ramet/checkpoints/{scene.one.id}")
     assert len(refs.split()) == len(reasons)
     assert scene.work() == WORKED
@@ -374,7 +372,7 @@ async def test_an_operation_that_is_killed_at_every_step_is_completed_or_undone(
 
     await sweep(daemon, scene, case)
 
-    assert the_pid(sandbox, other.conversation_id) == agent, "the agent of another session goes on"
+    assert the_pid(sandbox, other.conversation_id) == agent, "the agent of another session keeps running"
 
 
 GONE = {
@@ -386,7 +384,7 @@ GONE = {
     Kind.SYNC: {"commit": "c", "base": "main", "ref": "main", "rebase": "", "ask_agent": ""},
     Kind.PULL_REQUEST: {"commit": "c", "remote": "origin"},
 }
-"""Operations as a database that was brought back from a copy may have them: of sessions that are no more."""
+"""Insert operations of unknown sessions, as in a database restored from a copy."""
 
 
 async def test_operations_of_sessions_that_are_gone_end_and_hold_nothing_up(sandbox: Sandbox, repository: Path) -> None:
@@ -455,12 +453,12 @@ async def test_a_pull_request_whose_opening_is_killed_at_every_step_is_opened_on
 # ── the table is complete ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 ELSEWHERE = frozenset({"create.claimed"})
-"""Failpoints with a scene of their own: a spare."""
+"""Failpoints with a separate setup: a spare."""
 
 
 @pytest.mark.smoke
 def test_the_table_has_every_step_of_every_kind() -> None:
-    assert {case.kind or case.name for case in CASES} == set(Kind) - {Kind.PULL_REQUEST}, "which has a test of its own"
+    assert {case.kind or case.name for case in CASES} == set(Kind) - {Kind.PULL_REQUEST}, "which has its own test"
     points = {point for case in CASES for point, _ in case.points}
     kinds = {point.partition(".")[0] for point in points} - {"checkpoint"}
     source = "\n".join(path.read_text() for path in Path(rametd.__path__[0]).rglob("*.py"))

@@ -1,6 +1,6 @@
-"""Plans are applied, brought to the remote and landed while the daemon is killed at every instant of it, round after round.
+"""Apply, push and land plans, and kill the daemon at another failpoint in each round.
 
-Two rounds; ``--crash-rounds 100`` reaches every instant several times.
+Two rounds; ``--crash-rounds 100`` reaches every failpoint several times.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ LAND = ("land.queued", "land.composed", "land.checked", "land.intended", "land.m
 CLEAN_UP = ("remove.intended", "remove.trashed", "plan.ended", "plan.cleaned")
 POINTS = (*APPLY, *CONVERGE, *LAND, *CLEAN_UP)
 STRIDE = 5
-"""From one round's instant to the next one's: it shares no factor with their number, so that all are met, the kinds in turn."""
+"""Step from one round's failpoint to the next: it is coprime to their number, so that all are reached, of alternating kinds."""
 METHODS = ("merge", "squash", "rebase")
 
 Answer = TypeVar("Answer")
@@ -42,7 +42,7 @@ def text_of(number: int) -> str:
 
 
 class Round:
-    """One plan, from its file to the target, with one kill on the way; the call that dies of it is made again, as the same call."""
+    """Run one plan from its file to the target, with one kill; repeat the interrupted call with the same request id."""
 
     def __init__(self, daemon: DaemonProcess, repository: Path, number: int) -> None:
         self._daemon = daemon
@@ -68,7 +68,7 @@ class Round:
         assert [step.thread for step in cleaned.steps if not step.removed] == [], cleaned
         if self._died:
             self._daemon.kill()
-        else:  # by what it does after the answer
+        else:  # after it has answered
             wait_for_death(self._daemon)
 
     async def _call(

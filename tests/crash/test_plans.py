@@ -1,4 +1,4 @@
-"""The daemon is killed in the middle of what is done with a plan: nothing of a plan is half there, and what was begun is finished by the next call."""
+"""Kill the daemon during operations on a plan: no plan is applied partially, and the next call completes the operation."""
 
 import uuid
 from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ owns = ["dir2/"]
 
 @pytest.fixture
 def killed(sandbox: Sandbox) -> DaemonProcess:
-    """A daemon that is not started yet: every test arms it first."""
+    """Yield a daemon that is not started: every test arms it first."""
     return DaemonProcess(sandbox)
 
 
@@ -42,7 +42,7 @@ async def die_in(
     call: Callable[[Client], Awaitable[Any]],
     recovered: Callable[[], None] = lambda: None,
 ) -> None:
-    """Start it, look at what it has ``recovered`` of the kill before, and make a call of which it dies."""
+    """Start it, check its recovery from the previous kill with ``recovered``, and make a call during which it dies."""
     daemon.start(RAMET_FAILPOINT=point)
     recovered()
     async with connected(daemon.sandbox) as client:

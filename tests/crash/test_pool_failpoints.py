@@ -1,4 +1,4 @@
-"""The daemon is killed while a spare is made, updated, claimed or removed: there is no half-claimed tree, and nothing is left over."""
+"""Kill the daemon while a spare is created, updated, claimed or removed: no tree is half-claimed, and nothing is left over."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -48,7 +48,7 @@ async def the_spare(client: Client, repository: Path) -> worktree_pb2.Spare:
 
 
 def trees(sandbox: Sandbox, repository: Path) -> set[str]:
-    """The worktrees that git knows, and the directories that there are: they must be the same."""
+    """Return git's worktrees and the directories on disk, which must be the same."""
     known = {line.split()[0] for line in git(repository, "worktree", "list").splitlines()[1:]}
     found = {str(path) for path in (sandbox.root / "state" / "worktrees").glob("*/*") if path.name != "by-name"}
     assert known == found
@@ -112,13 +112,13 @@ async def test_a_claim_that_is_killed_is_undone_and_the_repeated_call_makes_one_
             await client.create(repository, name="two", request_id="the one")
         wait_for_death(killed)
     assert rows(sandbox, "SELECT session_id FROM operations") == [(spare.id,)]
-    assert rows(sandbox, "SELECT count(*) FROM spares") == [(0,)], "from the intent on it is no spare"
+    assert rows(sandbox, "SELECT count(*) FROM spares") == [(0,)], "it is no spare once its removal is intended"
 
     async with serving(killed) as client:
         session = await client.create(repository, name="two", request_id="the one")
         again = await client.create(repository, name="two", request_id="the one")
         assert again.id == session.id
-        assert session.branch == "ramet/two", "the first one's branch is gone"
+        assert session.branch == "ramet/two", "the first one's branch is deleted"
         left = await the_spare(client, repository)
         assert left.id != spare.id
         await eventually(lambda: not Path(spare.path).exists())

@@ -1,4 +1,4 @@
-"""The daemon is killed between a push, an opening and its memory of them: no pull request is opened twice, none is forgotten."""
+"""Kill the daemon between a push, the opening of a pull request and their records: none is opened twice, none is lost."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +34,7 @@ async def make(sandbox: Sandbox, client: Client, name: str) -> session_pb2.Sessi
 
 
 def amend(session: session_pb2.Session, text: str) -> str:
-    """Another commit in the place of the last."""
+    """Replace the last commit by another one."""
     tree = Path(session.worktree)
     (tree / "work.txt").write_text(text)
     git(tree, "add", "-A")
@@ -50,7 +50,7 @@ async def create(client: Client, name: str) -> landing_pb2.CreatePullRequestResp
 
 
 async def die_in(daemon: DaemonProcess, sandbox: Sandbox, point: str, call: Any) -> None:
-    """Have a daemon die of a call at a failpoint."""
+    """Make a call during which the daemon dies at a failpoint."""
     daemon.kill()
     daemon.start(RAMET_FAILPOINT=point)
     async with connected(sandbox) as client:
@@ -75,7 +75,7 @@ async def test_what_a_killed_daemon_opened_is_found_by_the_next_without_being_as
 async def test_what_a_killed_daemon_pushed_is_ours_to_replace(
     daemon: DaemonProcess, sandbox: Sandbox, github: GitHubModel
 ) -> None:
-    """Killed after the push and before the row: a rebase in the meantime must still go through, by the intent alone."""
+    """After a kill between the push and its row, a rebased branch must still be pushed, by the stored operation."""
     async with connected(sandbox) as client:
         made = await make(sandbox, client, "ours")
         await create(client, "ours")

@@ -1,4 +1,4 @@
-"""All processes are gone at once; and the cap on what is resumed by itself."""
+"""Kill all processes at once, as a reboot does; and the limit on automatic resumes."""
 
 import os
 import signal
@@ -128,7 +128,7 @@ async def test_what_waits_for_a_slot_keeps_its_place_and_its_living_agent(sandbo
 
             assert [(await client.get(name)).state for name in ("holds", "again", "new")] == [WORKING, QUEUED, QUEUED]
             assert the_pid(sandbox, again.conversation_id) == pid
-            # The agent that waits for its slot is killed too: it is not missed, the prompt is kept.
+            # The kill includes the agent that waits for its slot; its prompt stays queued.
             os.kill(pid, signal.SIGKILL)
             await eventually(lambda: the_pid(sandbox, again.conversation_id) == 0)
             gates.open("work")

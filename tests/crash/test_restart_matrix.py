@@ -1,6 +1,6 @@
-"""Every state × everything that can be killed: where the session is afterwards, and that it then goes on to its end.
+"""Every state × every process that can be killed: the session's state afterwards, and that it can then continue to its end.
 
-For each victim one daemon is brought to a point where eight sessions are in the eight states; then the victims of all of them are killed at once.
+For each kind of victim, one daemon has eight sessions in the eight states; then the victims of all sessions are killed at once.
 """
 
 import os
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.crash
 SAME, NEW, NONE = "the same process", "a new process", "no process"
 DAEMON, AGENT, KEEPER, ALL = "daemon", "agent", "keeper", "all"
 
-# What is so once the dust has settled, before anybody does anything. LOST goes on by itself, to the end of its turn.
+# The states after recovery, before any call. A lost session resumes by itself, to the end of its turn.
 EXPECTED: dict[str, dict[str, tuple[int, str]]] = {
     #            daemon                    agent                    keeper                   all ("reboot")
     "queued":   {DAEMON: (QUEUED, NONE),   AGENT: (QUEUED, NONE),   KEEPER: (QUEUED, NONE),   ALL: (QUEUED, NONE)},
@@ -78,7 +78,7 @@ FLAGS = {
 
 @dataclass
 class Play:
-    """Eight sessions, one in each state. A fault of one is noted, so that the test shows those of all."""
+    """Eight sessions, one in each state. Faults are collected, so that the test shows those of all sessions."""
 
     client: Client
     daemon: DaemonProcess
@@ -143,7 +143,7 @@ class Play:
         for state in ("idle", "failed"):
             await client.reach(state, BEFORE[state])
         self.requests = await open_requests(client)
-        # Last, as it stays lost only until the daemon resumes it: for ten seconds after the third loss.
+        # Last, as it is lost only until the daemon resumes it: for ten seconds after the third loss.
         await self.create("lost")
         await eventually(lambda: gates.tries("lost") == 3)
         await client.reach("lost", LOST)
@@ -154,7 +154,7 @@ class Play:
                 self.pids[state] = self.pid(state)
 
     async def work_begun(self) -> None:
-        """The turn of "working" has come to its gate: what is sent now comes in the middle of it."""
+        """Wait until the turn of "working" is at its gate, so that later prompts arrive during it."""
 
         async def called() -> bool:
             return any(event.HasField("assistant_message") and any(block.HasField("tool_call") for block in event.assistant_message.blocks)
@@ -162,7 +162,7 @@ class Play:
 
         await eventually(called)
 
-    # ── the blow ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the kill ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def strike(self, victim: str) -> None:
         if victim == DAEMON:
@@ -203,12 +203,10 @@ class Play:
             await eventually(look)
         if state == "waiting":
             with self.noting(state):
-                assert await open_requests(self.client) == self.requests, (
-                    "the question that was open is the one that is"
-                )
+                assert await open_requests(self.client) == self.requests, "the same question is open"
 
     async def finish(self, state: str) -> None:
-        """What a person does then, and what comes of it."""
+        """Do what a person would do next, and check the result."""
         with self.noting(state):
             if state == "waiting":
                 await approve(self.client, self.requests[state])

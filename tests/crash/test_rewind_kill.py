@@ -1,4 +1,4 @@
-"""A rewind that is killed at each of its instants is carried through by the next daemon, and nothing that was in the tree is lost."""
+"""Kill a rewind at each of its steps: the next daemon completes it, and no file of the tree is lost."""
 
 import asyncio
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ async def rewind(client: Client) -> worktree_pb2.RewindSessionResponse:
 
 
 async def worked_on(client: Client, repository: Path) -> session_pb2.Session:
-    """A session with a turn behind it, a commit by hand, and files that are staged, changed and new since; two checkpoints."""
+    """Create a session with a turn, a commit by hand, and staged, changed and new files since; two checkpoints."""
     await client.create(repository, script(write("one.txt", "1\n"), {"text": "first"}), name="made", mode=EDITS)
     made = await client.reach("made", IDLE)
     await at_least(client, 2)
@@ -70,7 +70,7 @@ async def no_operations(sandbox: Sandbox) -> None:
 
 
 def check_overwritten(tree: Path, checkpoint: worktree_pb2.Checkpoint) -> None:
-    """Whether a checkpoint has every byte of `worked_on`."""
+    """Check that a checkpoint has every byte of `worked_on`."""
     listed = git(tree, "ls-tree", "-r", "--name-only", checkpoint.commit).split()
     assert listed == ["by-hand", "dir0/file0.txt", "dir2/file2.txt", "one.txt", "two.txt"]
     found = {name: git(tree, "show", f"{checkpoint.commit}:{name}") for name in listed if name != "dir2/file2.txt"}
@@ -96,7 +96,7 @@ async def test_what_is_written_between_two_kills_of_a_rewind_becomes_a_checkpoin
     await die_in(daemon, sandbox, rewind)
     assert (tree / "by-hand").read_text() == "mine\n"
     assert git(tree, "ls-files", "--stage") == index
-    # Git has done a part of it; and somebody works on meanwhile.
+    # Git has done a part of it, and a person changes files meanwhile.
     git(tree, "restore", "--source", made.base_commit, "--worktree", "dir0", "dir1")
     (tree / "meanwhile").write_text("theirs\n")
     start_to_die(daemon, "rewind.kept")
@@ -105,11 +105,11 @@ async def test_what_is_written_between_two_kills_of_a_rewind_becomes_a_checkpoin
 
     is_as_it_began(tree, made)
     async with connected(sandbox) as client:
-        answer = await rewind(client)  # the same call: what was told of it, and no second rewind
+        answer = await rewind(client)  # the same call gets the same answer, without a second rewind
         *again, undo, turn, start = [
             (each.reason == REWIND, each.current, each.abandoned) for each in await checkpoints(client)
         ]
-        assert again  # what was there when it was begun again
+        assert again  # the state when it began again
         assert set(again) == {(True, False, True)} == {undo}
         assert (turn, start) == ((False, False, True), (False, True, False))
         assert (answer.before.number, answer.checkpoint.number) == (3, 1)
@@ -135,9 +135,9 @@ async def turned(client: Client) -> session_pb2.Session:
 
 @contextmanager
 def slow_git(sandbox: Sandbox, repository: Path) -> Iterator[Path]:
-    """A filter of the person's through which git writes ``dir1/file1.txt`` and that waits for as long as a gate is there; gives that.
+    """Configure a filter for ``dir1/file1.txt`` that waits while a gate file exists; return that file.
 
-    Beside it ``begun`` appears, with git's process id."""
+    It writes git's process id to ``begun`` beside it."""
     gate, begun = sandbox.root / "gate", sandbox.root / "begun"
     attributes = repository / ".git/info/attributes"
     attributes.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A writing process is killed at random: whatever it acknowledged is there."""
+"""Kill a writing process at random times: every acknowledged write is there."""
 
 import random
 import signal
@@ -39,14 +39,14 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def run_and_kill(path: Path, round_: int, lines: int) -> list[str]:
-    """The keys that a writer acknowledged until it was killed, some time after so many of them."""
+    """Return the keys that a writer acknowledged until it was killed, some time after ``count`` of them."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path), str(round_)], stdout=subprocess.PIPE, text=True
     ) as writer:
         assert writer.stdout is not None
         keys = [writer.stdout.readline().strip() for _ in range(lines)]
         writer.kill()
-        # The last line may be cut off: then its key is that of another write, or of none.
+        # The last line may be truncated; its key is then another write's or none's.
         keys += [line.strip() for line in writer.stdout if line.endswith("\n")]
         assert writer.wait() == -signal.SIGKILL
     return keys
@@ -57,8 +57,8 @@ def check(acknowledged: list[str], at_least: int, reader: Reader) -> int:
     assert [event.seq for event in events] == list(range(1, len(events) + 1)), "a gap or a double in the log"
     halves = [event.frame for event in events if event.kind == "half"]
     wholes = [event.frame for event in events if event.kind == "whole"]
-    assert halves == wholes, "half a work was done"
-    assert len(set(wholes)) == len(wholes), "a work was done twice"
+    assert halves == wholes, "a unit of work was half done"
+    assert len(set(wholes)) == len(wholes), "a unit of work was done twice"
     missing = {key.encode() for key in acknowledged} - set(wholes)
     assert not missing, "acknowledged and lost"
     assert all(reader.calls.get(key) for key in acknowledged)

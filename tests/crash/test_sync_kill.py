@@ -1,4 +1,4 @@
-"""A sync that is killed at any of its instants leaves what somebody writes before the next daemon's start, and tells what is half done."""
+"""Kill a sync at each of its steps: files that a person writes before the next daemon's start stay, and unfinished work is reported."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ async def sync(
 
 
 async def worked_on(client: Client, repository: Path) -> session_pb2.Session:
-    """A session with a commit and a draft, and a base with another one since."""
+    """Create a session with a commit and a draft, and a newer commit on the base."""
     made = await client.create(repository, name="made")
     tree = Path(made.worktree)
     (tree / "own").write_text("own\n")
@@ -43,7 +43,7 @@ async def worked_on(client: Client, repository: Path) -> session_pb2.Session:
 
 
 def edit(tree: Path) -> None:
-    """What a person writes while no daemon runs: beside what a sync brings, and in its place."""
+    """Write, as a person, while no daemon runs: beside the files of a sync, and in their place."""
     for name in ("own", "draft", "dir0/file0.txt", "since"):
         (tree / name).write_text("edited since\n")
 
@@ -102,7 +102,7 @@ async def test_what_is_written_between_the_kill_and_the_next_start_stays(
 async def cut_off(
     sandbox: Sandbox, daemon: DaemonProcess, repository: Path, gate: Path, method: worktree_pb2.SyncMethod.ValueType
 ) -> tuple[session_pb2.Session, int]:
-    """The daemon is killed while git writes the second of three files; gives git's process id."""
+    """Kill the daemon while git writes the second of three files; return git's process id."""
     begun = gate.with_name("begun")
     daemon.start()
     async with connected(sandbox) as client:

@@ -1,4 +1,4 @@
-"""The daemon is killed around a warm agent: none is left over, and no conversation ever has two processes."""
+"""Kill the daemon at each step of a warm agent: none is left over, and no conversation ever has two processes."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator

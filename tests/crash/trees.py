@@ -1,8 +1,8 @@
-"""Random edits of a tree, and what is in it: read from the disk by git's own idea of what is ignored, and read from a commit.
+"""Random edits of a tree, and its contents: from disk, without the files that git ignores, and from a commit.
 
     python -I -S trees.py SEED FILE
 
-is what a scripted agent runs in its worktree: it edits, and writes what is there then to a file. Only the standard library is used.
+runs in a scripted agent's worktree: it edits, and then writes the tree's contents to a file. It uses only the standard library.
 """
 
 # ruff: noqa: S311 - chance must be the same in every run
@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 State = dict[str, str]
-"""Path → mode as git has it, and the SHA-256 of the content; a symbolic link's content is where it leads."""
+"""Path → mode as git has it, and the SHA-256 of the content; a symbolic link's content is its target."""
 
 NAMES = ("a.txt", "b.bin", "dash-", "-dash", "with space", "übergrün", "new/deep/c.txt", "new/d.txt", "dir0/file0.txt", "dir1/file1.txt", "keep.log",
          "noise.log", "build/out.o", "build/.keep", "a.txt.d/e", "new", "x" * 120, "*.txt", 'quo"te', "tab\there", "line\nend", ".hidden/f")  # fmt: skip
@@ -36,7 +36,7 @@ IGNORES = (
 )
 
 NEST = "nest-"
-"""What the names of repositories inside begin with: their files are in no tree around them, and compared on their own (`read_inside`)."""
+"""Prefix of names of nested repositories: their files are in no tree around them, and compared separately (`read_inside`)."""
 
 
 def git(tree: Path, *arguments: str, stdin: bytes | None = None, check: bool = True) -> bytes:
@@ -58,7 +58,7 @@ def git(tree: Path, *arguments: str, stdin: bytes | None = None, check: bool = T
 
 
 def read_tree(tree: Path, paths: Iterator[str] | None = None) -> State:
-    """What is on the disk, except what git ignores; or what lies at ``paths``."""
+    """Return the files on disk, except ignored ones; or those at ``paths``."""
     if paths is None:
         listed = git(tree, "--no-optional-locks", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
         paths = (os.fsdecode(path) for path in listed.split(b"\0") if path)
@@ -81,7 +81,7 @@ def _beyond_a_link(tree: Path, path: str) -> bool:
 
 
 def read_commit(repository: Path, commit: str) -> State:
-    """The same of a commit."""
+    """Return the same of a commit."""
     entries = [
         (fields.split(b" "), os.fsdecode(path))
         for fields, _, path in (
@@ -106,7 +106,7 @@ def ignored(tree: Path) -> set[str]:
 
 
 def read_inside(tree: Path) -> State:
-    """What is on the disk in the repositories inside a tree, their git directories apart."""
+    """Return the files on disk in nested repositories of a tree, without their git directories."""
     found: State = {}
     for pointer in sorted(tree.rglob(".git")):
         inner = pointer.parent
@@ -128,7 +128,7 @@ def entry(mode: str, content: bytes) -> str:
 
 
 class Edits:
-    """A few random edits: of files by every kind of change, and of the branch by commits and resets."""
+    """Make a few random edits: of files by every kind of change, and of the branch by commits and resets."""
 
     def __init__(self, tree: Path, seed: int) -> None:
         self._tree = tree
@@ -136,7 +136,7 @@ class Edits:
 
     def make(self) -> None:
         for _ in range(self._chance.randint(1, 6)):
-            with suppress(OSError):  # not everything can be done to everything
+            with suppress(OSError):  # not every edit fits every file
                 self._chance.choice(self._kinds())()
         self._look_for_what_is_gone()
 
@@ -165,7 +165,7 @@ class Edits:
         return [*files, *files, *rare, *branch]
 
     def _any(self) -> Path:
-        """A file that is there, or a name that may be."""
+        """Return an existing file, or a possible name."""
         there = [
             path
             for path in sorted(self._tree.rglob("*"))
@@ -186,7 +186,7 @@ class Edits:
         file.write_text(self._text())
 
     def _same_size(self) -> None:
-        """What "racily clean" is about: other bytes, as many, in the same instant."""
+        """Make a "racily clean" change: other bytes of the same number in the same instant."""
         file = self._any()
         file.write_text(f"{self._chance.randint(1000, 9999)}\n")
         if self._chance.random() < 0.5:
@@ -228,7 +228,7 @@ class Edits:
             shutil.rmtree(self._chance.choice(folders))
 
     def _swap_kind(self) -> None:
-        """A file where a directory was, or the other way round."""
+        """Replace a directory by a file, or the other way round."""
         place = self._tree / self._chance.choice(("new", "dir1", "a.txt", "build"))
         if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)
@@ -244,7 +244,7 @@ class Edits:
         (folder / ".gitignore").write_text(self._chance.choice(IGNORES))
 
     def _mark(self) -> None:
-        """Change a file that git was told not to look at, or have it look again."""
+        """Change a file with skip-worktree or assume-unchanged, or remove that flag."""
         tracked = [os.fsdecode(path) for path in git(self._tree, "ls-files", "-z").split(b"\0") if path]
         path = self._chance.choice(tracked or ["a.txt"])
         marks = ("--assume-unchanged", "--skip-worktree", "--no-assume-unchanged", "--no-skip-worktree")
@@ -254,7 +254,7 @@ class Edits:
             file.write_text(self._text())
 
     def _look_for_what_is_gone(self) -> None:
-        """A marked file that is not there may be one that a sparse checkout leaves out as well as one that was deleted: no such thing is left."""
+        """Remove the flags of missing files: git cannot distinguish a deleted one from one that a sparse checkout leaves out."""
         marked = (line for line in git(self._tree, "ls-files", "-v", "-z").split(b"\0") if line)
         for path in [os.fsdecode(line[2:]) for line in marked if line[:1] == b"S" or line[:1].islower()]:
             if not os.path.lexists(self._tree / path):
@@ -290,7 +290,7 @@ class Edits:
         self._git("rm", "-q", "-r", "--cached", "--ignore-unmatch", "dir0", "a.txt")
 
     def _switch(self) -> None:
-        """Away from its branch, or back to it."""
+        """Detach HEAD, or switch back to the branch."""
         name = f"ramet/{self._tree.name}"
         if self._chance.random() < 0.3:
             self._git("checkout", "-q", "--detach")

@@ -1,4 +1,4 @@
-"""`attach --native` with the real Claude Code in a terminal: its turn is part of the session, whichever side is killed."""
+"""`attach --native` with the real Claude Code in a terminal: its turn is part of the session, even if either side is killed."""
 
 import json
 import os
@@ -43,7 +43,7 @@ async def client(running: DaemonProcess) -> AsyncIterator[Client]:
 
 
 def onboard(sandbox: Sandbox) -> None:
-    """A person has used Claude Code before: it asks for no theme and no key.
+    """Write the settings of a person who has used Claude Code before, so that it asks for no theme and no key.
 
     Before any agent starts: a running Claude Code writes the same file, and one of the two writers would lose.
     """

@@ -1,4 +1,4 @@
-"""The bench measures something in each of its groups; how fast is for `make bench` to say."""
+"""The bench runs each of its groups; `make bench` has the figures."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The same conversation, held anew with each agent, reads as it was recorded."""
+"""A new run of the same conversation with each agent equals the recorded one."""
 
 import pytest
 

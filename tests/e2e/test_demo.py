@@ -34,19 +34,19 @@ MILESTONES = (
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """No usable HOME, and whatever is written for a while goes where it is seen."""
+    """Return an environment without a usable HOME, whose temporary files the test can see."""
     return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TMPDIR": str(tmp_path), "LANG": "C.UTF-8"}
 
 
 def root_of(output: str) -> str:
-    """The directory that the demonstration names in its first lines."""
+    """Return the directory that the demonstration names in its first lines."""
     found = re.search(r"/tmp/ramet-demo-\w+", output)
     assert found is not None, output
     return found[0]
 
 
 def processes_of(root: str) -> Sequence[str]:
-    """The command lines of processes that name ``root`` there or in their environment."""
+    """Return the command lines of processes that name ``root`` there or in their environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

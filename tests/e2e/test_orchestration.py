@@ -1,4 +1,4 @@
-"""Sessions that work together, with the real Claude Code CLI: it calls the daemon's tools over MCP, and only the model is scripted."""
+"""Sessions that work together, with the real Claude Code CLI: it calls the daemon's tools over MCP; only the model is scripted."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def repository(daemon: DaemonProcess) -> Path:
 
 @pytest.fixture
 async def client(daemon: DaemonProcess) -> AsyncIterator[Client]:
-    """Stubs; the sessions of a test end with it, for each has a Claude Code in memory."""
+    """Yield stubs; end the sessions after each test, as each has a Claude Code in memory."""
     async with connected(daemon.sandbox) as connection:
         yield connection
         for session in (await sessions(connection)).values():
@@ -49,14 +49,14 @@ def call(called: str, /, **arguments: object) -> Step:
 
 
 def child(name: str) -> str:
-    """What a child is told: a file, a report, and a word."""
+    """Return a child's prompt: it writes a file, reports, and sends a message."""
     return script(
         bash(f"echo {name} > {name}.txt"), call("report_result", text=f"{name} has written"), {"text": f"{name} done"}
     )
 
 
 async def die_at(daemon: DaemonProcess, point: str) -> None:
-    """Go on with a daemon that dies at an instant, and wait until it has; ``point`` may be what the one before it left behind."""
+    """Start a daemon that dies at a failpoint, and wait for its death; the previous one may have caused it."""
     daemon.start(wait=False, RAMET_FAILPOINT=point)
     assert daemon.process is not None
     assert await asyncio.to_thread(daemon.process.wait, 30) == -9, point
@@ -79,8 +79,8 @@ async def test_a_lead_and_three_children_finish_over_kills_in_spawn_wait_and_mes
     await eventually(ready.exists)
     daemon.kill()
     go.touch()
-    await die_at(daemon, "create.inserted")  # the first child is on record, its parent does not know
-    await die_at(daemon, "create.worktree-made")  # the second is half made
+    await die_at(daemon, "create.inserted")  # the first child is stored, its parent has no answer
+    await die_at(daemon, "create.worktree-made")  # the second is half created
     await die_at(daemon, "wait.begun")
     await die_at(daemon, "message.committed")
     daemon.start()

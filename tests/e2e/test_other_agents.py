@@ -1,4 +1,4 @@
-"""Real agents that speak the Agent Client Protocol; only the model is scripted. One session of each goes through a day."""
+"""Real agents that speak the Agent Client Protocol; only the model is scripted. One session of each runs through the usual verbs."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from tests.support.family import payloads
 pytestmark = pytest.mark.full
 
 START_S = 100.0
-"""Patience with a real program, which needs seconds of processor time to start."""
+"""Seconds to wait for a real program, which needs seconds of processor time to start."""
 BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
 ASKING = [name for name in other_agents.SETTINGS if other_agents.KNOWN[name].capabilities.ask]
 WITH_TOOLS = [name for name in other_agents.SETTINGS if other_agents.KNOWN[name].capabilities.mcp]
@@ -53,7 +53,7 @@ def write(name: str) -> dict[str, object]:
 
 
 async def asked(client: Client, name: str) -> attention_pb2.AttentionRequest:
-    """The open permission request of a session."""
+    """Return the open permission request of a session."""
     await client.reach(name, WAITING, within=START_S)
     request = attention_pb2.ListRequestsRequest(session=name)
     listed = (await client.attention.ListRequests(request, metadata=client.metadata)).requests
@@ -83,7 +83,7 @@ async def test_an_agent_works_through_questions_cancels_kills_and_sleep(
     first, second = (
         f"{agent}-1.txt",
         f"{agent}-2.txt",
-    )  # two sessions that add the same file are warned, which is a turn
+    )  # two sessions that add the same file get a warning, which is a turn
     made = await client.create(repository, script(write(first), {"text": "written"}), name=agent, agent=agent)
     tree = Path(made.worktree)
     question = await asked(client, agent)
@@ -118,7 +118,7 @@ async def test_an_agent_works_through_questions_cancels_kills_and_sleep(
         await eventually(lambda: sleeps(later, agent))
         await later.send(agent, script({"text": "awake"}))
         await ended(later, agent, 5)
-        # Codex puts a warning of its own before what the model says.
+        # Codex prints its own warning before the model's text.
         turns = [event.turn_ended.text.split("\n")[-1] for event in payloads(await later.log(agent), "turn_ended")]
         assert [turns[0], turns[2], turns[4]] == ["written", "written again", "awake"]
 
@@ -180,7 +180,7 @@ async def test_another_real_kind_continues_with_files_and_summary(client: Client
 
 
 def settings_of(agent: str, mark: Path) -> dict[str, str]:
-    """Files of a repository by which an agent's program would start another, which leaves a mark."""
+    """Return files of a repository with which an agent would start a program, which leaves a mark."""
     if agent == "codex":
         return {".codex/config.toml": f'[mcp_servers.evil]\ncommand = "touch"\nargs = ["{mark}"]\n'}
     server = {"type": "local", "command": ["touch", str(mark)], "enabled": True}
@@ -194,7 +194,7 @@ def settings_of(agent: str, mark: Path) -> dict[str, str]:
 async def test_an_agent_starts_nothing_that_the_person_has_not_trusted(
     daemon: DaemonProcess, client: Client, agent: str
 ) -> None:
-    """The repository is trusted, and then an agent, a landing or a pull brings settings for another agent."""
+    """Trust the repository; then an agent, a landing or a pull adds settings for another agent."""
     other_agents.need(agent)
     path, mark = daemon.sandbox.repository(f"repo-{agent}"), daemon.sandbox.root / f"mark-{agent}"
     await client.trust(path)

@@ -1,4 +1,4 @@
-"""From a plan to landed work with the real Claude Code CLI: everything is as a person has it, only the model is scripted."""
+"""From a plan to landed work with the real Claude Code CLI; only the model is scripted."""
 
 import asyncio
 import json
@@ -21,13 +21,13 @@ RED_WITHIN_S = 2.0
 SHARED = "shared.txt"
 LINES = [f"{number} is a line of its own\n" for number in range(20)]
 UNTITLED = "web/page.txt has no title"
-"""What the check of one thread prints when it fails, and what has the scripted model mend it."""
+"""Output of one thread's failing check, at which the scripted model fixes it."""
 MEND = "{ echo TITLE; cat web/page.txt; } > new && mv new web/page.txt && git commit -qam titled"
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Iterator[int]:
-    """A scripted model that mends what a failed check tells it of; its port."""
+    """Run a scripted model that fixes a failed check; yield its port."""
     routes = tmp_path / "routes.json"
     routes.write_text(json.dumps([{"when": UNTITLED, "steps": [bash(MEND), {"text": "mended"}]}]))
     with model_process("--script", str(routes)) as port:
@@ -47,7 +47,7 @@ async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def repository(sandbox: Sandbox, untouched: Callable[[Path], None]) -> Path:
-    """Its owner works on a branch of their own, with changes that are nobody else's business."""
+    """Create a repository whose owner has changes on another branch."""
     path = sandbox.repository()
     (path / SHARED).write_text("".join(LINES))
     (path / "api").mkdir()
@@ -61,7 +61,7 @@ def repository(sandbox: Sandbox, untouched: Callable[[Path], None]) -> Path:
 
 
 def plan(log: Path) -> str:
-    """Three threads. The first owns a folder; all may write what is nobody's; each has a check of its own, which is logged."""
+    """Return three threads. The first owns a folder; all may write unowned paths; each has its own check, which logs."""
     threads = {
         "api": (
             "grep -q new api/routes.txt",
@@ -106,13 +106,13 @@ def payloads(events: list[event_pb2.Event], kind: str) -> list[event_pb2.Event]:
 
 
 async def tool_results(client: Client, name: str) -> list[str]:
-    """What the tools of a session, or whoever refused them, told the model."""
+    """Return the tools' results, and refusals, that a session's model got."""
     said = payloads(await client.log(name), "user_message")
     return [result.text for event in said for result in event.user_message.results]
 
 
 async def commit(client: Client, name: str, *commands: str) -> None:
-    """Have an agent commit what it has, in a turn of its own."""
+    """Make an agent commit its changes, in a separate turn."""
     await client.send(name, script(bash(" && ".join([*commands, "git add -A", f"git commit -qm '{name} is done'"]))))
 
     async def over() -> bool:
@@ -142,14 +142,14 @@ async def test_three_threads_of_a_plan_keep_their_paths_hear_of_conflicts_and_la
         assert ran.code == 0, ran
     sessions = {name: await client.reach(name, IDLE, within=60) for name in ("api", "web", "docs")}
 
-    # One tried to write into another's path: it was kept from it, and told whose it is.
+    # One tried to write to another's path: the refusal names the owner.
     refused = await tool_results(client, "web")
     assert "api/routes.txt belongs to the session 'api'" in refused[0]
     events = await client.log("web")
     assert [(each.path_refused.owner_id, each.path_refused.changed) for each in payloads(events, "path_refused")] == [
         (sessions["api"].id, False)
     ]
-    # One did so by a command: it was told at once, so that it could undo it in the same turn, and nothing of it is left.
+    # One did so by a command: the warning came at once, so that it undid the change in the same turn.
     events = await client.log("docs")
     caught = payloads(events, "path_refused")
     assert [(list(each.path_refused.paths), each.path_refused.changed) for each in caught] == [
@@ -174,7 +174,7 @@ async def test_three_threads_of_a_plan_keep_their_paths_hear_of_conflicts_and_la
             (set(pair[:2]), pair[2]) for pair in reds(await typed(sandbox, repository, "conflicts", name, "--json"))
         ] == [({"web", "docs"}, [SHARED])]
 
-    # All commit; the one takes the line over as the other has it.
+    # All commit; one takes over the other's line.
     await commit(client, "api")
     await commit(client, "web")
     await commit(client, "docs", f"sed -i 's/^7 as docs.*/7 as web likes it/' {SHARED}")
@@ -209,7 +209,7 @@ async def test_three_threads_of_a_plan_keep_their_paths_hear_of_conflicts_and_la
 
 
 async def turned_red(client: Client, *names: str) -> event_pb2.Event | None:
-    """The event that told first that the work of two sessions does not merge."""
+    """Return the first event about a conflict of two sessions."""
     for event in payloads(await client.log(), "conflict_changed"):
         pair = event.conflict_changed.conflict
         if pair.red and {pair.session_name, pair.other_name} == set(names):
@@ -218,7 +218,7 @@ async def turned_red(client: Client, *names: str) -> event_pb2.Event | None:
 
 
 def requests(model: int) -> list[dict[str, Any]]:
-    """What the model was asked."""
+    """Return the requests to the model."""
     with urllib.request.urlopen(f"http://127.0.0.1:{model}/requests") as reply:
         found: list[dict[str, Any]] = json.load(reply)
     return found

@@ -1,4 +1,4 @@
-"""The product with the real Claude Code CLI: agents, keepers, worktrees and permissions are real, only the model is scripted."""
+"""Ramet with the real Claude Code CLI: agents, keepers, worktrees and permissions are real, only the model is scripted."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def repository(sandbox: Sandbox) -> Path:
 
 @pytest.fixture
 async def client(daemon: DaemonProcess) -> AsyncIterator[Client]:
-    """Stubs; the sessions of a test end with it, for each has a Claude Code in memory."""
+    """Yield stubs; end the sessions after each test, as each has a Claude Code in memory."""
     async with connected(daemon.sandbox) as connection:
         yield connection
         listed = await connection.sessions.ListSessions(
@@ -72,7 +72,7 @@ def payloads(events: list[event_pb2.Event], kind: str) -> list[event_pb2.Event]:
 
 
 async def results(client: Client, name: str) -> list[str]:
-    """What the tools of a session, or whoever refused them, told the model."""
+    """Return the tools' results, and refusals, that a session's model got."""
     return [
         result.text
         for event in payloads(await client.log(name), "user_message")
@@ -81,7 +81,7 @@ async def results(client: Client, name: str) -> list[str]:
 
 
 def requests(model: int) -> list[dict[str, Any]]:
-    """What the model was asked."""
+    """Return the requests to the model."""
     with urllib.request.urlopen(f"http://127.0.0.1:{model}/requests") as reply:
         found: list[dict[str, Any]] = json.load(reply)
     return found
@@ -159,7 +159,7 @@ async def test_after_a_power_cut_in_a_turn_the_conversation_resumes(
     assert {(turn.model, turn.mode) for turn in turns} == {("claude-sonnet-5", "acceptEdits")}
     assert session.turns == 1
     asked = [request for request in requests(model) if request["session_id"] == made.conversation_id]
-    assert asked[-1]["messages"] > asked[0]["messages"], "the resumed agent knows what was said before"
+    assert asked[-1]["messages"] > asked[0]["messages"], "the resumed agent has the earlier messages"
 
 
 async def test_a_persons_answer_to_a_question_reaches_the_model(
@@ -280,7 +280,7 @@ async def test_model_and_mode_changed_in_flight_hold_from_the_next_turn_on(
     async def begun() -> bool:
         return bool(payloads(await client.log("changes"), "turn_started"))
 
-    await eventually(begun)  # a change that comes sooner holds for this turn too
+    await eventually(begun)  # an earlier change applies to this turn too
     changed = sandbox.ctl("set", "changes", "--model", "claude-sonnet-5", "--mode", "acceptEdits")
     assert changed.code == 0, changed.stderr
     await client.reach("changes", IDLE)
@@ -350,8 +350,7 @@ async def test_a_rewind_cuts_the_conversation_at_the_end_of_its_turn(
 async def test_a_plan_that_was_written_into_its_file_is_in_the_inbox_word_for_word(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
-    """In plan mode the model writes the plan into a file that the program names, and then calls ExitPlanMode with nothing: the program
-    fills the plan in before it asks."""
+    """Check that an ExitPlanMode without input asks with the plan from the file that the program named to the model."""
     await client.create(repository, script({"text": "what is the file called?"}), name="written", mode=PLAN)
     session = await client.reach("written", IDLE)
     (transcript,) = (sandbox.root / "claude" / "projects").rglob(f"{session.conversation_id}.jsonl")

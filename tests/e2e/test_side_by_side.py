@@ -1,4 +1,4 @@
-"""Sessions beside each other with the real Claude Code CLI: forks and rewinds of a conversation, and the radar's words."""
+"""Several sessions with the real Claude Code CLI: forks and rewinds of a conversation, and the radar's warnings."""
 
 import json
 import urllib.request
@@ -19,7 +19,7 @@ BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
 
 
 def asked(model: int, word: str) -> list[str]:
-    """The newest conversation that the model was asked with and that holds a word: all that was said to it."""
+    """Return the texts of the model's newest request that contains a word."""
     with urllib.request.urlopen(f"http://127.0.0.1:{model}/requests") as reply:
         requests: list[dict[str, Any]] = json.load(reply)
     for request in reversed(requests):
@@ -50,7 +50,7 @@ async def test_a_fork_knows_what_was_said_and_a_rewound_conversation_no_longer_d
     assert "FIRST-ANSWER" in heard
     assert "SECOND-ANSWER" in heard
     assert made.session.conversation_id != lead.conversation_id
-    assert fork.cost_usd < lead.cost_usd  # what its original had cost is not counted again
+    assert fork.cost_usd < lead.cost_usd  # the original's cost is not counted again
 
     listed: Any = await client.worktrees.ListCheckpoints(worktree_pb2.ListCheckpointsRequest(session="lead"))
     first = next(each for each in listed.checkpoints if each.turn == 1)

@@ -1,4 +1,4 @@
-"""Warm agents with the real Claude Code: a session goes on with the program that was started before it was there."""
+"""Warm agents with the real Claude Code: a session uses a program that started before the session existed."""
 
 import contextlib
 import json
@@ -36,13 +36,13 @@ def daemon(sandbox: Sandbox) -> Iterator[DaemonProcess]:
 
 
 def requests(model: int, words: str) -> list[dict[str, Any]]:
-    """What the model was asked where these words had been said."""
+    """Return the model's requests that contain these words."""
     with urllib.request.urlopen(f"http://127.0.0.1:{model}/requests") as reply:
         return [each for each in json.load(reply) if any(words in said for said in each["said"])]
 
 
 async def warm(client: Client, repository: Path) -> worktree_pb2.Spare:
-    """Wait until an agent waits in the spare."""
+    """Wait until a warm agent is in the spare."""
 
     async def look() -> worktree_pb2.Spare:
         pool = await client.worktrees.GetPool(worktree_pb2.GetPoolRequest(repo=str(repository)))
@@ -53,7 +53,7 @@ async def warm(client: Client, repository: Path) -> worktree_pb2.Spare:
 
 
 def agents(sandbox: Sandbox, session_id: str) -> list[psutil.Process]:
-    """The Claude Codes that were started for an id; a child of one that has not yet become another program is none."""
+    """Return the Claude Codes with an id, without children before their exec."""
     found = {
         process.pid: process
         for process in sandbox.processes()
@@ -90,7 +90,7 @@ async def test_a_session_continues_with_the_warm_agent_in_its_tree(
     assert [event.agent_started.generation for event in log if event.HasField("agent_started")] == [1]
     asked = requests(model, "RAMET_BRANCH")
     assert "opus" in asked[0]["model"]
-    assert any("git branch --show-current" in word for word in agent.cmdline()), "the branch that it saw is none"
+    assert any("git branch --show-current" in word for word in agent.cmdline()), "it saw no branch"
     frames = [json.loads(event.frame) for event in await client.log("second", frames=True) if event.frame]
     (began, *_) = [frame for frame in frames if frame.get("subtype") == "init"]
     assert began["permissionMode"] == "acceptEdits"

@@ -44,7 +44,7 @@ def test_a_session_is_started_answered_and_left_by_the_keyboard_alone(web: Serve
         key(page, "Control+Enter")
         page.wait_for_url("**/sessions/*")
         shows(page, "$ make test")
-        page.wait_for_timeout(800)  # a key that comes at once was meant for something else
+        page.wait_for_timeout(800)  # a key at once was meant for something else
         key(page, "y")
         expect(page.locator(".entry strong")).to_have_text("green")
         key(page, "r")
@@ -65,11 +65,11 @@ def test_words_appear_while_they_are_written(web: Served) -> None:
     with web.page(f"/sessions/{id_}") as page:
         shows(page, "working")
         expect(page.locator("#unfinished")).not_to_be_empty()
-        holds(page, "scrollY > 40")  # it opens at its end
+        holds(page, "scrollY > 40")  # it opens scrolled to its end
         page.evaluate("scrollTo(0, 40)")
         before = page.locator("#unfinished").inner_text()
         expect(page.locator("#unfinished")).not_to_have_text(before)
-        assert page.evaluate("scrollY") == 40  # who reads above stays there
+        assert page.evaluate("scrollY") == 40  # a reader further up stays there
         key(page, "i")
         shows(page, "interrupted by you")
 
@@ -238,7 +238,7 @@ def test_pages_outlive_the_daemon_and_their_server_without_a_gap(web: Served, da
         before = page.locator("#about").bounding_box()
         daemon.kill()
         shows(page, "The daemon does not answer")
-        assert page.locator("#about").bounding_box() == before  # nothing jumps
+        assert page.locator("#about").bounding_box() == before  # the page does not jump
         expect(send).to_be_disabled()
         page.locator("[data-sends]").fill("kept words")
         daemon.start()
@@ -352,7 +352,7 @@ def test_an_answered_request_stays_below_the_pointer_and_takes_no_second_answer(
         second.locator("[data-row]").focus()
 
         def answered() -> bool:
-            key(page, "y")  # for the request that has the focus, once the grace of what has just appeared is over
+            key(page, "y")  # for the focused request, after the delay for a new one
             return "answered" in str(second.get_attribute("class"))
 
         eventually_here(page, answered)
@@ -393,7 +393,7 @@ def test_what_a_pointer_is_over_stays_where_it_is(web: Served) -> None:
         assert before is not None
         page.mouse.move(before["x"] + 40, before["y"] + 10)
         moves = "setInterval(() => document.dispatchEvent(new PointerEvent('pointermove')), 50)"
-        moving = page.evaluate(moves)  # all the while that another session is made
+        moving = page.evaluate(moves)  # while another session is created
         web.new("pushes-down", ASKS)
         asked = page.locator("#needs")
         expect(asked).to_be_visible()

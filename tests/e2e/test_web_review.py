@@ -1,4 +1,4 @@
-"""The review page in Chromium: by keyboard alone, on a phone, with a large file, and while the agent changes things."""
+"""The review page in Chromium: only by keyboard, on a phone, with a large file, and while the agent changes things."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def something_to_change(web: Served) -> None:
 
 
 def changed(web: Served, name: str) -> tuple[str, Path]:
-    """A session whose turn has ended, and its worktree with changes of every kind."""
+    """Create a session whose turn has ended, with changes of every kind in its worktree."""
     id_ = web.new(name, {"text": "done"})
     web.ctl("wait", name)
     worktree = Path(web.ctl("path", name).strip())
@@ -41,12 +41,12 @@ def changed(web: Served, name: str) -> tuple[str, Path]:
 
 
 def test_a_review_by_keyboard_alone(web: Served) -> None:
-    """Look at each file, comment on lines of both sides, mark as viewed, and send the comments back."""
+    """Review each file, comment on lines of both sides, mark as viewed, and send the comments."""
     id_, _ = changed(web, "keys")
     with web.page(f"/sessions/{id_}/review") as page:
         code = page.locator(CODE)
         page.locator(f"{CODE} h2 a").focus()
-        expect(code.locator("table.split")).to_be_visible()  # it has come into view
+        expect(code.locator("table.split")).to_be_visible()  # it is in view
         assert page.evaluate(WIDE_NUMBERS) == []
         key(page, "c")
         expect(code.locator("tr:focus")).to_contain_text("parse")
@@ -84,11 +84,11 @@ def test_a_file_that_changes_under_the_reader_says_so(web: Served) -> None:
         code = page.locator(CODE)
         code.scroll_into_view_if_needed()
         expect(code.locator("table.diff")).to_contain_text("parse")
-        page.mouse.move(300, 300)  # somebody reads
+        page.mouse.move(300, 300)  # a person reads
         (worktree / "src/app/code.py").write_text("import os\n")
         web.ctl("send", id_, 'DO:[{"text": "changed"}]')
         expect(code.locator("[data-reload]")).to_be_visible()
-        expect(code.locator("table.diff")).to_contain_text("parse")  # nothing moves by itself
+        expect(code.locator("table.diff")).to_contain_text("parse")  # the page does not scroll by itself
         code.locator("[data-reload]").click()
         expect(code.locator("table.diff")).to_contain_text("import os")
         expect(code.locator("[data-reload]")).to_be_hidden()
@@ -97,7 +97,7 @@ def test_a_file_that_changes_under_the_reader_says_so(web: Served) -> None:
 def test_a_page_that_has_just_opened_shows_the_newest_by_itself(web: Served) -> None:
     id_, worktree = changed(web, "opening")
     with web.page() as page:
-        page.add_init_script("performance.now = () => 0")  # it has always just opened
+        page.add_init_script("performance.now = () => 0")  # it was only just opened
         page.goto(f"{web.url}/sessions/{id_}/review")
         diff = page.locator(f"{CODE} table.diff")
         expect(diff).to_contain_text("parse")

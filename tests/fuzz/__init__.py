@@ -1,1 +1,1 @@
-"""Fuzzes that run for as long as they are given."""
+"""Fuzzers that run for a given time."""

@@ -1,4 +1,4 @@
-"""The shell reader against real shells: what the rules allow is executed in bash, dash and zsh, and must do nothing else.
+"""Compare the shell reader with real shells: allowed texts run in bash, dash and zsh, and must do nothing else.
 
 ``python -m tests.fuzz.shell_reader --rounds 100000`` is the long run. An escape is a stub that no rule allows, or a change in the
 working directory.
@@ -22,7 +22,7 @@ from rametd.rules import Call, Effect, Rule, evaluate
 
 SHELLS = {"bash": ("--norc", "--noprofile"), "dash": (), "zsh": ("-f",)}
 STUBS = {"good": ("good", "one"), "fine": ("fine",)}
-"""The stubs that rules allow, and the words with which these must begin."""
+"""The stubs that rules allow, and the first words that they must have."""
 ALLOW = (
     *("Bash(good one:*)", "Bash(fine:*)", "Bash(break)", "Bash(find:*)", "Bash(sort:*)", "Bash(sed:*)", "Bash(awk:*)", "Bash(printf:*)", "Bash(echo:*)"),
     *("Bash(test:*)", "Bash([:*)", "Bash(cd:*)", "Bash(env fine:*)", "Bash(timeout 2 fine:*)", "Bash(xargs fine:*)", "Bash(tar tf:*)", "Bash(cat:*)"),
@@ -42,7 +42,7 @@ _FORMS = ["({})", "{{ {}; }}", "if {}; then fine; fi", "while ! {}; do break; do
 
 
 class Stage:
-    """A directory with stubs that log what they are called with, and shells that find little else."""
+    """Create a directory with stubs that log their arguments, and shells that find little else."""
 
     def __init__(self, root: Path) -> None:
         self.log, self.work, path = root / "log", root / "work", root / "path"
@@ -51,14 +51,14 @@ class Stage:
         path.mkdir()
         for name in ("good", "fine", "bad", "one", "if", "time", "always", "noglob"):
             stub = path / name
-            # One line of the log per call: no word can pretend to be another call.
+            # One line of the log per call, so that no argument looks like another call.
             stub.write_text(f"#!/bin/bash -p\nprintf '%q ' {name} \"$@\" >>'{self.log}'\necho >>'{self.log}'\n")
             stub.chmod(0o755)
         tools = ("env", "nice", "timeout", "xargs", "nohup", "bash", "sh", "cat", "find", "sort", "sed", "awk", "tar")
         for name in tools:
             if found := shutil.which(name):
                 (path / name).symlink_to(found)
-        # Whatever else bash would run is logged too.
+        # Log every other command of bash too.
         unknown = f"() {{ printf '%q ' \"$@\" >>'{self.log}'; echo >>'{self.log}'; }}"
         self._environment = {"PATH": str(path), "BASH_FUNC_command_not_found_handle%%": unknown}
         self._reset()
@@ -77,9 +77,9 @@ class Stage:
         )
 
     def run(self, command: str, shell: str = "bash") -> list[list[str]]:
-        """The words of each stub that the shell ran."""
+        """Return the arguments of each stub that the shell ran."""
         self.log.write_text("")
-        # A session of its own, so that a text that loops for ever is ended with all its subshells.
+        # In its own process session, so that an endless text is killed with all its subshells.
         process = subprocess.Popen(
             [shutil.which(shell) or shell, *SHELLS[shell], "-c", command],
             cwd=self.work,
@@ -97,11 +97,11 @@ class Stage:
         return [line.split() for line in self.log.read_text(errors="replace").splitlines() if line]
 
     def escapes(self, command: str) -> Iterator[str]:
-        """What an allowed text does that no rule allows, in any shell."""
+        """Return the actions of an allowed text that no rule allows, in any shell."""
         for shell in self.shells:
             for words in self.run(command, shell):
                 if shell == "dash" and words[0] == "time":
-                    continue  # a program there, which runs the rest: what is no option of its own is judged as in bash
+                    continue  # a program there, which runs the rest: its arguments are judged as in bash
                 wanted = STUBS.get(words[0])
                 if wanted is None or tuple(words[: len(wanted)]) != wanted:
                     yield f"{shell} ran {words}: {command!r}"
@@ -115,7 +115,7 @@ class Stage:
 
 
 def text_of(chance: random.Random, depth: int = 2) -> str:
-    """A shell text: mostly one that could be allowed, with a word or a joint that may break out."""
+    """Return a shell text: mostly one that could be allowed, with a word or operator that may escape."""
     text = chance.choice(_NAMES) + "".join(
         " " + chance.choice(_WORDS) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 5)))
     )
@@ -129,7 +129,7 @@ def text_of(chance: random.Random, depth: int = 2) -> str:
 
 
 def fuzz(stage: Stage, rounds: int, *, seed: int = 1, limit: float = 3600.0) -> tuple[Counter[str], list[str]]:
-    """Counts and escapes of ``rounds`` texts; ``limit`` is seconds after which no further text begins."""
+    """Return counts and escapes of ``rounds`` texts; ``limit`` is the seconds after which no further text begins."""
     chance, counts, found = random.Random(seed), Counter[str](), list[str]()  # noqa: S311 - a fuzz, to be repeated by its seed
     end = time.monotonic() + limit
     rules = "|".join(ALLOW)

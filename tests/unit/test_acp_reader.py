@@ -1,4 +1,4 @@
-"""Lines of the Agent Client Protocol: what each means, in the order in which agents send them."""
+"""Lines of the Agent Client Protocol: the facts of each, in the order in which agents send them."""
 
 import json
 from typing import Any
@@ -113,7 +113,7 @@ def test_the_answer_to_a_prompt_ends_its_turn(answer: dict[str, Any], failed: bo
     (ended,) = facts(frames, Answered)
     assert isinstance(ended, Answered)
     assert (ended.is_error, ended.aborted, ended.costs[0].cost_usd) == (failed, aborted, None)
-    assert facts(frames, ControlSettled), "nothing waits for an answer after the turn"
+    assert facts(frames, ControlSettled), "no request is open after the turn"
 
 
 def test_words_in_pieces_become_one_message_before_what_ends_it() -> None:

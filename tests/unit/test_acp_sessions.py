@@ -1,4 +1,4 @@
-"""What a session does about an agent that does not confirm prompts: after its death, and when it is interrupted."""
+"""Sessions of an agent that does not confirm prompts: after its death, and after an interrupt."""
 
 import math
 import sqlite3
@@ -85,14 +85,14 @@ async def core(tmp_path: Path) -> AsyncIterator[Core]:
 
 
 class Launched:
-    """A supervisor whose agents have all started."""
+    """Return a supervisor whose agents have all started."""
 
     async def settled(self, session_id: str) -> None:
         pass
 
 
 class Cancelled:
-    """An agent that has its prompt, has sent no update, and ends its turn when it is interrupted."""
+    """Simulate an agent that has its prompt, has sent no update, and ends its turn at an interrupt."""
 
     session_id = "one"
 

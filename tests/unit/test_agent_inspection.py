@@ -1,4 +1,4 @@
-"""Looking at agents' programs: small scripts stand for them."""
+"""Inspection of agents' programs, with small scripts as programs."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def program(
     opened: dict[str, object] | None = None,
     say: str = "",
 ) -> dict[str, str]:
-    """An agent in ``directory``; returns the environment in which it is found."""
+    """Write an agent into ``directory``; return the environment in which it is found."""
     file = directory / "agent"
     file.write_text(
         f"#!{sys.executable}\n"

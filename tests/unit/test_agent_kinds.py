@@ -1,4 +1,4 @@
-"""What a kind of agent states of itself, and how Ramet refuses what it cannot do."""
+"""Capabilities of each kind of agent, and refusals of missing ones."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path

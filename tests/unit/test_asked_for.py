@@ -1,4 +1,4 @@
-"""What a checkpoint says its turn was for."""
+"""The summary of a checkpoint's turn."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -29,24 +29,24 @@ def unit() -> Iterator[Unit]:
 
 
 @pytest.mark.parametrize(
-    ("received", "turns", "kept", "reason", "summary"),
+    ("received", "turns", "checkpointed", "reason", "summary"),
     [
         ([], 0, 0, MANUAL, ""),
         ([HELLO], 0, 0, MANUAL, "hello"),  # in the middle of the first turn
         ([HELLO], 1, 0, TURN, "hello"),
         ([HELLO, FIX, MORE], 2, 1, TURN, "fix it"),  # the first prompt of a turn that has two
-        ([HELLO, FIX], 1, 0, TURN, "hello"),  # the next turn began while the first is being kept
+        ([HELLO, FIX], 1, 0, TURN, "hello"),  # the next turn began before the first one's checkpoint
         ([HELLO, FIX], 1, 1, MANUAL, "fix it"),
-        ([HELLO, FIX], 2, 0, TURN, "hello"),  # two turns are kept at once
+        ([HELLO, FIX], 2, 0, TURN, "hello"),  # one checkpoint for two turns
         ([HELLO], 2, 1, TURN, "hello"),  # no prompt began the second turn
         ([HELLO], 2, 2, MANUAL, "hello"),
         ([HELLO, ("not yet", 0)], 1, 1, MANUAL, "hello"),
     ],
 )
 def test_the_first_line_of_the_prompt_that_began_the_turn(
-    unit: Unit, received: list[tuple[str, int]], turns: int, kept: int, reason: CheckpointReason, summary: str
+    unit: Unit, received: list[tuple[str, int]], turns: int, checkpointed: int, reason: CheckpointReason, summary: str
 ) -> None:
-    session = unit.sessions.insert(a_session(turns=turns, checkpointed_turns=kept))
+    session = unit.sessions.insert(a_session(turns=turns, checkpointed_turns=checkpointed))
     for number, (text, turn) in enumerate(received):
         unit.prompts.add(str(number), "one", text, "owner")
         if turn:

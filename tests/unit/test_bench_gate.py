@@ -1,4 +1,4 @@
-"""The bench's gate: what counts as gone back, and what its message offers."""
+"""The bench's gate: which figures fail, and the command in its message."""
 
 import json
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from tests.bench.gate import BASELINE, PROFILES, ROUNDS, Ratio, complaint, judge
 
 
 def rounds(monkeypatch: pytest.MonkeyPatch, *values: float) -> list[float]:
-    """Have the gate measure these values, one a round; returns those that are left."""
+    """Let the gate measure these values, one a round; return the unused ones."""
     left = list(values)
 
     async def measure() -> AsyncIterator[Ratio]:

@@ -1,4 +1,4 @@
-"""Budgets are reckoned over families: what children spend counts for their ancestors, removed or still running."""
+"""Budgets of families: costs of children count for their ancestors, removed or running."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +21,7 @@ FAMILY = {"lead": "", "kid": "lead", "sibling": "lead", "grandchild": "kid"}
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    """A family in which everybody has spent ten cents."""
+    """Create a family in which every session has spent ten cents."""
     store = await Store.open(tmp_path / "ramet.db")
 
     def fill(unit: Unit) -> None:
@@ -54,7 +54,7 @@ async def test_what_descendants_spend_counts_for_every_ancestor_with_a_budget(st
     assert await shown(store, "lead", Budget()) == {"this session": (1.0, 0.4)}
     assert await shown(store, "sibling", Budget(session=3.0, tree=2.0)) == {
         "lead and all it spawned": (1.0, 0.4),
-        "this session": (3.0, 0.0),  # its own row says nothing, which is what this limit goes by
+        "this session": (3.0, 0.0),  # this limit uses its own row, which has no cost
         "its family": (2.0, 0.4),
     }
 

@@ -42,7 +42,7 @@ def carried(
     given: Given | None = None,
     but: tuple[str, ...] = (),
 ) -> Carried:
-    """``but`` is what git would not ignore in the tree."""
+    """``but``: paths that git would not ignore in the tree."""
     done = Carried()
     chosen = choose(source, tree, candidates, wanted, done)
     bring(source, tree, chosen, set(chosen.paths) - set(but), wanted, given or Given(), done)

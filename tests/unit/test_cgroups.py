@@ -7,7 +7,7 @@ SERVICE = "user.slice/user-7.slice/user@7.service/app.slice/rametd.service"
 
 
 def tree(base: Path, group: str) -> tuple[Path, Path]:
-    """A /proc/self/cgroup and a mounted hierarchy with that one group in it."""
+    """Write a /proc/self/cgroup and a mounted hierarchy with only that group."""
     membership = base / "cgroup"
     membership.write_text(f"12:cpuset:/elsewhere\n0::/{group}\n")
     root = base / "fs" / group

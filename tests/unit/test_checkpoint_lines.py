@@ -1,4 +1,4 @@
-"""Which checkpoints a session goes on from, after rewinds and forks that were undone."""
+"""A session's current checkpoint after rewinds, and after undone forks."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def stored() -> Iterator[Unit]:
 
 
 def make(unit: Unit) -> Checkpoint:
-    """A checkpoint of the session, as `Checkpointer` stores one."""
+    """Store a checkpoint of the session, as `Checkpointer` does."""
     latest = unit.checkpoints.latest("one")
     number = latest.number + 1 if latest is not None else 1
     parent = unit.sessions.get("one").checkpoint

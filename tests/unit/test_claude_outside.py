@@ -12,7 +12,7 @@ ID = "conversation"
 
 
 class Transcript:
-    """Lines, a second apart."""
+    """Write lines, a second apart."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -107,20 +107,20 @@ def test_a_read_continues_where_the_last_one_ended(tmp_path: Path) -> None:
         written.total(1.0 + number)
         written.line("user", "ours", "sdk-py")
         with written.file.open("a") as file:
-            file.write('{"type":"cost-st')  # the program is at it
+            file.write('{"type":"cost-st')  # the program is writing
         found, place = outside.read(written.file, ID, after, 5, place)
         assert [turn.prompt for turn in found.turns] == [f"prompt {number}"]
         assert place.offset > offset
         again = outside.read(written.file, ID, after, 5)[0]
-        assert (found.turns, found.until) == (again.turns, again.until), "the same as of the whole"
+        assert (found.turns, found.until) == (again.turns, again.until), "the same as for the complete file"
         whole, _ = outside.read(written.file, ID, after, 5, outside.Place(place.inode, place.offset, after - 1))
-        assert whole.turns == found.turns, "the turns of the last read were not taken in"
+        assert whole.turns == found.turns, "the turns of the last read were not stored"
         after, offset = found.until, place.offset
         seen.append(written.file.read_bytes())
         written.file.write_bytes(seen[-1].removesuffix(b'{"type":"cost-st'))
     assert place is not None
     written.file.rename(tmp_path / "old")
     written.file.write_bytes(seen[0])
-    assert outside.read(written.file, ID, 0.0, 5, place)[0].turns, "another file is read from its beginning"
+    assert outside.read(written.file, ID, 0.0, 5, place)[0].turns, "a replaced file is read from its beginning"
     written.file.write_bytes(seen[0][:40] + b"\n")
-    assert outside.read(written.file, ID, place.newest, 5, place)[1].offset == 41, "a cut file too"
+    assert outside.read(written.file, ID, place.newest, 5, place)[1].offset == 41, "a truncated file too"

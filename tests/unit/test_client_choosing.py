@@ -25,7 +25,7 @@ def pressed(*keys: str, several: bool = False) -> Choice:
         (["down", "enter"], "green"),
         (["3"], "blue"),
         (["down", "up", "enter"], "red"),
-        (["up", "enter"], None),  # around the top is the answer in words
+        (["up", "enter"], None),  # above the top is the answer in words
         (["space", "enter"], "red"),  # one choice needs no mark
         (["9", "enter"], "red"),
     ],

@@ -1,4 +1,4 @@
-"""What gc says: a table for each repository, and one line of what would be done where."""
+"""Output of gc: a table for each repository, and a summary line."""
 
 import io
 
@@ -8,7 +8,7 @@ from rametctl.render.garbage import done, listing
 
 
 def answer(*items: tuple[str, str, str, str], removed: bool = False) -> worktree_pb2.CollectGarbageResponse:
-    """Of (repo, kind, name, verdict)."""
+    """Build the items from (repo, kind, name, verdict)."""
     return worktree_pb2.CollectGarbageResponse(
         items=[
             worktree_pb2.Garbage(

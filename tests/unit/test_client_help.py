@@ -1,4 +1,4 @@
-"""Every verb's help as it is at 80 columns; RAMET_UPDATE_GOLDEN=1 writes it anew."""
+"""Snapshots of every verb's help at 80 columns; RAMET_UPDATE_GOLDEN=1 writes them."""
 
 import os
 import sys
@@ -119,7 +119,7 @@ def test_help_on_what_does_not_exist_says_what_does(words: tuple[str, ...]) -> N
     assert "rametctl" in caught.value.hint
 
 
-# Options whose letter people know from git, docker and gh: where the long one exists, so does the letter.
+# Letters of options as in git, docker and gh: a verb with the long option has the letter too.
 LETTERS = {"--all": "-a", "--yes": "-y", "--follow": "-f", "--force": "-f", "--lines": "-n", "--message": "-m"}
 
 

@@ -1,4 +1,4 @@
-"""What `ls` shows of sessions: one line each, readable at 80 columns."""
+"""Lines of `ls`: one for each session, readable at 80 columns."""
 
 import io
 from typing import Any

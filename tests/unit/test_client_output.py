@@ -1,4 +1,4 @@
-"""Lines, tables, and what never reaches a terminal."""
+"""Lines, tables, and characters that never reach a terminal."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Prompts: told from options, and read from where they are."""
+"""Prompts: distinguished from options, and read from arguments, files and standard input."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""What people are shown of sessions, requests and events."""
+"""Rendering of sessions, requests and events."""
 
 import json
 import re

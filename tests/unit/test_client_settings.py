@@ -1,4 +1,4 @@
-"""Changing one setting in a file that a person wrote."""
+"""Changes of one setting in a file that a person wrote."""
 
 import tomllib
 from typing import Any

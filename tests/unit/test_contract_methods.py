@@ -1,4 +1,4 @@
-"""Each method of the contract is found by the type of its request."""
+"""Methods of the contract by the type of their request."""
 
 import pytest
 from google.protobuf.message_factory import GetMessageClass

@@ -1,4 +1,4 @@
-"""Conversations that were recorded from the real CLI and from the scripted agent, as people read them."""
+"""Conversations that were recorded from the real CLI and from the scripted agent, as rendered."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""When a key answers a request, and with what."""
+"""Keys that answer a request: when they count, and their answers."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def test_several_questions_are_answered_one_after_the_other_by_number_or_in_word
     assert "2 of 2" in hints(shown)
     body = "\n".join(each.text for each in body_lines(shown.request, answers=shown.answers))
     assert "a  ✓ fish" in body
-    assert "1)" not in body  # the choices of what is answered are gone
+    assert "1)" not in body  # an answered question has no choices
     assert shown.reply("my own words")
     assert shown.answers == ["fish", "my own words"]
 

@@ -1,4 +1,4 @@
-"""What the tabs of the dashboard say, and how the words of a diff are compared."""
+"""Contents of the dashboard's tabs, and the comparison of words in a diff."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The list of the dashboard: which group, which order, and rows that fit whatever they say."""
+"""The list of the dashboard: groups, order, and rows that fit with any text."""
 
 import subprocess
 import sys
@@ -64,7 +64,7 @@ def test_what_waits_longest_comes_first_and_the_order_of_others_does_not_jump() 
     assert [row.session_id or f"{row.title} {row.count}" for row in rows] == [
         "Needs you 2", "first", "late", "Working 2", "old", "new",
     ]  # fmt: skip
-    for each in sessions:  # what changes often moves nothing
+    for each in sessions:  # frequent changes move no row
         each.cost_usd, each.now = 5, "something else"
     assert arrange(sessions, known, filtered=Filter()) == rows
 
@@ -147,7 +147,7 @@ def test_no_key_means_two_things_and_all_are_documented() -> None:
 
 
 def test_only_the_dashboards_screen_imports_textual() -> None:
-    """It costs a third of a second, which `rametctl ls` must not pay."""
+    """Textual takes a third of a second to import, so `rametctl ls` must not import it."""
     code = (
         "import sys, rametctl.__main__, rametctl.cli, rametctl.dashboard, rametctl.view.model\n"
         "from rametctl.commands import attach, ls, top\n"

@@ -1,4 +1,4 @@
-"""The picture in the README is drawn of what a terminal shows."""
+"""The picture in the README is drawn from a terminal's screen."""
 
 from pathlib import Path
 

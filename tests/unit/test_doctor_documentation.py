@@ -1,4 +1,4 @@
-"""Every code that doctor may give is explained, and no other."""
+"""The reference explains exactly the codes of doctor's findings."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ COMMANDS = {"update-ref", "for-each-ref", "no-worktree"}
 
 
 def given() -> set[str]:
-    """Text constants that look like a code, in the modules that give them; and those of unfinished operations."""
+    """Return text constants of the checks that look like a code, and the codes of unfinished operations."""
     modules = [Path(str(doctor.__file__)), *Path(str(checks.__file__)).parent.glob("*.py")]
     constants = (
         node.value

@@ -1,4 +1,4 @@
-"""The documentation says all there is, and leads somewhere."""
+"""The documentation is complete, and its links exist."""
 
 import inspect
 import re
@@ -15,7 +15,7 @@ LEAVES = [each for _, each in inspect.getmembers(errors, inspect.isclass) if iss
 
 
 def table_under(heading: str) -> list[list[str]]:
-    """The cells of the first table below a heading of docs/reference.md."""
+    """Return the cells of the first table below a heading of docs/reference.md."""
     section = (ROOT / "docs" / "reference.md").read_text().split(f"{heading}\n", 1)[1]
     table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
     assert table is not None
@@ -23,7 +23,7 @@ def table_under(heading: str) -> list[list[str]]:
 
 
 def test_the_reference_that_the_code_knows_is_current() -> None:
-    """Verbs, calls, settings, errors."""
+    """Check the pages of verbs, calls, settings and errors."""
     done = subprocess.run(
         [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -33,7 +33,7 @@ def test_the_reference_that_the_code_knows_is_current() -> None:
 @pytest.mark.parametrize("error", LEAVES, ids=lambda each: each.__name__)
 def test_every_error_says_when_it_is_raised(error: type[errors.RametError]) -> None:
     assert error.__doc__
-    assert not error.__doc__.startswith(f"{error.__name__}(")  # a dataclass writes that
+    assert not error.__doc__.startswith(f"{error.__name__}(")  # a dataclass generates that
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda each: str(each.relative_to(ROOT)))

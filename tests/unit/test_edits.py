@@ -21,7 +21,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def applied(before: list[str], patch: str) -> list[str]:
-    """``before`` with the hunks of a patch applied, each at the place that it names."""
+    """Return ``before`` with the hunks of a patch applied, each at its place."""
     after: list[str] = []
     at = 0
     for line in patch.split("\n") if patch else []:
@@ -29,7 +29,7 @@ def applied(before: list[str], patch: str) -> list[str]:
             start = int(match[1]) - (int(match[2]) > 0)
             after += before[at:start]
             at = start
-            assert len(after) == int(match[3]) - (int(match[4]) > 0), "the hunk says where it is in the new text"
+            assert len(after) == int(match[3]) - (int(match[4]) > 0), "the hunk has its place in the new text"
         elif line == edits.NO_NEWLINE:
             continue
         elif line.startswith("+"):
@@ -125,7 +125,7 @@ def test_a_patch_is_bounded_and_says_how_much_it_leaves_out(tmp_path: Path) -> N
     assert len(many.patch.split("\n")) == PATCH_LINES
     assert (many.additions, many.omitted_lines) == (100_000, 100_000 - PATCH_LINES + 1)
     assert len(long.patch.encode()) <= PATCH_BYTES
-    assert (long.additions, long.omitted_lines) == (100, 100), "each line is cut, or left out"
+    assert (long.additions, long.omitted_lines) == (100, 100), "each line is truncated, or left out"
 
 
 def test_the_agents_own_report_of_an_edit_is_taken_over() -> None:

@@ -113,7 +113,7 @@ CALLS = ("new", "send", "send without it", "set", "unset")
 
 
 def value_after(name: str, call: str, *, pass_env: tuple[str, ...] = ()) -> str | None:
-    """The value of a variable after ``call``, in a session that was created with the value "old" of it."""
+    """Return the value of a variable after ``call``, in a session that was created with its value "old"."""
     session = Variables(carried({name: "old"}, pass_env))
     match call:
         case "send":
@@ -219,7 +219,7 @@ HOOK = {"GIT_INDEX_FILE": ".git/index", "GIT_PREFIX": "", "GIT_AUTHOR_DATE": "@1
 
 @pytest.mark.parametrize("mark", HOOK)
 def test_the_identity_of_one_commit_is_not_the_persons(mark: str) -> None:
-    """Git gives its hooks the author of the commit that is being made."""
+    """In hooks, git sets the author of the commit under way."""
     environ = {"GIT_AUTHOR_NAME": "Eve", "GIT_COMMITTER_EMAIL": "eve@x", "EMAIL": "me@x", mark: HOOK[mark]}
     inside = mark != "GIT_PREFIX"  # which an alias has too
     assert carried(environ) == ({} if inside else {name: environ[name] for name in IDENTITY if name in environ}) | {

@@ -1,4 +1,4 @@
-"""Which file systems tell of every change."""
+"""File systems that report every change."""
 
 import sys
 from pathlib import Path

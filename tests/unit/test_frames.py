@@ -1,4 +1,4 @@
-"""What an agent's lines mean, and that none of them can do harm."""
+"""The facts of an agent's lines, and that no line can do harm."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ from rametd.agents.claude.frames import READERS, SYSTEM_READERS, TEXT_LIMIT, rea
 from tests.support.agents import SCRIPTED
 from tests.support.contract import GOLDEN, converse, kinds
 
-# By kind, as `tests.support.contract` names it: the payload that a recorded frame becomes, and the facts.
+# By kind, as in `tests.support.contract`: the payload of a recorded frame, and its facts.
 MEANING: dict[str, tuple[str, set[type[Fact]]]] = {
     "assistant:text": ("assistant_message", {Said, Doing}),
     "assistant:tool_use": ("assistant_message", {Said, Doing}),
@@ -83,7 +83,7 @@ def read(message: Any) -> Frame:
 
 
 def stays_whole(frame: Frame, line: bytes) -> None:
-    """A frame must survive the store: its event as protobuf, its strings as UTF-8."""
+    """Check that the store accepts a frame: its event as protobuf, its strings as UTF-8."""
     assert frame.line == line
     assert type(frame.event).FromString(frame.event.SerializeToString()) == frame.event
     assert frame.event.WhichOneof("payload")
@@ -187,7 +187,7 @@ def test_every_kind_of_frame_that_the_real_agent_sends_has_a_meaning() -> None:
 
 @pytest.fixture(scope="module")
 def conversation(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Every kind of frame, from the agent whose frames are compared with the real one's."""
+    """Yield every kind of frame, from the scripted agent, whose frames are compared with the real one's."""
     home: Path = tmp_path_factory.mktemp("talk")
     return asyncio.run(converse(home, SCRIPTED, 0))
 
@@ -198,11 +198,11 @@ def test_every_recorded_kind_of_frame_has_its_meaning(conversation: list[dict[st
         wanted = MEANING.get(bare) or MEANING[bare.partition(":")[0]]
         frame = read(message)
         payload, facts = frame.event.WhichOneof("payload"), {type(fact) for fact in frame.facts}
-        if message.get("state") == "queued":  # the agent has it in memory alone: no receipt
+        if message.get("state") == "queued":  # the agent has it only in memory: no receipt
             facts |= {PromptSeen}
         if message.get("state") == "cancelled":
             wanted = (wanted[0], {PromptReturned})
-        if bare == "init":  # one that no prompt began names none
+        if bare == "init":  # a turn without a prompt names none
             facts |= {PromptSeen}
         if any(name in json.dumps(message) for name in TOOL_KINDS) and bare == "assistant:tool_use":
             facts |= {Doing}  # a call that asks a person is its request, and no work

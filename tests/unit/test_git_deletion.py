@@ -1,4 +1,4 @@
-"""Deleting trees, whatever is in them."""
+"""Deletion of trees with any content."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Git directories that an agent may have made: what their configuration names does not run."""
+"""Git directories that an agent may have created: no program in their configuration runs."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ def process(tmp_path: Path) -> GitProcess:
 
 
 async def make(process: GitProcess, directory: Path, *evil: tuple[str, str]) -> Path:
-    """A repository with a file, and settings that run something."""
+    """Create a repository with a file, and with settings that run a program."""
     directory.mkdir(parents=True, exist_ok=True)
     await process.write(directory, "init", "-q")
     (directory / "file.txt").write_text("text\n")
@@ -42,7 +42,7 @@ def add(file: Path, text: str) -> None:
 
 
 async def touched(process: GitProcess, directory: Path, git_dir: Path) -> None:
-    """What snapshots, diffs and checkouts do with a git directory."""
+    """Read and fill a worktree as snapshots, diffs and checkouts do."""
     there = (f"--git-dir={git_dir}", f"--work-tree={directory}")
     await process.write(directory, *there, "add", "-A")
     (directory / "file.txt").write_text("other\n")
@@ -209,7 +209,7 @@ async def test_git_enters_a_submodule_without_its_filters(
     (tmp_path / "repo/.gitmodules").write_text('[submodule "sub"]\n\tpath = sub\n\turl = ./sub\n')
     plant(tmp_path / "repo" / place / ".git", mark, "config")
     tree = tmp_path / "repo"
-    (tree / place / "file.txt").write_text("next\n")  # as long as before: git reads it to find out
+    (tree / place / "file.txt").write_text("next\n")  # of the same size: git must read it
     await process.run(tree, f"--git-dir={tree}/.git", f"--work-tree={tree}", *identity, *words)
     assert not mark.exists()
 

@@ -40,7 +40,7 @@ async def test_repositories_do_not_wait_for_each_other(tmp_path: Path) -> None:
 
 async def test_another_process_is_waited_for_and_then_named(tmp_path: Path) -> None:
     (tmp_path / "ramet").mkdir()
-    with (tmp_path / "ramet" / "lock").open("w") as other:  # an open file of its own counts like another process
+    with (tmp_path / "ramet" / "lock").open("w") as other:  # a separate open file counts like another process
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(GitBusyError, match="another daemon holds the lock"):
             async with RepositoryLocks(timeout=0.05).hold(tmp_path):
@@ -62,7 +62,7 @@ async def test_a_git_that_outlives_its_daemon_keeps_the_lock(tmp_path: Path) -> 
         task = asyncio.create_task(GitProcess(environment).run(common, "-c", alias, "slow", lock=lock))
         # Opening a pipe for writing without waiting succeeds once its reader is there: git runs, and has the lock.
         writer = await eventually(lambda: _open_writer(go))
-    # The daemon is gone, as far as its descriptor shows.
+    # The daemon's descriptor is closed, as if it were killed.
 
     with pytest.raises(GitBusyError):
         async with RepositoryLocks(timeout=0.05).hold(common):

@@ -111,7 +111,7 @@ async def test_a_lock_file_is_waited_for(tmp_path: Path) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process still runs; init may take its time to reap one that has ended."""
+    """Return whether a process still runs; init may reap an ended one late."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -134,7 +134,7 @@ async def test_cancelling_ends_git_and_its_children(tmp_path: Path) -> None:
 
 
 def alive(group: int) -> bool:
-    """Whether a process of the group exists that init need not only reap."""
+    """Return whether the group has a process that is no zombie."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -152,7 +152,7 @@ def group_of(pid: int) -> int:
 async def test_cancelling_while_git_starts_ends_git_and_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The request to cancel arrives after the fork and before asyncio has connected the pipes."""
+    """Cancel after the fork and before asyncio has connected the pipes."""
     environment = repositories.git_environment(tmp_path / "home")
     sample = repositories.plain(tmp_path / "repo", environment)
     loop = asyncio.get_running_loop()

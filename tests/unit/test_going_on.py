@@ -1,4 +1,4 @@
-"""How sessions go on after something has stopped them: what was cut off first, and nothing that somebody else must decide."""
+"""Continuation of stopped sessions: the interrupted turn first, and nothing that another principal must decide."""
 
 import json
 import sqlite3
@@ -47,7 +47,7 @@ def unit() -> Iterator[Unit]:
 
 
 def lines(*messages: dict[str, Any]) -> list[Frame]:
-    """A journal that holds these."""
+    """Write a journal with these lines."""
     frames: list[Frame] = []
     start = 0
     for message in messages:
@@ -185,7 +185,7 @@ def test_a_turn_that_follows_by_itself_replaces_the_review_of_the_turn_before(un
 @pytest.mark.parametrize(
     ("hold", "verdict"),
     [
-        (Hold.LIMIT, Outcome.TIMEOUT),  # goes on by itself
+        (Hold.LIMIT, Outcome.TIMEOUT),  # continues by itself
         (Hold.BUDGET, Outcome.ATTENTION),
         (Hold.PERSON, Outcome.FAILED),
         (Hold.STOPPED, Outcome.FAILED),
@@ -216,7 +216,7 @@ def test_a_prompt_that_arrives_while_its_session_is_stopped_is_not_lost(unit: Un
     unit.agents.insert(an_agent(stop_intent="stop"))
     unit.prompts.add("p1", session.id, "work", "owner")
     unit.prompts.mark_sent("p1", 1)
-    # The agent reads the prompt, or does not, between the request to stop and its end.
+    # Between the stop and its end the agent may read the prompt or not.
     if begun:
         seen = {"type": "command_lifecycle", "command_uuid": "p1", "state": "started"}
         project(unit, "one", 1, lines(seen, RUNNING), POLICY)

@@ -1,4 +1,4 @@
-"""What a session is told that takes over from another kind of agent."""
+"""The summary for a session that takes over from another kind of agent."""
 
 import sqlite3
 from collections.abc import Iterator

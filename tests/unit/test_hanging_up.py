@@ -14,7 +14,7 @@ from rametd.services.hooks import SessionHooks
 
 
 class SlowStore:
-    """As the real one: what it was handed is done whether or not anybody waits for it."""
+    """A writer that, like the real one, completes each work even if its caller no longer waits."""
 
     def __init__(self) -> None:
         self.begun, self.go = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""Watchers: every committed event once, in order, whatever the reader's pace."""
+"""Watchers get every committed event once, in order, at any pace of the reader."""
 
 import asyncio
 import tempfile
@@ -24,7 +24,7 @@ async def drain(watcher: Watcher, seen: list[Event]) -> None:
         seen += found
 
 
-# A step is a batch of events that is appended, or a pause of the reader's that is over (None: it reads once).
+# A step is a batch of events to append, or the end of a reader's pause (None: it reads once).
 steps = st.lists(st.none() | st.lists(st.sampled_from(SESSIONS), min_size=1, max_size=6), max_size=25)
 choices = st.none() | st.sets(st.sampled_from(SESSIONS), min_size=1)
 
@@ -129,7 +129,7 @@ async def test_a_watcher_that_was_closed_is_offered_nothing(tmp_path: Path) -> N
 
 
 async def test_a_quiet_session_is_watched_without_its_watcher_falling_behind(tmp_path: Path) -> None:
-    """Its cursor follows the log: else each look would read the noise of all the others again."""
+    """The cursor of an idle watcher follows the log, so that a read does not repeat the events of all other sessions."""
     store = await Store.open(tmp_path / "ramet.db")
     hub = Hub(store)
     watcher = hub.watch(0, ["quiet"])

@@ -1,4 +1,4 @@
-"""What is imported before it is needed: each module makes every start slower, and the daemon larger."""
+"""Modules that are imported only on demand, since each makes every start slower and the daemon larger."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ LATER = {
     },
     "plain": {"grpc", "google.protobuf", "asyncio", "rich", "textual", "rametd"},
 }
-"""By program: modules that only some calls need, and import then."""
+"""By program: modules that only some calls import."""
 if inotify.SUPPORTED:
     LATER["daemon"] |= {"watchfiles", "anyio"}
 

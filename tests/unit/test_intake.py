@@ -1,4 +1,4 @@
-"""The intake stores calm lines of many agents exactly once, whatever order they come in and whatever goes wrong with one of them."""
+"""The intake stores lines without facts of many agents exactly once, in any order and despite errors of one agent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -17,7 +17,7 @@ from tests.support.rows import a_repo, a_session, an_agent
 
 
 class Agent:
-    """A source whose lines count from zero, a byte each; ``more`` lines follow right after the first commit."""
+    """A source with numbered lines of a byte each; ``more`` lines follow right after the first commit."""
 
     generation = 1
 
@@ -79,7 +79,7 @@ async def stored_lines(store: Store, agent: Agent) -> bytes:
     events = await store.read(lambda reader: reader.events.list(session_id=agent.session.id))
     offset = await store.read(lambda reader: reader.agents.latest(agent.session.id))
     assert offset is not None
-    assert offset.journal_offset == len(events), "events and offset are of one commit"
+    assert offset.journal_offset == len(events), "events and offset are in one commit"
     return b"".join(event.frame for event in events)
 
 
@@ -155,7 +155,7 @@ async def test_a_failed_unit_of_work_returns_all_lines_to_their_agents(
 ) -> None:
     first, second = await agents(store, 2)
     first.frames.append(Frame(0, 1, b"x", event_pb2.Event(), (), None))
-    monkeypatch.setattr(first, "session", None)  # a fault of ours: the work raises what no one expects
+    monkeypatch.setattr(first, "session", None)  # an internal error: the work raises an unexpected exception
     first.write(1)
     second.write(1)
     async with asyncio.timeout(10):

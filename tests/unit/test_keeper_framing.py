@@ -1,4 +1,4 @@
-"""Frames and lines come out the same, however the bytes arrive."""
+"""Frames and lines are the same for any chunks of bytes."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""A pid counts only with its start time and boot; what ps and /proc print is read right."""
+"""A pid counts only with its start time and boot; output of ps and /proc is parsed correctly."""
 
 import os
 import signal

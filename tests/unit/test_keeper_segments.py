@@ -1,4 +1,4 @@
-"""The journal on the disk: offsets hold over rotation and release, and lines stay whole."""
+"""The journal on disk: offsets stay valid over rotation and release, and lines stay complete."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The order of landing that meets the fewest conflicts."""
+"""The order of landing with the fewest conflicts."""
 
 from itertools import combinations, permutations
 

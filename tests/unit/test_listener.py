@@ -1,4 +1,4 @@
-"""Which sockets the client connects to: those that only we can have made, with a process of ours behind them."""
+"""The client connects only to sockets that only this user can have created, of a process of this user."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def runtime() -> Iterator[Path]:
 
 @pytest.fixture
 def served(runtime: Path) -> Iterator[Path]:
-    """The path of a socket of ours on which a process of ours listens."""
+    """Yield the path of a socket on which a process of this user listens."""
     with serve(runtime / "rametd.sock"):
         yield runtime / "rametd.sock"
 
@@ -42,7 +42,7 @@ def serve(path: Path) -> socket.socket:
 
 
 def connections(listening: socket.socket) -> int:
-    """How many clients have connected so far."""
+    """Return how many clients have connected."""
     listening.setblocking(False)
     count = 0
     while True:
@@ -145,7 +145,7 @@ def test_a_process_of_another_user_is_refused_even_behind_a_socket_of_ours(runti
 
 
 def test_an_exchanged_directory_gets_no_later_connection(served: Path) -> None:
-    """A swap between check and connect: gRPC's first connection, or a reconnection hours later."""
+    """The socket is exchanged between check and connect: at gRPC's first connection, or at a later reconnection."""
     found = Listener.find(served)
     assert found is not None
     with closing(found):
@@ -167,7 +167,7 @@ def test_a_directory_opened_to_others_later_is_refused_at_the_next_call(served: 
 
 
 class TestWithoutDescriptorPaths:
-    """As on macOS, where no path leads through a descriptor."""
+    """Behave as on macOS, which has no paths through a descriptor."""
 
     @pytest.fixture(autouse=True)
     def no_proc(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What the daemon's quick imports change, and what they must not change."""
+"""Effects of the daemon's quick imports."""
 
 from dataclasses import FrozenInstanceError, dataclass, replace
 from typing import Any

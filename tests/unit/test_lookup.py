@@ -1,4 +1,4 @@
-"""What a name on the command line stands for."""
+"""Lookup of names from the command line."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -41,10 +41,10 @@ def unit() -> Iterator[Unit]:
     ("word", "repo", "session_id"),
     [
         ("fix-l", None, "aaaa1111"),
-        ("docs", None, "aaaa2222"),  # the whole name goes before the beginning of another
-        ("docs-", "repo", "bbbb3333"),  # of two, the one of the repository around us
+        ("docs", None, "aaaa2222"),  # a complete name wins over a prefix of another
+        ("docs-", "repo", "bbbb3333"),  # of two, the one of the caller's repository
         ("repo/docs", None, "aaaa2222"),
-        ("aaaa", None, "eeee6666"),  # a name goes before the beginning of an id
+        ("aaaa", None, "eeee6666"),  # a name wins over a prefix of an id
         ("aaaa1", None, "aaaa1111"),
         ("fix-", "other", "dddd5555"),
     ],

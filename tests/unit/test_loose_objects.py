@@ -1,4 +1,4 @@
-"""Objects that git finds again as they were written, also where a loss of power had left their names alone."""
+"""Loose objects after a power loss that left only their names."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The runner of operations: who joins, who is refused, what hanging up, failing and being killed leave."""
+"""The runner of operations: joining, refusals, callers that hang up, failures and kills."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 class Work:
-    """A kind that waits at a gate, and then ends with an answer, or fails."""
+    """A kind of operation that waits at a gate, and then answers or fails."""
 
     def __init__(self, store: Store, kind: Kind = Kind.ARCHIVE) -> None:
         self.store, self.kind = store, kind

@@ -1,4 +1,4 @@
-"""Patterns of paths: what they match, as git says, and whether two sets meet, as trying every path says."""
+"""Patterns of paths: matches compared with git, and intersections of sets compared with every path."""
 
 import itertools
 import subprocess
@@ -231,7 +231,7 @@ def globs(draw: st.DrawFn, *, anchored: bool = False) -> str:
 
 
 def parsed(patterns: list[str]) -> Patterns:
-    """A set for a test: the first takes something in, and dots alone are no names."""
+    """A set for a test: the first pattern includes, and no name has only dots."""
     patterns[0] = patterns[0].removeprefix("!")
     normal = [p for p in patterns if not {"", ".", ".."} & set(p.lstrip("!").strip("/").split("/"))]
     return Patterns.parse(normal if normal and not normal[0].startswith("!") else ["/a"])

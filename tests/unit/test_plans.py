@@ -1,4 +1,4 @@
-"""Plans as text: read with lines and keys, ordered, checked against a world that is given."""
+"""Plans as text: parsed with lines and keys, ordered, checked against a given world."""
 
 import json
 import os
@@ -388,7 +388,7 @@ prompt_file = "gone.md"
         ("bad-mode", 17, "threads[3].mode"),
         ("prompt-file", 18, "threads[3].prompt_file"),
     ]
-    # What was applied before has its branch and base already.
+    # Threads that were applied before have their branch and base.
     applied = World(branches=world.branches, names={"old": "s4"}, bases=world.bases, sessions={"3": "s3", "4": "s4"})
     assert [code for code, _, _ in errors('threads = [{id=3, base="nowhere"}, {id=4, name="old"}]', applied)] == []
 

@@ -1,4 +1,4 @@
-"""Blocks of ports: who gets which, and who listens there."""
+"""Blocks of ports: allocation, and their listeners."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""However the lines of a journal are batched, they lead to the same rows, each exactly once."""
+"""Any batches of a journal's lines result in the same rows, each exactly once."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ TABLES = ("sessions", "agents", "prompts", "requests", "control_requests", "ledg
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> list[Frame]:
-    """A conversation with turns, questions, tasks, an interrupt and MCP calls, as the agent wrote it; some noise in it."""
+    """Return an agent's lines of a conversation with turns, questions, tasks, an interrupt, MCP calls and noise."""
     home: Path = tmp_path_factory.mktemp("talk")
     lines = [json.dumps(frame).encode() + b"\n" for frame in asyncio.run(converse(home, SCRIPTED, 0))]
     lines.insert(len(lines) // 2, b"(node:7) Warning: something\n")
@@ -61,7 +61,7 @@ def a_unit() -> Iterator[tuple[sqlite3.Connection, Unit]]:
 
 
 def tables(db: sqlite3.Connection) -> dict[str, list[Any]]:
-    """All rows, without what is drawn by lot: a request's own id, where it stands in events too."""
+    """Return all rows, without random parts: ids of requests, also in events."""
     drawn = [row[0] for row in db.execute("SELECT id FROM requests ORDER BY control_id")]
 
     def plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The pure parts of pull requests: addresses, bodies, answers of `gh`, and what is quoted of others."""
+"""The pure parts of pull requests: addresses, bodies, answers of `gh`, and quotations of others' text."""
 
 import re
 
@@ -82,7 +82,7 @@ def test_an_update_changes_our_part_alone_whatever_is_in_it(before: str, after: 
     body = f"{before}{marked(old)}{after}"
     changed = updated(body, marked(new))
     assert changed == f"{before}{marked(new)}{after}".replace("\r\n", "\n")
-    assert updated(changed, marked(new)) == changed.replace("\r\n", "\n"), "run again, nothing differs"
+    assert updated(changed, marked(new)) == changed.replace("\r\n", "\n"), "a second run changes nothing"
 
 
 def test_a_text_that_quotes_the_marks_does_not_end_our_part() -> None:

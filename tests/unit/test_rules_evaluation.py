@@ -1,4 +1,4 @@
-"""What rules say of single calls: a sentence per case."""
+"""Verdicts of rules on single calls."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ WORKTREE = Path("/srv/nowhere/worktree")
 
 
 def judge(tool: str, arguments: dict[str, Any], *, deny: str = "", ask: str = "", allow: str = "") -> Verdict:
-    """The verdict of one-line rule lists, separated by ``|``."""
+    """Return the verdict of rules separated by ``|``."""
     lists = ((Effect.ALLOW, allow), (Effect.ASK, ask), (Effect.DENY, deny))
     rules = [Rule(text, effect, text) for effect, texts in lists for text in texts.split("|") if text]
     return evaluate(rules, Call(tool, arguments, WORKTREE), home=HOME)

@@ -1,4 +1,4 @@
-"""The syntax of rules: what is read, and what is refused with a hint."""
+"""The syntax of rules: accepted texts, and refusals with a hint."""
 
 from contextlib import suppress
 

@@ -11,7 +11,7 @@ from rametd.rules import Call, Effect, Rule, evaluate
 
 @pytest.fixture
 def worktree(tmp_path: Path) -> Path:
-    """A worktree beside other directories, with links in and out of it."""
+    """Create a worktree beside other directories, with links in and out of it."""
     top = tmp_path / "worktree"
     for directory in ("src/deep", "docs", "secret", ".git/hooks"):
         (top / directory).mkdir(parents=True)

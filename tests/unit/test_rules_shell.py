@@ -1,4 +1,4 @@
-"""What is allowed, and what is denied, against what real shells run."""
+"""Allowed and denied texts compared with the commands that real shells run."""
 
 import os
 import re
@@ -18,7 +18,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
 
 
 def spelled(word: str) -> st.SearchStrategy[str]:
-    """The ways to write a word so that bash reads the same."""
+    """Return spellings of a word that bash reads as the same."""
     return st.sampled_from(
         [
             word,
@@ -171,7 +171,7 @@ def test_the_fuzz_notices_a_command_and_a_change_that_no_rule_allows(stage: Stag
      "time time fine", "! time time fine", "fine; time time fine x"],
 )  # fmt: skip
 def test_a_word_that_some_shell_runs_is_a_command_and_not_reserved(stage: Stage, text: str) -> None:
-    assert list(stage.escapes(text)), "it runs what the rule does not name"
+    assert list(stage.escapes(text)), "it runs a command that the rule does not name"
     assert stage.effect(text, allow="Bash(fine:*)") is not Effect.ALLOW
 
 
@@ -185,7 +185,7 @@ HIDING = [
 
 @st.composite
 def hidden(draw: st.DrawFn) -> str:
-    """The stub ``bad`` behind up to three of the ways to run it."""
+    """Return a text that runs the stub ``bad`` through up to three wrappers."""
     text = draw(spelled("bad")) + draw(st.sampled_from(["", " x", " 'y z'"]))
     for number, form in enumerate(draw(st.lists(st.sampled_from(HIDING), max_size=3))):
         quoted = "'" + text.replace("'", "'\\''") + "'"

@@ -10,7 +10,7 @@ from ramet_demo.scripted.model import read_routes, working_directory
 
 
 def assembled(whole: dict[str, Any]) -> list[dict[str, Any]]:
-    """The content that a client puts together from the events of a message."""
+    """Return the content that a client builds from the events of a message."""
     blocks: list[dict[str, Any]] = []
     arguments = ""
     for kind, data in events(whole):

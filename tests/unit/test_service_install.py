@@ -10,7 +10,7 @@ NO_BUS = Ran(1, "Failed to connect to bus: No medium found")
 
 
 class Manager:
-    """A runner that answers as told, and remembers what it was asked. Commands are matched by a word in them."""
+    """A runner with given answers, which records its commands. Commands are matched by a word in them."""
 
     def __init__(self, **answers: Ran) -> None:
         self.answers = answers
@@ -127,7 +127,7 @@ def test_on_macos_it_is_a_launch_agent(tmp_path: Path) -> None:
     assert report.ok
     assert plistlib.loads(unit.read_bytes())["ProgramArguments"] == ["/opt/rametd"]
     assert manager.asked == [f"launchctl bootout gui/7/{units.LABEL}", f"launchctl bootstrap gui/7 {unit}"]
-    assert (tmp_path / ".local/state/ramet/logs").is_dir()  # launchd does not make the directory of its log
+    assert (tmp_path / ".local/state/ramet/logs").is_dir()  # launchd does not create the directory of its log
     running = darwin(tmp_path, Manager(print=Ran(0, "gui/7/x = {\n\tstate = running\n}"))).status()
     assert (running.ok, running.lines[-1]) == (True, "state: running")
     assert not darwin(tmp_path, Manager(print=Ran(113, "Could not find service"))).status().ok

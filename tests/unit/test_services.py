@@ -1,4 +1,4 @@
-"""The pure parts of the services: tokens, finding what a person names, and messages for every value of every enum."""
+"""Pure parts of the services: tokens, lookup by name, and messages for every value of every enum."""
 
 import json
 import re
@@ -119,7 +119,7 @@ def test_the_key_is_created_once_and_only_for_the_owner(tmp_path: Path) -> None:
 
 @pytest.fixture
 def family(unit: Unit) -> Unit:
-    """Two repositories, in both of them a session ``docs``."""
+    """Create two repositories, each with a session ``docs``."""
     unit.repos.upsert(a_repo("r1", name="web"))
     unit.repos.upsert(a_repo("r2", name="api"))
     for identity, repo, name in (
@@ -316,7 +316,9 @@ def test_a_row_fills_every_field_of_its_message(unit: Unit) -> None:
         row, repo="repo", attention=1, agent=an_agent(background_commands=(BackgroundCommand("b", "npm", 1.0),))
     )
     unset = {field.name for field in message.DESCRIPTOR.fields} - {field.name for field, _ in message.ListFields()}
-    assert unset == {"worktree_gone", "worktree_fault", "under_way"}, "those are no columns: `listing.mark_gone` looks"
+    assert unset == {"worktree_gone", "worktree_fault", "under_way"}, (
+        "those are no columns: `listing.mark_gone` computes them"
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,7 +357,7 @@ def test_every_error_has_one_status_and_its_own_reason() -> None:
 
 @pytest.mark.parametrize("letter", "x株%")
 def test_what_travels_with_an_error_fits_into_headers(letter: str) -> None:
-    """As HTTP/2 has it: a message percent-encoded, details in base 64; from 8 KiB on an answer may be dropped."""
+    """Return the size as in HTTP/2: a message percent-encoded, details in base 64; from 8 KiB on an answer may be dropped."""
     long = letter * 100_000
     _, message, details = mapping.status_of(errors.InvalidInputError(long, hint=long, a=long))
     assert len(message) >= 150
@@ -399,7 +401,7 @@ READS_THE_LOG = frozenset(
         "services/agents/questions.py",
     }
 )
-"""What hands events out, what follows them with a cursor, and what shows a conversation, which only the log has."""
+"""Modules that may read the event log: those that serve events, follow them with a cursor, or show a conversation."""
 
 
 def test_no_service_reads_the_event_log_as_a_table() -> None:

@@ -1,4 +1,4 @@
-"""The one table of transitions: whatever is tried, a session's row only ever follows it."""
+"""The table of transitions: a session's row follows it in every sequence."""
 
 import sqlite3
 from collections.abc import Iterator

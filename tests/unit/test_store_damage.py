@@ -1,4 +1,4 @@
-"""Damaged databases are set aside and built anew from what the keepers know."""
+"""Damaged databases are quarantined and rebuilt from the keepers' directories."""
 
 import os
 import shutil
@@ -19,11 +19,11 @@ from tests.support.rows import a_repo, a_session, an_agent
 
 CONTENT = b"content of an event" * 50
 CLOCK = 1_000_000.0
-CLOCK_FENCE = int(CLOCK * 1000)  # what a new database starts from
+CLOCK_FENCE = int(CLOCK * 1000)  # the start of a new database
 
 
 def keepers() -> Iterable[RecoveredSession]:
-    """Session ``one`` with two generations, ``two`` with one."""
+    """Write session ``one`` with two generations, ``two`` with one."""
     one = a_session("one", state=State.WORKING, cost_usd=1.5, tokens=Tokens(10), create_time=1.0)
     yield RecoveredSession(a_repo(), one, an_agent("one", 2, journal_offset=77, stdin_offset=7), fence=CLOCK_FENCE + 5)
     yield RecoveredSession(
@@ -33,7 +33,7 @@ def keepers() -> Iterable[RecoveredSession]:
 
 
 async def make(path: Path) -> str:
-    """A database with a session and 2,000 events, closed."""
+    """Create a database with a session and 2,000 events, and close it."""
     store = await Store.open(path)
 
     def fill(unit: Unit) -> None:
@@ -173,7 +173,7 @@ async def test_a_log_of_the_damaged_one_does_not_stay_behind(tmp_path: Path) -> 
 async def test_damage_at_run_time_is_reported_and_a_restart_repairs_it(tmp_path: Path) -> None:
     path = tmp_path / "ramet.db"
     await make(path)
-    with path.open("r+b") as file:  # past the small tables: only those who read events notice
+    with path.open("r+b") as file:  # beyond the small tables: only reads of events notice
         file.seek(path.stat().st_size // 2 // 4096 * 4096)
         file.write(b"\xff" * 4096 * 40)
     store = await Store.open(path, keepers=keepers)

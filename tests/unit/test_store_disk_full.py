@@ -1,4 +1,4 @@
-"""A full disk, played by a cap on the database's pages: read-only, said aloud, over by itself."""
+"""A full disk, simulated by a limit on the database's pages: read-only, reported, and ended without a restart."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -106,7 +106,7 @@ async def test_it_ends_without_writers(tmp_path: Path) -> None:
 
 
 async def test_all_works_of_a_transaction_get_the_error(store: Store) -> None:
-    """Also a work that failed for a reason of its own: what it saw may have been undone."""
+    """A work that failed for another reason gets the error too: its reads may have been rolled back."""
     await store.write(cap)
 
     def fails(unit: Unit) -> None:

@@ -1,4 +1,4 @@
-"""Journals become events exactly once, whatever batches come in whatever order."""
+"""Journals become events exactly once, for any batches in any order."""
 
 import asyncio
 import sqlite3
@@ -37,7 +37,7 @@ def set_up(unit: Unit) -> None:
 
 
 def project(unit: Unit, start: int, end: int) -> None:
-    """Events first: the guard must undo them."""
+    """Append events first, so that the guard must undo them."""
     unit.events.append(*(NewEvent("byte", "one", frame=JOURNAL[at : at + 1]) for at in range(start, end)))
     unit.agents.advance("one", 1, end, expect_offset=start)
 
@@ -62,7 +62,7 @@ batches = st.lists(
 def test_no_order_of_repeated_overlapping_or_missing_batches_doubles_or_loses(
     cuts: list[tuple[int, int]], chance: object
 ) -> None:
-    # Also the batches that would follow on each other, so that many of them count.
+    # Also batches that follow each other, so that many are valid.
     ends = sorted({0, len(JOURNAL), *(end for pair in cuts for end in pair)})
     tried = [*cuts, *pairwise(ends), *cuts]
     chance.shuffle(tried)  # type: ignore[attr-defined]  # hypothesis has no public name for the type
@@ -78,7 +78,7 @@ def test_no_order_of_repeated_overlapping_or_missing_batches_doubles_or_loses(
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.booleans()), max_size=8))
 def test_events_of_the_works_that_did_not_fail_are_stored_in_order(works: list[tuple[int, bool, bool]]) -> None:
-    """One transaction with works that append some events, perhaps read them (which inserts those of earlier works too), and perhaps fail."""
+    """Run one transaction with works that append events, perhaps read them (which inserts those of earlier works too), and perhaps fail."""
     expected: list[str] = []
     with a_unit() as (db, unit):
         for number, (count, reads, fails) in enumerate(works):

@@ -1,4 +1,4 @@
-"""Migrations, their backups, and databases that are not ours to touch."""
+"""Migrations, their backups, and foreign databases."""
 
 import hashlib
 import sqlite3
@@ -17,7 +17,7 @@ BROKEN = Migration(len(BASE) + 1, "ALTER TABLE repos ADD COLUMN colour TEXT; CRE
 
 
 def later(count: int) -> tuple[Migration, ...]:
-    """The package's migrations and ``count`` more."""
+    """Return the package's migrations and ``count`` more."""
     first = len(BASE) + 1
     return (*BASE, *(Migration(first + n, f"CREATE TABLE later{n} (x);") for n in range(count)))
 

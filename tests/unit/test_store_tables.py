@@ -1,4 +1,4 @@
-"""What the tables promise: compare-and-set, first answers, orders, refusals."""
+"""Guarantees of the tables: compare-and-set, first answers, orders, refusals."""
 
 import gc
 import json
@@ -71,7 +71,7 @@ def unit() -> Iterator[Unit]:
 
 @pytest.fixture
 def session(unit: Unit) -> Unit:
-    """The unit, with session ``one`` and its agent of generation 1."""
+    """Return the unit, with session ``one`` and its agent of generation 1."""
     unit.sessions.insert(a_session())
     unit.agents.insert(an_agent())
     return unit
@@ -397,7 +397,7 @@ class TestTheRest:
         begun = unit.operations.begin(Operation("i", Kind.CREATE, "one", data={"path": "/trees/one"}))
         assert unit.operations.list() == unit.operations.list("one") == [begun]
         assert unit.operations.list("two") == unit.operations.list("one", kinds=(Kind.SYNC,)) == []
-        assert unit.operations.exclusive("one") is None, "a creation keeps nothing else from its session"
+        assert unit.operations.exclusive("one") is None, "a creation excludes no other operation from its session"
         advanced = unit.operations.advance("i", "made", {"branch": "ramet/one"})
         assert advanced is not None
         assert (advanced.step, advanced.data) == ("made", {"path": "/trees/one", "branch": "ramet/one"})
@@ -490,7 +490,7 @@ def test_a_row_that_is_read_again_is_the_same_record_until_anything_in_it_change
     unit.sessions.insert(a_session("one", repo_id=repo.id, conversation_id="conversation"))
     first = unit.sessions.get("one")
     assert unit.sessions.get("one") is first
-    # Its version stays as it is with these: nothing but the row tells.
+    # These do not change its version.
     unit.events.append(words=[LastWords("one", "conversation", "message", "reads a file")])
     unit.events.flush()
     assert (unit.sessions.get("one").doing, unit.sessions.get("one").version) == ("reads a file", first.version)

@@ -1,4 +1,4 @@
-"""How works become transactions: grouped, isolated from each other, and told in order."""
+"""Works in transactions: grouped, isolated from each other, and reported in order."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 class Gate:
-    """Holds the writer in a work of its own, so that others gather behind it."""
+    """Block the writer in a work, so that others queue behind it."""
 
     def __init__(self, store: Store) -> None:
         self._release = threading.Event()

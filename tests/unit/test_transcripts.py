@@ -1,4 +1,4 @@
-"""Copies of transcripts: what one file has beyond the other is added, and nothing that is only in the copy is lost."""
+"""Copies of transcripts: new lines are added, and lines that only the copy has stay."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What trust is about, as values: items of a settings file, what of them is in force, and paths that an agent must not write unasked."""
+"""Values of trust: items of a settings file, those in force, and paths whose writes by an agent need approval."""
 
 import os
 from pathlib import Path

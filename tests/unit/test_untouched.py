@@ -1,4 +1,4 @@
-"""The comparison that every test of what works in people's repositories ends with: it notices whatever was done to a checkout."""
+"""The comparison at the end of every test that works in a person's repository notices every change of a checkout."""
 
 import os
 from collections.abc import Callable
@@ -13,7 +13,7 @@ FILE = "dir0/file0.txt"
 
 
 def refresh_index(path: Path) -> None:
-    """As a `git status` does that may write."""
+    """Refresh the index, as a `git status` that may write."""
     os.utime(path / FILE, ns=(1, 1))
     git(path, "update-index", "--refresh")
 

@@ -1,4 +1,4 @@
-"""The events of one session in a view: in order, once each, and never more than there is room for."""
+"""The events of one session in a view: in order, once each, and never more than the limit."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ def warning(seq: int, text: str = "") -> event_pb2.Event:
 def test_each_event_is_there_once_and_in_order_whenever_the_stored_ones_arrive(
     stored: int, early: int, total: int
 ) -> None:
-    """The stored events may reach into the live ones, since they are read while those arrive."""
+    """Stored and live events may overlap, since they are read at the same time."""
     events = [warning(seq) for seq in range(1, total + 1)]
     begin = min(early, total)
     held = Transcript()
@@ -75,7 +75,7 @@ def test_an_unbounded_transcript_drops_nothing_whatever_its_size() -> None:
 
 
 def test_a_text_of_any_size_is_shown_with_its_beginning_and_a_note_of_what_is_cut() -> None:
-    """A reply over the limit of bytes was dropped when the end of its turn arrived."""
+    """A reply over the limit of bytes must survive the end of its turn."""
     text = "BEGIN" + "x" * 2 * transcript.MAX_BYTES
     block = event_pb2.ContentBlock(text=text)
     reply = event_pb2.Event(seq=1, assistant_message=event_pb2.AssistantMessage(blocks=[block, block]))

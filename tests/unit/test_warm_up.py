@@ -1,4 +1,4 @@
-"""When a daemon loads what agents need: not beside the first calls after its start."""
+"""A daemon imports agents' modules later than the first calls after its start."""
 
 import asyncio
 

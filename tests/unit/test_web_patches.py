@@ -27,7 +27,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def patch_of(place: Path, old: bytes | None, new: bytes | None, *options: str) -> bytes:
-    """git's own patch between two contents."""
+    """Return git's own patch between two contents."""
     names = []
     for name, content in (("old.py", old), ("new.py", new)):
         (place / name).write_bytes(content or b"")
@@ -181,7 +181,7 @@ SLOW = {
     "lists": ("* a " * 200 + "\n") * 40, "calls": ("a(b[" * 200 + "\n") * 40, "tags": ("<a " * 300 + "\n") * 30,
 }  # fmt: skip
 LANGUAGES = ("python", "typescript", "yaml", "cpp", "java", "make", "console", "scala")
-"""In each of them some of the texts would take seconds, or hours."""
+"""Texts for which a lexer with backtracking would take seconds or hours."""
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -14,7 +14,7 @@ NAME = st.text(st.sampled_from("a<&\"'\u202e\x1b "), max_size=40)
 
 
 def shapes(svg: str, name: str) -> list[ET.Element]:
-    """Elements by class. Parsing says that it is well-formed, whatever the texts are."""
+    """Return elements by class; parsing checks that any text is well-formed."""
     return [each for each in ET.fromstring(svg).iter() if name in each.get("class", "").split()]  # noqa: S314
 
 
@@ -31,7 +31,7 @@ def test_a_node_is_drawn_right_of_its_predecessors(after: dict[str, list[str]]) 
 
 
 def _reach(after: dict[str, list[str]]) -> dict[str, set[str]]:
-    """All that each comes after, itself where it is on a circle."""
+    """Return all predecessors of each node, including itself if it is on a circle."""
     found = {id_: {each for each in befores if each in after} for id_, befores in after.items()}
     for _ in after:
         for id_, reached in found.items():

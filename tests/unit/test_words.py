@@ -1,4 +1,4 @@
-"""Words that daemon and client have in common, and that nothing counts without them."""
+"""Wording: counts with their nouns, commands to copy, names of tests, and phrases that must not return."""
 
 import ast
 import re
@@ -18,29 +18,29 @@ PLURALS = re.compile(
 )
 NEVER_ONE = {
     ("client/rametctl/nouns/transcripts.py", " tokens"): "an estimate",
-    ("client/rametctl/commands/ls.py", " sessions"): "names of states, and no number",
-    ("daemon/rametd/api/landing.py", " seconds"): "a number that is out of range",
-    ("client/rametctl/commands/new.py", " sessions"): "one is told as one",
-    ("client/rametctl/render/conflicts.py", " sessions"): "one is told as one",
+    ("client/rametctl/commands/ls.py", " sessions"): "names of states, not a number",
+    ("daemon/rametd/api/landing.py", " seconds"): "an invalid number",
+    ("client/rametctl/commands/new.py", " sessions"): "one has its own words",
+    ("client/rametctl/render/conflicts.py", " sessions"): "one has its own words",
     ("daemon/rametd/services/agents/projection.py", " times"): "a limit that was hit more often than it may be",
     ("daemon/rametd/services/attention.py", " requests"): "one would be the one that is meant",
-    ("daemon/rametd/services/landing/entries.py", " times"): "once is told as once",
+    ("daemon/rametd/services/landing/entries.py", " times"): "once has its own words",
     ("daemon/rametd/services/upkeep/checks/directories.py", " entries"): "fewer are listed one by one",
-    ("daemon/rametd/services/pull_requests/github.py", " seconds"): "what a call may take",
+    ("daemon/rametd/services/pull_requests/github.py", " seconds"): "the timeout of a call",
     ("daemon/rametd/api/terminal.py", " commands"): "twenty, a constant",
     ("daemon/rametd/git/remotes.py", " seconds"): "a deadline of a minute or more",
 }
 
 
 def test_a_command_to_copy_quotes_the_name_in_it() -> None:
-    """A name may hold spaces, and agents name sessions: copied unquoted, `x; rm -rf ~` would run."""
+    """A name may contain spaces, and agents name sessions: copied without quotes, `x; rm -rf ~` would run."""
     unquoted = re.compile(r"rametctl [a-z ]+ \{(?:\w+\.(?:session_)?name\b|session\})")
     sources = [file for part in ("client/rametctl", "daemon/rametd") for file in (ROOT / part).rglob("*.py")]
     assert [f"{file}: {found}" for file in sources for found in unquoted.findall(file.read_text())] == []
 
 
 @pytest.mark.parametrize(
-    ("noun", "told"),
+    ("noun", "expected"),
     [
         ("file", ["0 files", "1 file", "2 files"]),
         ("more line", ["0 more lines", "1 more line", "2 more lines"]),
@@ -50,26 +50,26 @@ def test_a_command_to_copy_quotes_the_name_in_it() -> None:
         ("process", ["0 processes", "1 process", "2 processes"]),
     ],
 )
-def test_a_count_has_the_noun_that_goes_with_it(noun: str, told: list[str]) -> None:
-    assert [plural(count, noun) for count in range(3)] == told
+def test_a_count_has_the_noun_that_goes_with_it(noun: str, expected: list[str]) -> None:
+    assert [plural(count, noun) for count in range(3)] == expected
 
 
 @pytest.mark.parametrize(
-    ("count", "told"),
+    ("count", "expected"),
     [
         (0, "1 file changed, 0 insertions(+), 0 deletions(-)"),
         (1, "1 file changed, 1 insertion(+), 1 deletion(-)"),
         (2, "1 file changed, 2 insertions(+), 2 deletions(-)"),
     ],
 )
-def test_a_stat_counts_as_git_does(count: int, told: str) -> None:
+def test_a_stat_counts_as_git_does(count: int, expected: str) -> None:
     change = worktree_pb2.FileChange(path="a", additions=count, deletions=count)
     answer = worktree_pb2.GetDiffResponse(files=[change], additions=count, deletions=count)
-    assert stat_lines(answer)[-1].text == told
+    assert stat_lines(answer)[-1].text == expected
 
 
 def test_no_text_has_a_plural_beside_a_count_that_may_be_one() -> None:
-    """A number that is a constant of the program is never one by chance; any other goes through `plural`."""
+    """A constant of the program is never one by chance; any other number needs `plural`."""
     found = [
         (place, noun, line)
         for place, noun, line in counted()
@@ -77,11 +77,11 @@ def test_no_text_has_a_plural_beside_a_count_that_may_be_one() -> None:
     ]
     assert found == []
     seen = {(place, noun) for place, noun, _ in counted()}
-    assert set(NEVER_ONE) <= seen, "an exception that is none any more"
+    assert set(NEVER_ONE) <= seen, "an exception that is no longer needed"
 
 
 def counted() -> Iterator[tuple[str, str, int]]:
-    """(file, noun, line) of each formatted value that is followed by a noun in the plural."""
+    """Yield (file, noun, line) of each formatted value before a noun in the plural."""
     for folder in ("client/rametctl", "daemon/rametd"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
