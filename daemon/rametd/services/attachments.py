@@ -36,6 +36,7 @@ from rametd.services.lifecycle import change_state, held_by_person, refuse_attac
 from rametd.services.missing import require_tree
 from rametd.services.operations import refuse_busy
 from rametd.services.sessions import Sessions
+from rametd.services.tasks import Tasks
 from rametd.services.trust.refusals import untrusted_files
 from rametd.services.views import prompt_message
 from rametd.store import Reader, Unit
@@ -104,7 +105,7 @@ class Attachments:
     def __init__(self, core: Core, transcripts: Transcripts) -> None:
         self._core = core
         self._transcripts = transcripts
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = Tasks("attached", self._follow_later)
         self._bound: _Bound | None = None
 
     def bind(self, hooks: SessionHooks, supervisor: Supervisor, sessions: Sessions) -> None:
@@ -123,10 +124,7 @@ class Attachments:
 
     async def close(self) -> None:
         """Stop watching; the rows stay."""
-        for task in self._tasks.values():
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks.values()))
+        await self._tasks.close()
 
     # ── attach ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -206,15 +204,10 @@ class Attachments:
 
     def _follow(self, session_id: str) -> None:
         if session_id not in self._tasks:
-            task = asyncio.create_task(self._watch(session_id), name=f"attached-{session_id}")
-            self._tasks[session_id] = task
-            task.add_done_callback(lambda done: self._ended(session_id, done))
+            self._tasks.start(session_id, self._watch(session_id))
 
-    def _ended(self, session_id: str, task: "asyncio.Task[None]") -> None:
-        self._tasks.pop(session_id, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("attachment", session=session_id, exc_info=error)
-            asyncio.get_running_loop().call_later(LOOK_S, self._follow, session_id)
+    def _follow_later(self, session_id: str) -> None:
+        asyncio.get_running_loop().call_later(LOOK_S, self._follow, session_id)
 
     async def _watch(self, session_id: str) -> None:
         while True:

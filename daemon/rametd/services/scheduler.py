@@ -20,6 +20,7 @@ from rametd.services.lifecycle import ask_person, change_state, log_request, rel
 from rametd.services.operations import unfinished
 from rametd.services.predecessors import blocked_by
 from rametd.services.sessions import release
+from rametd.services.tasks import Tasks
 from rametd.services.trackers import Trackers
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.store import Reader, Unit
@@ -42,7 +43,7 @@ class Scheduler:
         self._supervisor = supervisor
         self._turns = count(1)
         self._outdated: list[Session] = []  # queued sessions whose living agent has an outdated environment
-        self._endings: set[asyncio.Task[None]] = set()
+        self._endings = Tasks("end-outdated")
         self._unkept: list[str] = []  # sessions without a checkpoint of their last turn
         self._served: dict[str, int] = {}  # repository → when it last got a slot, as a counter
         self._accounts: dict[
@@ -54,17 +55,13 @@ class Scheduler:
         self._login_asked = True  # a request about a login may be open
 
     def _end(self, session: Session) -> None:
-        task = asyncio.create_task(
-            end_agent(self._core, self._supervisor, session, "environment"), name=f"end-outdated-{session.id}"
-        )
-        self._endings.add(task)
-        task.add_done_callback(self._ended)
+        async def end() -> None:
+            try:
+                await end_agent(self._core, self._supervisor, session, "environment")
+            finally:
+                self._core.live.schedule()
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._endings.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("an agent with an old environment was not ended", task=task.get_name(), exc_info=error)
-        self._core.live.schedule()
+        self._endings.start(session.id, end())
 
     async def run(self) -> None:
         rest = 0.0

@@ -1,9 +1,7 @@
 """Start agents' processes, reattach to them after a restart of the daemon, and resume sessions whose agent was lost."""
 
 import asyncio
-from collections.abc import Coroutine
 from collections.abc import Set as AbstractSet
-from typing import Any
 
 import structlog
 from ramet.v1 import event_pb2
@@ -26,6 +24,7 @@ from rametd.services.hooks import SessionHooks
 from rametd.services.intake import Intake
 from rametd.services.lifecycle import change_state
 from rametd.services.missing import require_sound_tree
+from rametd.services.tasks import Tasks
 from rametd.services.trust.refusals import not_loaded, untrusted_files
 from rametd.store import Unit
 
@@ -52,7 +51,7 @@ class Supervisor:
         self._warmer = warmer
         self._transcripts = transcripts
         self._launching = asyncio.Semaphore(LAUNCHES)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = Tasks("supervise")
         self._preparing: set[str] = set()  # sessions whose agent is not launched yet
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._untrusted: dict[str, tuple[str, ...]] = {}  # by session: files that the daemon has warned about
@@ -62,31 +61,12 @@ class Supervisor:
 
     def launch(self, session: Session, agent: Agent) -> None:
         """Start the process of a session that is STARTING, in a task of its own."""
-        self._spawn(session.id, self._launch(session, agent))
-
-    def _spawn(self, session_id: str, coroutine: Coroutine[Any, Any, None]) -> None:
-        before = self._tasks.get(session_id)
-
-        async def in_turn() -> None:
-            if before is not None:
-                await asyncio.wait([before])
-            await coroutine
-
-        task = asyncio.create_task(in_turn(), name=f"supervise-{session_id}")
-        self._tasks[session_id] = task
-        task.add_done_callback(lambda done: self._task_done(session_id, done))
-
-    def _task_done(self, session_id: str, task: "asyncio.Task[None]") -> None:
-        if self._tasks.get(session_id) is task:
-            del self._tasks[session_id]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("supervision failed", session=session_id, exc_info=error)
+        self._tasks.queue(session.id, self._launch(session, agent))
 
     async def settled(self, session_id: str) -> None:
         """Wait until the session's agent has started or reattached; cut short the wait for its setup, which may take half an hour."""
         self._hooks.hurry(session_id)
-        while (task := self._tasks.get(session_id)) is not None and task is not asyncio.current_task():
-            await asyncio.wait([task])
+        await self._tasks.wait(session_id)
 
     async def _prepare(self, session: Session) -> None:
         """Run the hooks before a launch; a setup among them may take half an hour."""
@@ -203,15 +183,15 @@ class Supervisor:
         )
         for agent, session in alive:
             if session.id not in but:
-                self._spawn(session.id, self._take_up(session, agent))
+                self._tasks.queue(session.id, self._take_up(session, agent))
         try:
             async with asyncio.timeout(PATIENCE_S):
                 # Does not wait for a session in setup; it joins `_preparing` while we wait.
-                while waiting := [task for of, task in self._tasks.items() if of not in self._preparing]:
+                while waiting := [task for of, task in self._tasks if of not in self._preparing]:
                     await asyncio.wait(waiting, timeout=LOOK_S)
         except TimeoutError:
             # One keeper that hangs must not delay the others; calls about its session wait for it (`settled`).
-            log.warning("serving before all agents are attached", sessions=sorted(self._tasks))
+            log.warning("serving before all agents are attached", sessions=sorted(of for of, _ in self._tasks))
 
         def orphans(unit: Unit) -> None:
             # A busy session without an agent lost it unrecorded.
@@ -274,7 +254,7 @@ class Supervisor:
                 await self._take_up(session, agent)
 
         if not self._stopping:
-            self._spawn(session_id, again())
+            self._tasks.queue(session_id, again())
 
     # ── after an agent's end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -291,7 +271,7 @@ class Supervisor:
 
     def _requeue_later(self, session_id: str) -> None:
         self._timers.pop(session_id, None)
-        self._spawn(session_id, self.requeue(session_id))
+        self._tasks.queue(session_id, self.requeue(session_id))
 
     async def requeue(self, session_id: str) -> None:
         """Queue a lost session; counts as one of its resumes."""
@@ -309,10 +289,7 @@ class Supervisor:
         self._stopping = True
         for timer in self._timers.values():
             timer.cancel()
-        for task in list(self._tasks.values()):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks.values()))
+        await self._tasks.close()
         await asyncio.gather(*(runner.detach() for runner in self._core.live))
 
 

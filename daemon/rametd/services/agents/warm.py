@@ -29,6 +29,7 @@ from rametd.services.agents.launching import launch_of, spec_of
 from rametd.services.agents.warm_process import GENERATION, Handover, WarmProcess
 from rametd.services.core import Core
 from rametd.services.hooks import AgentTools
+from rametd.services.tasks import Tasks
 
 log = structlog.get_logger()
 
@@ -50,9 +51,9 @@ class Warmer:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _starting: dict[str, tuple[str, asyncio.Task[str]]] = field(default_factory=dict)  # with the conversation's id
     _agents: dict[str, WarmProcess] = field(default_factory=dict)
-    _endings: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    _retries: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # of endings that failed
-    _configuring: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _endings: Tasks = field(default_factory=lambda: Tasks("end-warm"))
+    _retries: Tasks = field(default_factory=lambda: Tasks("end-later"))  # of endings that failed
+    _configuring: Tasks = field(default_factory=lambda: Tasks("configure"))
     _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
 
     async def recover(self) -> None:
@@ -69,14 +70,14 @@ class Warmer:
         """End all warm agents; they have no work to continue."""
         for timer in self._timers.values():
             timer.cancel()
-        for task in (*self._configuring.values(), *self._retries.values()):
-            task.cancel()
+        self._configuring.cancel()
+        self._retries.cancel()
         for session_id in (*self._starting, *self._agents):
             self.discard(session_id)
-        while under_way := [*(task for _, task in self._starting.values()), *self._endings.values()]:
+        while under_way := [*(task for _, task in self._starting.values()), *(task for _, task in self._endings)]:
             await asyncio.wait(under_way)
-        if left := [*self._configuring.values(), *self._retries.values()]:
-            await asyncio.wait(left)
+        await self._configuring.close()
+        await self._retries.close()
 
     def has(self, spare_id: str) -> bool:
         """Return whether a ready warm agent runs in the spare."""
@@ -164,10 +165,7 @@ class Warmer:
             loop = asyncio.get_running_loop()
             self._timers[session.id] = loop.call_later(after, self.discard, session.id)
         # In parallel with the other work before a launch, since the program takes a while; `take` then waits less.
-        configuring = self._configuring[session.id] = asyncio.create_task(
-            self._configure(session), name=f"configure-{session.id}"
-        )
-        configuring.add_done_callback(lambda done: self._configuring.pop(session.id, None))
+        self._configuring.start(session.id, self._configure(session))
 
     async def _configure(self, session: Session) -> None:
         """Configure it ahead of `take`, which repeats what failed here."""
@@ -244,14 +242,7 @@ class Warmer:
             timer.cancel()
 
     def _begin_ending(self, session_id: str, work: Coroutine[Any, Any, None]) -> None:
-        task = self._endings[session_id] = asyncio.create_task(work, name=f"end-warm-{session_id}")
-        task.add_done_callback(lambda done: self._ending_done(session_id, done))
-
-    def _ending_done(self, session_id: str, task: "asyncio.Task[None]") -> None:
-        if self._endings.get(session_id) is task:
-            del self._endings[session_id]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("ending a warm agent failed", session=session_id, exc_info=error)
+        self._endings.start(session_id, work)
 
     async def _end_of(self, warm: WarmProcess) -> None:
         await warm.close()
@@ -269,8 +260,7 @@ class Warmer:
         if await self._ended(handle):
             return
         spare_id = Place.from_handle(handle).session
-        retry = self._retries[spare_id] = asyncio.create_task(self._end_later(handle), name=f"end-later-{spare_id}")
-        retry.add_done_callback(lambda done: self._retry_done(spare_id, done))
+        self._retries.start(spare_id, self._end_later(handle))
 
     async def _end_later(self, handle: Handle) -> None:
         for pause in AGAIN_S:
@@ -278,12 +268,6 @@ class Warmer:
             if await self._ended(handle):
                 return
         log.error("a warm agent does not end; tried again when the daemon starts", handle=handle)
-
-    def _retry_done(self, spare_id: str, task: "asyncio.Task[None]") -> None:
-        if self._retries.get(spare_id) is task:
-            del self._retries[spare_id]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("ending a warm agent failed", session=spare_id, exc_info=error)
 
     async def _ended(self, handle: Handle) -> bool:
         core = self.core

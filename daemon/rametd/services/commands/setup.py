@@ -5,9 +5,8 @@ of the failure.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 from ramet.v1 import event_pb2, session_pb2
@@ -25,6 +24,7 @@ from rametd.services.commands.terminals import NewCommand, Terminals
 from rametd.services.core import Core
 from rametd.services.lifecycle import refuse_archived
 from rametd.services.messages import enum_numbers
+from rametd.services.tasks import Tasks
 from rametd.services.trust.refusals import check_trust
 from rametd.services.trust.settings import for_session
 from rametd.store import Reader, Unit
@@ -50,7 +50,7 @@ class Setup:
         self._terminals = terminals
         self.scripts = Scripts(core, terminals)
         self.run_in, self.check = self.scripts.run_in, self.scripts.check
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = Tasks("setup")
         self._hurries: dict[str, asyncio.Event] = {}  # by session that waits in `ready`
         self._unsubscribe = core.store.subscribe(self._notice)
 
@@ -58,24 +58,25 @@ class Setup:
 
     def begin(self, session: Session) -> None:
         """A worktree was created, or the person trusted more: carry missing files, then run the setup, in the background."""
-        self._spawn(session.id, self._prepare(session.id, fresh=True))
+        self._tasks.queue(session.id, self._prepare(session.id, fresh=True))
 
     async def ready(self, session: Session) -> None:
         """Wait until the setup ends or times out, or `hurry` is called."""
         if session.id not in self._tasks:
-            self._spawn(session.id, self._prepare(session.id, fresh=False))
+            self._tasks.queue(session.id, self._prepare(session.id, fresh=False))
+        running = self._tasks.get(session.id)
+        assert running is not None
         hurry = self._hurries[session.id] = asyncio.Event()
         cut = asyncio.create_task(hurry.wait())
         try:
-            await asyncio.wait([self._tasks[session.id], cut], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([running, cut], return_when=asyncio.FIRST_COMPLETED)
         finally:
             cut.cancel()
             del self._hurries[session.id]
 
     async def over(self, session_id: str) -> None:
         """Return once no setup of a session runs."""
-        while (task := self._tasks.get(session_id)) is not None:
-            await asyncio.wait([task])
+        await self._tasks.wait(session_id)
 
     def hurry(self, session_id: str) -> None:
         """Let `ready` return: a caller stops, interrupts or removes the session. The setup continues."""
@@ -127,39 +128,18 @@ class Setup:
 
     async def close(self) -> None:
         self._unsubscribe()
-        for task in self._tasks.values():
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks.values()))
+        await self._tasks.close()
 
     def _notice(self, happened: Sequence[Event]) -> None:
         for event in happened:
             if event.kind == "repo_changed" and event_pb2.Event.FromString(event.payload).repo_changed.trusted:
-                self._spawn(f"repo {event.repo_id}", self._begin_outstanding(event.repo_id))
+                self._tasks.queue(f"repo {event.repo_id}", self._begin_outstanding(event.repo_id))
 
     async def _begin_outstanding(self, repo_id: str) -> None:
         for session in await self._core.store.read(lambda reader: reader.sessions.list(repo_id=repo_id)):
             untouched = session.generation == 0 and session.setup == SetupState.NONE
             if session.setup == SetupState.UNTRUSTED or untouched:
                 self.begin(session)
-
-    def _spawn(self, key: str, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run coroutines one after another for each ``key``."""
-        before = self._tasks.get(key)
-
-        async def in_turn() -> None:
-            if before is not None:
-                await asyncio.wait([before])
-            await coroutine
-
-        task = self._tasks[key] = asyncio.create_task(in_turn(), name=f"setup-{key}")
-        task.add_done_callback(lambda done: self._task_done(key, done))
-
-    def _task_done(self, key: str, task: "asyncio.Task[None]") -> None:
-        if self._tasks.get(key) is task:
-            del self._tasks[key]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a setup task failed", of=key, exc_info=error)
 
     # ── a session's worktree ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -251,7 +231,7 @@ class Setup:
             digest = await asyncio.to_thread(digest_of, session.worktree, settings.config)
             running = await self._start(session, settings.config, digest, principal, request_id, remember)
         if session.id not in self._tasks:
-            self._spawn(session.id, self._judge(session, settings.config, running))
+            self._tasks.queue(session.id, self._judge(session, settings.config, running))
         return Asked(running)
 
     # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,11 +7,10 @@ keeper repeats the start, which joins an earlier one; it ends a keeper without a
 import asyncio
 import codecs
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from weakref import WeakValueDictionary
 
 import structlog
@@ -29,6 +28,7 @@ from rametd.services import environments, events
 from rametd.services.core import Core
 from rametd.services.ids import ALPHABET, LENGTH, new_id
 from rametd.services.operations import busy_error
+from rametd.services.tasks import Tasks
 from rametd.services.views import command_message
 from rametd.store import Reader, Unit
 
@@ -239,8 +239,8 @@ class Terminals:
         self._outputs = Outputs(core, executor)
         self._ender = Ender(core, executor)
         self._starting: dict[str, asyncio.Task[Command]] = {}
-        self._watches: dict[str, asyncio.Task[None]] = {}
-        self._background: set[asyncio.Task[None]] = set()
+        self._watches = Tasks("command")
+        self._background = Tasks("commands")
         self._tidy: Callable[[Command], Awaitable[None]] | None = None
         self._endings: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by session
         self._sweeping = asyncio.Lock()
@@ -330,13 +330,7 @@ class Terminals:
     # ── until its end ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _watch(self, command: Command) -> None:
-        task = self._watches[command.id] = asyncio.create_task(self._see_through(command), name=f"command-{command.id}")
-        task.add_done_callback(lambda done: self._watched(command.id, done))
-
-    def _watched(self, command_id: str, task: "asyncio.Task[None]") -> None:
-        del self._watches[command_id]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("watching a command failed", command=command_id, exc_info=error)
+        self._watches.start(command.id, self._see_through(command))
 
     async def _see_through(self, command: Command) -> None:
         ended = asyncio.Event()
@@ -446,9 +440,9 @@ class Terminals:
             if command.state == CommandState.RUNNING:
                 self._watch(command)
                 if command.stop_reason:
-                    self._spawn(self._finish_stop(command))
+                    self._background.start(command.id, self._finish_stop(command))
             else:
-                self._spawn(self._start_again(command))
+                self._background.start(command.id, self._start_again(command))
         await self.sweep()
 
     async def _finish_stop(self, command: Command) -> None:
@@ -477,25 +471,16 @@ class Terminals:
     async def close(self) -> None:
         """Stop watching; commands continue under their keepers."""
         self._unsubscribe()
-        tasks = [*self._starting.values(), *self._watches.values(), *self._background]
-        for task in tasks:
+        for task in self._starting.values():
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        self._watches.cancel()
+        await self._background.close()
+        await self._watches.close()
+        await asyncio.gather(*self._starting.values(), return_exceptions=True)
 
     def _notice(self, happened: Sequence[Event]) -> None:
         if any(event.kind == "session_removed" for event in happened):
-            self._spawn(self.sweep())
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(coroutine)
-        self._background.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: "asyncio.Task[None]") -> None:
-        self._background.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("work on commands failed", exc_info=error)
+            self._background.start("sweep", self.sweep())
 
 
 def _refuse_busy(reader: Reader, session: Session) -> None:

@@ -33,6 +33,7 @@ from rametd.services.agents.warm import Warmer
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.repos import info_of
+from rametd.services.tasks import Tasks
 from rametd.services.trust.settings import for_repository
 from rametd.services.worktrees.places import tree_of
 
@@ -47,7 +48,7 @@ class Handwork:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._looks: set[asyncio.Task[None]] = set()
+        self._looks = Tasks("look")
 
     async def stays(self, reasons: Sequence[str], path: Path, repo_id: str) -> None:
         """Warn that a spare stays in place; ``reasons`` has a line for each reason."""
@@ -59,15 +60,10 @@ class Handwork:
 
     def look_after(self, session: Session, info: RepositoryInfo) -> None:
         """Check in the background whether a session got changed files with its spare."""
-        task = asyncio.create_task(self._look(session, info), name=f"look-{session.id}")
-        self._looks.add(task)
-        task.add_done_callback(self._looks.discard)
+        self._looks.start(session.id, self._look(session, info))
 
     async def close(self) -> None:
-        for task in self._looks:
-            task.cancel()
-        if self._looks:
-            await asyncio.wait(self._looks)
+        await self._looks.close()
 
     async def _look(self, session: Session, info: RepositoryInfo) -> None:
         await asyncio.sleep(SETTLE_S)

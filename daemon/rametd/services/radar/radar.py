@@ -22,6 +22,7 @@ from rametd.git import Matrix, Pair, RepositoryInfo, Tracker, Work
 from rametd.services.core import Core
 from rametd.services.radar import conflicts
 from rametd.services.repos import info_of
+from rametd.services.tasks import Tasks
 from rametd.services.trackers import Trackers
 from rametd.services.trust.settings import for_repository
 from rametd.store import Reader, Unit
@@ -127,7 +128,7 @@ class Radar:
         self._fields: dict[str, _Field] = {}  # by repository
         self._noted: set[str] = set()  # sessions
         self._news = asyncio.Event()
-        self._readers: set[asyncio.Task[None]] = set()
+        self._readers = Tasks("radar")
         self._told: dict[str, float] = {}  # session → time of the last warning
 
     def follow(self, session: Session, tracker: Tracker) -> None:
@@ -137,9 +138,7 @@ class Radar:
             async for _ in tracker.changes():
                 self.note(session.id)
 
-        task = asyncio.create_task(read(), name=f"radar-{session.id}")
-        self._readers.add(task)
-        task.add_done_callback(self._readers.discard)
+        self._readers.start(session.id, read())
 
     def note(self, session_id: str) -> None:
         """Compare a session again soon: its files may have changed."""
@@ -157,8 +156,8 @@ class Radar:
                 noted, self._noted = self._noted, set()
                 await self._look_at(noted)
         finally:
-            for task in (listening, *self._readers):
-                task.cancel()
+            listening.cancel()
+            self._readers.cancel()
 
     async def _listen(self) -> None:
         seq = await self._core.store.read(lambda reader: reader.events.last_seq())

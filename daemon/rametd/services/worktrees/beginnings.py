@@ -3,7 +3,6 @@
 No row records that one is due: after a kill the next daemon creates it for each session without an agent and without a checkpoint.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
@@ -12,6 +11,7 @@ from rametd.domain.errors import SessionNotFoundError, WrongStateError
 from rametd.domain.models import Session
 from rametd.domain.states import State
 from rametd.services.core import Core
+from rametd.services.tasks import Tasks
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.store import Reader
 
@@ -23,7 +23,7 @@ class Beginnings:
         self._core = core
         self._checkpointer = checkpointer
         self._prepared = prepared  # returns once no setup of a session runs
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks("first-checkpoint")
 
     def begin(self, session: Session) -> None:
         """A session hook: create the first checkpoint of a session without a prompt in the background."""
@@ -45,11 +45,7 @@ class Beginnings:
             self._keep(sessions)
 
     async def close(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.close()
 
     def _keep(self, sessions: Sequence[Session]) -> None:
         """Create first checkpoints one after another: each reads all files."""
@@ -63,14 +59,7 @@ class Beginnings:
                 except (WrongStateError, SessionNotFoundError) as error:
                     log.info("no first checkpoint", session=session.id, why=error.message)
 
-        task = asyncio.create_task(keep(), name=f"first-checkpoint-{sessions[0].id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a first checkpoint failed", exc_info=error)
+        self._tasks.start(sessions[0].id, keep())
 
 
 def unused(session: Session) -> bool:
