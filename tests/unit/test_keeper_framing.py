@@ -46,6 +46,23 @@ def test_any_chunking_yields_the_same_lines_at_the_same_offsets(data: bytes, cut
     assert (lines.start, lines.end) == (position, offset + len(data))
 
 
+@given(st.lists(st.integers(0, 60), max_size=6), st.lists(st.integers(0, 400), max_size=20))
+def test_of_a_line_that_is_too_long_only_the_beginning_is_kept(sizes: list[int], cuts: list[int]) -> None:
+    data = b"".join(bytes([97 + number]) * size + b"\n" for number, size in enumerate(sizes)) + b"z" * 60
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(framing, "LONGEST", 20)
+        patched.setattr(framing, "SHOWN", 5)
+        lines = framing.Lines(7)
+        received = [line for chunk in chunks(data, cuts) for line in lines.feed(chunk)]
+        assert lines.rest == b"zzzzz"
+
+    ends = [7 + sum(size + 1 for size in sizes[: number + 1]) for number in range(len(sizes))]
+    assert [end for _, end, _ in received] == ends
+    assert [start for start, _, _ in received] == [7, *ends][: len(sizes)]
+    assert [len(line) for _, _, line in received] == [6 if size > 19 else size + 1 for size in sizes]
+    assert all(line.endswith(b"\n") for _, _, line in received)
+
+
 def test_an_oversized_frame_is_refused_before_it_is_received() -> None:
     header = framing.HEADER.pack(framing.MAX_PAYLOAD + 1, framing.STDIN)
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ramet.v1 import event_pb2
-from rametd.agents.base import Answered, Frame
+from rametd.agents.base import Answered, Frame, Question
 from rametd.agents.claude.frames import read_frame
 from rametd.agents.claude.kind import Claude
 from rametd.config import Config
@@ -23,6 +23,7 @@ from rametd.domain.errors import StaleBatchError
 from rametd.domain.models import PromptState, RequestKind, Tokens
 from rametd.domain.states import State
 from rametd.domain.text import first_line
+from rametd.services.agents.projection import MOST_OPEN, open_request
 from rametd.services.agents.runner import project
 from rametd.services.core import Policy
 from rametd.services.views import now_words
@@ -32,7 +33,7 @@ from rametd.store.schema import migrate, migrations
 
 from tests.support.agents import SCRIPTED
 from tests.support.contract import converse
-from tests.support.rows import a_repo, a_session, an_agent
+from tests.support.rows import a_control_request, a_repo, a_session, an_agent
 
 TABLES = ("sessions", "agents", "prompts", "requests", "control_requests", "ledger", "events")
 
@@ -228,3 +229,17 @@ def test_since_is_when_the_state_was_entered_not_when_its_reason_changed() -> No
 )
 def test_a_wish_in_one_line_hides_no_command(tool: str, given: dict[str, str], words: str) -> None:
     assert describe_wish(tool, given) == words
+
+
+def test_a_session_has_no_more_open_requests_than_a_person_can_answer() -> None:
+    with a_unit() as (_, unit):
+        for number in range(MOST_OPEN + 20):
+            unit.control.add(a_control_request(id=str(number)))
+            question = Question("permission", "Bash", str(number), json.dumps({"command": f"x{number}"}), "", "[]")
+            open_request(unit, POLICY, "one", 1, str(number), question)
+        asked = unit.requests.open("one")
+        assert len(asked) == MOST_OPEN
+        assert unit.requests.by_control("one", 1, str(MOST_OPEN)) is None
+        unit.requests.answer(asked[0].id, "{}", "owner")
+        open_request(unit, POLICY, "one", 1, str(MOST_OPEN + 1), question)
+        assert len(unit.requests.open("one")) == MOST_OPEN

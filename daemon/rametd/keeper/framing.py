@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 PROTOCOL_VERSION = 1
 MAX_PAYLOAD = 64 << 20
-"""Most bytes of one frame; a longer one means a broken peer. Journal lines have no limit, as they span frames."""
+"""Most bytes of one frame; a longer one means a broken peer."""
+LONGEST, SHOWN = MAX_PAYLOAD, 4096
+"""Most bytes of a journal line, which spans frames. Of a longer one the daemon sees only the first ``SHOWN`` bytes."""
 WINDOW = 1 << 20
 """Bytes of DATA that the keeper may send beyond what the controller has CONSUMED."""
 
@@ -108,7 +110,7 @@ class Decoder:
 class Lines:
     """Cuts a byte stream, however chunked, into ``(start, end, line with its newline)`` with stream offsets."""
 
-    __slots__ = ("_parts", "end", "start")
+    __slots__ = ("_cut", "_parts", "end", "start")
 
     def __init__(self, offset: int) -> None:
         self.start = offset
@@ -116,20 +118,32 @@ class Lines:
         self.end = offset
         """Offset of the end of the received stream."""
         self._parts: list[bytes] = []
+        self._cut = False
+        """The incomplete line is too long, and only its beginning is in memory."""
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
         """Yield the lines that ``data`` completes. Consume all of them before the next call."""
+        at = self.end
         self.end += len(data)
         begin = 0
         while (newline := data.find(b"\n", begin)) >= 0:
-            self._parts.append(data[begin : newline + 1])
+            self._append(data[begin : newline + 1], at + newline + 1)
             line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            if self._cut:
+                line += b"\n"
+                self._cut = False
             self._parts.clear()
-            start, self.start = self.start, self.start + len(line)
             begin = newline + 1
+            start, self.start = self.start, at + begin
             yield start, self.start, line
         if begin < len(data):
-            self._parts.append(data[begin:])
+            self._append(data[begin:], self.end)
+
+    def _append(self, part: bytes, end: int) -> None:
+        if not self._cut:
+            self._parts.append(part)
+            if end - self.start > LONGEST:
+                self._parts, self._cut = [b"".join(self._parts)[:SHOWN]], True
 
     @property
     def rest(self) -> bytes:

@@ -147,8 +147,14 @@ class Requests(RequestReads):
 
     def supersede(self, session_id: str, generation: int) -> list[Request]:
         """Close the open requests of processes before ``generation``, which asks something else instead; return those closed."""
-        asked = [each for each in self.open(session_id) if not each.control_id and each.generation < generation]
-        return self._mark_gone([each for each in asked if each.kind not in DAEMON_REQUESTS])
+        return self._mark_gone(
+            REQUESTS.find_all(
+                self._db,
+                f"WHERE session_id = ? AND state = 'open' AND control_id = '' AND generation < ? AND {OF_AGENTS} ORDER BY create_time, id",
+                session_id,
+                generation,
+            )
+        )
 
     def mark_all_gone(self, session_id: str) -> list[Request]:
         """Close the open requests of all agents of a session; return those closed.

@@ -14,7 +14,7 @@ from rametd.agents.base import AgentKind, Channel, Decision, Judged, Opening, Qu
 from rametd.domain.models import DAEMON, Agent, Mode, OutgoingKind, Request, RequestState, Session
 from rametd.keeper.executor import Attachment
 from rametd.services import budgets, environments
-from rametd.services.agents.projection import open_request
+from rametd.services.agents.projection import MOST_OPEN, open_request
 from rametd.services.agents.questions import with_edit
 from rametd.services.attention import decision_of
 from rametd.services.core import Core
@@ -29,6 +29,9 @@ log = structlog.get_logger()
 
 OPEN_PATIENCE_S = 55.0
 """Time limit from an agent's start until it takes prompts; the SDK gives up after a minute."""
+
+
+UNASKED = f"The person was not asked: the request no longer exists, or {MOST_OPEN} others of this session wait. End your turn."
 
 
 class Conversation:
@@ -182,7 +185,7 @@ class Conversation:
             lambda reader: reader.requests.by_control(session_id, generation, control_id)
         )
         if request is None:
-            return Decision(allow=False, message="This request no longer exists; ask again.")
+            return Decision(allow=False, message=UNASKED)
         if request.state == RequestState.OPEN:
             # Register before the second read: otherwise an answer committed between the two reads would be missed.
             future = self._answers.setdefault(request.id, asyncio.get_running_loop().create_future())

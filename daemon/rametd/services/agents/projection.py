@@ -59,6 +59,8 @@ from rametd.services.intake import last_words, line_events
 from rametd.services.lifecycle import change_state, close_reviews, held_by_person, log_request, release_login
 from rametd.store import Unit
 
+MOST_OPEN = 100
+"""Open requests of one session. An agent that asks without end would slow down every session."""
 UNKNOWN_RESET_S = 3600.0
 """How long to wait if a usage limit does not say when it ends."""
 LEAST_REST_S = 2.0
@@ -292,12 +294,17 @@ class Projection:
             self.ask(fact.id, fact.question)
 
     def ask(self, control_id: str, question: Question) -> None:
-        """Open a request for a control request, or bind the open one if an earlier process asked the same."""
+        """Open a request for a control request, or bind the open one if an earlier process asked the same.
+
+        Open none if `MOST_OPEN` of the session wait already: the agent's call is then denied.
+        """
         self._log_lines()
         question = with_plan(self.unit, self.session.id, question)
         request = same_question(self.unit, self.session.id, question)
         if request is not None:
             request = self.unit.requests.rebind(request.id, self.agent.generation, control_id)
+        elif self.unit.requests.open_count(self.session.id) >= MOST_OPEN:
+            return
         else:
             self._close(self.unit.requests.supersede(self.session.id, self.agent.generation))
             request = self.unit.requests.add(
