@@ -197,6 +197,42 @@ async def test_a_submodules_branch_is_pushed_on_demand_to_the_persons_own_remote
     assert super_.sample.git("branch", "--list", at=tmp_path / "evil.git") == ""
 
 
+@pytest.mark.parametrize("includes", [False, True])
+async def test_an_on_demand_push_logs_in_as_the_persons_submodule_is_configured(
+    git: Git, super_: Super, tmp_path: Path, includes: bool
+) -> None:
+    commits_of_its_own(super_)
+    lib, origin = super_.tree.path / "lib", super_.sample.git("remote", "get-url", "origin", at=super_.lib)
+    super_.tree.git("checkout", "-q", "-b", "mine", at=lib)
+    tip, inner = super_.tree.commit("point"), super_.checked_out()
+    outer = tmp_path / "outer.git"
+    super_.sample.git("init", "-q", "--bare", str(outer))
+    super_.sample.git("remote", "add", "origin", str(outer))
+    super_.sample.git("config", "push.recurseSubmodules", "on-demand")
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n')
+    ssh.chmod(0o755)
+    super_.sample.git("remote", "set-url", "origin", f"ssh://host{origin}", at=super_.lib)
+    super_.sample.git("config", "ssh.variant", "simple", at=super_.lib)
+    super_.sample.git("config", "core.sshCommand", str(ssh), at=super_.lib)
+    if includes:  # a file of the checkout, which an agent can land
+        super_.sample.git("config", "include.path", "../../../lib/.gitconfig", at=super_.lib)
+
+    with pytest.raises(RametError) if includes else contextlib.nullcontext():
+        await git.remotes.push(
+            *(super_.repo, "origin", "work", tip),
+            ours=frozenset(),
+            environment=super_.sample.environment,
+            base=super_.sample.head,
+            worktree=super_.tree.path,
+            trusted=False,
+        )
+
+    assert super_.sample.git("for-each-ref", "--format=%(objectname)", "refs/heads/mine", at=Path(origin)) == (
+        "" if includes else inner
+    )
+
+
 async def test_a_commit_that_the_local_url_of_a_submodule_has_is_published(git: Git, super_: Super) -> None:
     commits_of_its_own(super_)
     tip, inner = super_.tree.commit("point"), super_.checked_out()

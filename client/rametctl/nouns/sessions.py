@@ -138,7 +138,9 @@ def person_needed(requests: Sequence["AttentionRequest"]) -> PersonNeededError:
 def _cannot_come(answer: "WaitSessionsResponse") -> ClientError:
     stuck = [session for session in answer.sessions if state_name(session) in {"failed", "lost", "paused", "archived"}]
     if not stuck:
-        return ClientError("it cannot come any more: a session is gone", hint="see: rametctl ls", reason="CANNOT_COME")
+        resting = [session for session in answer.sessions if state_name(session) in {"idle", "stopped"}]
+        why = f"{resting[0].name} is {state_name(resting[0])} and has no prompt" if resting else "a session was removed"
+        return ClientError(f"nothing to wait for: {why}", hint="see: rametctl ls", reason="CANNOT_COME")
     session = stuck[0]
     why = f": {session.state_reason}" if session.state_reason else ""
     return ClientError(

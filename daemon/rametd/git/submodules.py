@@ -178,8 +178,19 @@ async def push_submodule(
         git, theirs, module, own, lone.commit
     ):  # its agent writes HEAD
         push = ("push", "--quiet", "--no-recurse-submodules", "--", "origin", f"{lone.commit}:{branch}")
-        await git.process.run(module, *own, *push, environment={**environment, **_TRANSPORTS})
+        await git.process.run(
+            module, *own, *push, environment={**environment, **_TRANSPORTS, **await _own_settings(git, module, own)}
+        )
     return await _on_remote(git, module, lone.commit)
+
+
+async def _own_settings(git: GitContext, module: Path, own: tuple[str, str]) -> Mapping[str, str]:
+    """Return variables that let the person's own submodule configure how git connects: `core.sshCommand`, `credential.helper`.
+
+    None if it includes another file, which may be one of the checkout, and so an agent's.
+    """
+    included = await git.process.run(module, *own, "config", "--local", "--get-regexp", r"^include(if\..*)?\.path$")
+    return {} if included.stdout else {"GIT_CONFIG_COUNT": "0"}  # instead of the replacements of `foreign`
 
 
 async def push_mode(git: GitContext, repo: RepositoryInfo) -> str:
