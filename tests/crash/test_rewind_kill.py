@@ -7,10 +7,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from ramet.v1 import common_pb2, session_pb2, worktree_pb2
+from ramet.v1 import common_pb2, session_pb2, terminal_pb2, worktree_pb2
 
 from tests.crash.scene import delete, operations, rows, transcript
-from tests.crash.test_failpoints import die_in, start_to_die
+from tests.crash.test_failpoints import die_in, start_to_die, wait_for_death
 from tests.support.agents import script
 from tests.support.daemon import IDLE, QUEUED, Client, DaemonProcess, Sandbox, connected, git, reason_of
 from tests.support.eventually import eventually
@@ -131,6 +131,42 @@ async def turned(client: Client) -> session_pb2.Session:
     assert session.turns == 2
     assert session.state == IDLE
     return session
+
+
+async def test_the_undo_of_a_check_survives_a_kill_at_each_of_its_steps(sandbox: Sandbox, repository: Path) -> None:
+    daemon = DaemonProcess(sandbox)
+    daemon.start(RAMET_FAILPOINT="rewind.intended")
+    check = "echo built >> dir1/file1.txt; echo report > report"
+    async with connected(sandbox) as client:
+        await client.create(repository, script({"text": "first"}), name="made", mode=EDITS)
+        made = await client.reach("made", IDLE)
+        tree = Path(made.worktree)
+        (tree / "by-hand").write_text("mine\n")
+        request = terminal_pb2.StartCommandRequest(session="made", check=check)
+        await client.terminals.StartCommand(request, metadata=client.metadata)
+    wait_for_death(daemon)
+    for step in ("rewind.agent-ended", "rewind.kept", "rewind.files-written", "rewind.branch-moved", "rewind.recorded"):
+        start_to_die(daemon, step)
+    daemon.start()
+
+    async with connected(sandbox) as client:
+
+        async def ended() -> terminal_pb2.Command:
+            request = terminal_pb2.ListCommandsRequest(session="made", include_ended=True)
+            [command] = (await client.terminals.ListCommands(request, metadata=client.metadata)).commands
+            assert command.state == terminal_pb2.COMMAND_STATE_EXITED
+            return command
+
+        assert (await eventually(ended)).check == check
+        assert git(tree, "status", "--porcelain") == "?? by-hand"
+        warnings = [event.warning.message for event in await client.log("made") if event.HasField("warning")]
+        [undone] = warnings
+        assert undone.startswith("undid what changed during the check: dir1/file1.txt, report; ")
+        kept = int(undone.rpartition(" ")[2])
+        [before] = [each for each in await checkpoints(client) if each.number == kept]
+        assert git(tree, "show", f"{before.commit}:report") == "report"
+        assert operations(sandbox) == []
+    daemon.kill()
 
 
 @contextmanager

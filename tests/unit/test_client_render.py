@@ -10,9 +10,9 @@ from rametctl.commands.answer import chosen_answer
 from rametctl.commands.run import argv_of
 from rametctl.connection.follow import parse_cursor
 from rametctl.console.lines import Look, cell_width
-from rametctl.errors import UsageError
+from rametctl.errors import ClientError, UsageError
 from rametctl.local.log import log_line
-from rametctl.nouns.sessions import person_needed
+from rametctl.nouns.sessions import check_outcome, person_needed
 from rametctl.render import calls
 from rametctl.render.diff import edit_lines, stat_lines
 from rametctl.render.event import summary
@@ -416,6 +416,29 @@ def test_a_wait_names_the_inbox_once() -> None:
     error = person_needed(asked)
     assert error.message == "fix needs you: permission: Bash (and 2 more)"
     assert f"{error.message} {error.hint}".count("rametctl inbox") == 1
+
+
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        (["IDLE"], "nothing to wait for: fix is idle and has no prompt"),
+        ([], "nothing to wait for: a session was removed"),
+        (["IDLE", "FAILED"], "fix is failed: no such model"),
+    ],
+)
+def test_a_wait_that_cannot_end_says_why(states: list[str], words: str) -> None:
+    sessions = [
+        session_pb2.Session(
+            name="fix",
+            state=session_pb2.SessionState.Value(f"SESSION_STATE_{each}"),
+            state_reason="no such model" if each == "FAILED" else "",
+        )
+        for each in states
+    ]
+    answer = session_pb2.WaitSessionsResponse(outcome=session_pb2.WAIT_OUTCOME_FAILED, sessions=sessions)
+    with pytest.raises(ClientError) as caught:
+        check_outcome(answer)
+    assert (caught.value.message, caught.value.reason) == (words, "CANNOT_COME")
 
 
 def test_a_failed_turn_says_why() -> None:
