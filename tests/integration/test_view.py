@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from ramet.paths import directories
 from ramet.v1 import attention_pb2, event_pb2, session_pb2
+from rametctl.connection.link import Link
 from rametctl.errors import ClientError
-from rametctl.view.link import Link
 from rametctl.view.model import Change, Topic, View
 from rametctl.view.parts import CHECKPOINTS, DETAILS, REQUESTS
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 from ramet.paths import directories
-from rametctl.view.link import Link
+from rametctl.connection.link import Link
 from rametctl.web.access import Access
 from rametctl.web.server import Server, application, listening
 from rametctl.web.site import Site

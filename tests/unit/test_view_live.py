@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ramet.paths import directories
-from rametctl.view.link import Link
+from rametctl.connection.link import Link
 from rametctl.view.live import paint_changes
 from rametctl.view.model import View
 

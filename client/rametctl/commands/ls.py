@@ -142,7 +142,7 @@ def _watch(app: App, query: Query) -> None:
 
 
 async def _listed(view: "View", query: Query) -> "list[Session]":
-    from rametctl.view.link import pages
+    from rametctl.connection.link import pages
 
     request = list_request(query.repo, query.states, archived=query.archived)
     found = pages(view.link, lambda daemon: daemon.sessions.ListSessions, request)

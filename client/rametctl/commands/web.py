@@ -46,7 +46,7 @@ def command(ctx: click.Context, listen: str, port: int, hosts: tuple[str, ...]) 
         from rametctl.web.site import Site
     except ImportError as error:
         raise UsageError(f"the web page needs {error.name}", hint="install: pip install 'ramet[web]'") from error
-    from rametctl.view.link import Link
+    from rametctl.connection.link import Link
 
     access = _access(app)
     with closing(listening(listen, port)) as bound:

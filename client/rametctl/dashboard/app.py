@@ -25,6 +25,7 @@ from textual.screen import Screen
 from textual.widgets import Static, TextArea
 
 from rametctl.alerts import sequence
+from rametctl.connection.link import Link
 from rametctl.console.lines import Line, cell_width, line, to_text, truncated, wrapped
 from rametctl.dashboard import panes
 from rametctl.dashboard.answering import GRACE_S, PLAN_MODES, SOUGHT_S, Shown, as_json, hints, suggested_rules
@@ -44,7 +45,6 @@ from rametctl.render.request import body_lines, fields, kind_name, required_fiel
 from rametctl.render.session import at_work, reference, state_name
 from rametctl.render.transcript import Ran
 from rametctl.view import contests, parts
-from rametctl.view.link import Link
 from rametctl.view.model import Topic, View
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from ramet.v1.common_pb2 import Cursor
 
 from rametctl.app import App
 from rametctl.connection.follow import GIVE_UP
+from rametctl.connection.link import Link
 from rametctl.errors import ClientError, ConnectionLostError, is_transient
-from rametctl.view.link import Link
 from rametctl.view.model import View
 
 

@@ -13,8 +13,8 @@ from ramet.v1.common_pb2 import Cursor
 from ramet.v1.event_pb2 import Event, WatchEventsResponse
 from ramet.v1.session_pb2 import Session
 
+from rametctl.connection.link import Link
 from rametctl.errors import ClientError, ConnectionLostError, is_transient
-from rametctl.view.link import Link
 from rametctl.view.parts import DETAIL, ROW, AnyPart, Part, Slot
 from rametctl.view.transcript import PAGE, Transcript
 

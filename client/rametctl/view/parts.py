@@ -25,8 +25,8 @@ from ramet.v1.session_pb2 import GetSessionResponse
 from ramet.v1.terminal_pb2 import Command
 from ramet.v1.worktree_pb2 import Checkpoint, Comment, GetDiffResponse, ListConflictsResponse, TrashEntry
 
+from rametctl.connection.link import Link, pages
 from rametctl.render.session import state_name
-from rametctl.view.link import Link, pages
 
 T = TypeVar("T")
 

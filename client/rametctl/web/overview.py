@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from markupsafe import Markup, escape
 from ramet.v1 import repo_pb2, session_pb2
 
+from rametctl.connection.link import pages
 from rametctl.dashboard.rows import MARKS, Filter, Known, arrange
 from rametctl.errors import UsageError
 from rametctl.options import MODES, budget_of, mode_number
@@ -16,7 +17,6 @@ from rametctl.render.request import kind_name
 from rametctl.render.session import doing, state_name
 from rametctl.view import parts
 from rametctl.view.contests import undecided
-from rametctl.view.link import pages
 from rametctl.web.forms import Done, Form
 from rametctl.web.session import agent_kinds
 from rametctl.web.site import Action, Fragments, Page, Site, Visit, Wants

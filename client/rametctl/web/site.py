@@ -25,11 +25,11 @@ from markupsafe import Markup
 from ramet.visible import visible
 from starlette.responses import Response
 
+from rametctl.connection.link import Link, Stubs
 from rametctl.dashboard.keys import GROUPS, Key
 from rametctl.errors import ClientError
 from rametctl.options import MODES
 from rametctl.render.request import kind_name
-from rametctl.view.link import Link, Stubs
 from rametctl.view.model import Change, Topic, View
 from rametctl.view.parts import REQUESTS, SETTINGS, AnyPart
 from rametctl.web.access import Access, Grant
