@@ -109,5 +109,5 @@ async def test_working_agents_get_one_warning_of_a_siblings_conflict(
             if event.HasField("prompt_queued") and "will not merge" in event.prompt_queued.prompt.text
         )
         assert f"'{other}'" in words
-        assert "dir0/file0.txt, your lines 1, its lines 1" in words
+        assert "dir0/file0.txt, your line 1, its line 1" in words
     assert asked(model, "will not merge")

@@ -47,7 +47,8 @@ async def test_a_background_command_is_shown_and_named_by_whatever_ends_it(
         if name == "land":
             git(Path((await client.get(name)).worktree), "commit", "-q", "--allow-empty", "-m", "work")
         listed = (await ctl(sandbox, "ls")).stdout
-        assert "1 in background: background" in listed
+        assert "in background: background" in listed
+        assert "`background` runs in its background" in (await ctl(sandbox, "gc")).stdout
         done = await ctl(sandbox, *words, name)
         assert done.code == 0, done.stderr
         warning = (

@@ -78,7 +78,7 @@ async def test_the_queue_shows_a_failed_checks_last_line_and_rm_names_what_it_wi
     failed = await typed(sandbox, "land", "one", "--check", "echo noise; echo the last of it; exit 3")
     assert failed.code == 4
     (row,) = [line for line in (await typed(sandbox, "queue")).stdout.splitlines() if " one " in line]
-    assert "code 3: the last of it; since then: its agent made no new commit; returned to its agent 2 times" in row
+    assert "code 3: the last of it; its agent made no new commit; asked its agent 2 times" in row
     assert "noise" not in row
 
     removed = await typed(sandbox, "rm", "--force", "one")

@@ -73,7 +73,7 @@ async def test_conflicts_are_a_matrix_with_the_lines(owner: Visitor, running: Da
     for name in ("one", "two"):
         session = await fresh(running, name)
         (Path(session.worktree) / "dir0/file0.txt").write_text(f"line one by {name}\nline two\n")
-    page = await shows(owner, "/conflicts", "will not merge", "dir0/file0.txt", "same lines: lines 1 and 1")
+    page = await shows(owner, "/conflicts", "will not merge", "dir0/file0.txt", "same lines: line 1 and line 1")
     assert page.count('aria-label="conflict"') == 2
     for target in re.findall(r'href="#(c-[^"]*)"', page):
         assert f'id="{target}"' in page

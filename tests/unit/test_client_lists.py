@@ -41,11 +41,11 @@ SERVER = session_pb2.BackgroundCommand(description="python3 -m\nhttp.server", st
         (a_session(State.SESSION_STATE_IDLE, now="", landed_reason="merged into main", turns=0), ""),
         (
             a_session(State.SESSION_STATE_IDLE, now="Done.", background=[SERVER]),
-            "1 in background: python3 -m http.server 1m; Done.",
+            "in background: python3 -m http.server 1m; Done.",
         ),
         (
             a_session(State.SESSION_STATE_WAITING, now="asks: why?", attention=1, background=[SERVER]),
-            "asks: why?; 1 in background: python3 -m http.server 1m",
+            "asks: why?; in background: python3 -m http.server 1m",
         ),
         (a_session(State.SESSION_STATE_IDLE, now="Done.", worktree_gone=True), "tree gone, see: rametctl doctor"),
         (a_session(State.SESSION_STATE_IDLE, now="Done.", under_way="a rebase"), "a rebase is under way"),

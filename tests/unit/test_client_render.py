@@ -14,6 +14,7 @@ from rametctl.errors import ClientError, UsageError
 from rametctl.local.log import log_line
 from rametctl.nouns.sessions import check_outcome, person_needed
 from rametctl.render import calls
+from rametctl.render.conflicts import spans
 from rametctl.render.diff import edit_lines, stat_lines
 from rametctl.render.event import summary
 from rametctl.render.format import duration, limit, money, span
@@ -110,11 +111,8 @@ def test_the_reason_of_a_landing_is_not_repeated() -> None:
     )
     assert landing_line(held).text == "fix  held: the branch main is gone"
     assert landing_line(held, known="the branch main is gone (retried automatically)").text == "fix  held"
-    held.reason += "; since then: its agent made no new commit"
-    assert (
-        landing_line(held, known="the branch main is gone").text
-        == "fix  held: since then: its agent made no new commit"
-    )
+    held.reason += "; its agent made no new commit"
+    assert landing_line(held, known="the branch main is gone").text == "fix  held: its agent made no new commit"
     held.reason = "the branch main is gone"
     assert landing_line(held, known="its agent is at work").text == "fix  held: the branch main is gone"
 
@@ -301,14 +299,57 @@ def test_retries_are_one_line_in_words() -> None:
     assert transcript(retry(1), retry(2), said)[0] == "⚠ authentication failed; tried 2 times of 10"
 
 
-def test_an_interrupt_is_not_shown_as_a_failure() -> None:
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "The user doesn't want to proceed with this tool use. STOP what you are doing",
+        "The user doesn't want to take this action right now. STOP what you are doing and wait for the user",
+    ],
+)
+def test_an_interrupt_is_not_shown_as_a_failure(refused: str) -> None:
     words = "[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=tool_use"
     ended = event_pb2.TurnEnded(is_error=True, text=words, terminal_reason="aborted_tools", cost_usd=0.01)
     ended.duration.FromSeconds(15)
-    refused = "The user doesn't want to proceed with this tool use. STOP what you are doing"
     assert transcript(
         assistant(call("Bash", {"command": "sleep 9"})), results(refused, is_error=True), event_pb2.Event(turn_ended=ended)
     ) == ["▸ Bash sleep 9", "■ interrupted by you  15s · $0.01"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("(Bash completed with no output)", ["  (no output)"]),
+        ("Command running in background with ID: b1. Output is being written to: /t/b1. Use Read to check it.", []),
+    ],
+)
+def test_a_result_written_for_the_model_is_not_shown_to_people(text: str, said: list[str]) -> None:
+    assert transcript(assistant(call("Bash", {"command": "make"})), results(text)) == ["▸ Bash make", *said]
+
+
+def test_a_restart_after_a_reboot_is_two_lines() -> None:
+    def state(old: str, new: str, reason: str) -> event_pb2.Event:
+        change = event_pb2.StateChanged(
+            old_state=session_pb2.SessionState.Value(f"SESSION_STATE_{old}"),
+            new_state=session_pb2.SessionState.Value(f"SESSION_STATE_{new}"),
+            reason=reason,
+        )
+        return event_pb2.Event(state_changed=change)
+
+    why = "the agent ended with its keeper, as in a reboot"
+    assert transcript(
+        event_pb2.Event(agent_exited=event_pb2.AgentExited(generation=1)),
+        state("WORKING", "LOST", why),
+        state("LOST", "QUEUED", f"restarting: {why}"),
+        state("QUEUED", "STARTING", f"restarting: {why}"),
+        state("STARTING", "LOST", "claude is not logged in"),
+    ) == [f"■ {why}", "restarting", "■ lost: claude is not logged in"]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "said"), [([(1, 1)], "line 1"), ([(27, 30)], "lines 27-30"), ([(3, 3), (7, 9)], "lines 3, 7-9")]
+)
+def test_lines_of_a_conflict_are_counted_right(ranges: list[tuple[int, int]], said: str) -> None:
+    assert spans([worktree_pb2.LineRange(start=start, end=end) for start, end in ranges]) == said
 
 
 def test_the_end_of_a_turn_shows_its_checkpoint() -> None:

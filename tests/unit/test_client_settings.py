@@ -86,6 +86,7 @@ def test_a_value_is_toml_or_text(typed: str, value: str) -> None:
         ("90.0", "seconds", "90s"),
         ("2147483648", "bytes", "2.0 GiB"),
         ("5", "ports", "5 ports"),
+        ("1", "ports", "1 port"),
         ("null", "seconds", "null"),
         ('"merge"', "", '"merge"'),
     ],

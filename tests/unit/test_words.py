@@ -24,7 +24,6 @@ NEVER_ONE = {
     ("client/rametctl/render/conflicts.py", " sessions"): "one has its own words",
     ("daemon/rametd/services/agents/projection.py", " times"): "a limit that was hit more often than it may be",
     ("daemon/rametd/services/attention.py", " requests"): "one would be the one that is meant",
-    ("daemon/rametd/services/landing/entries.py", " times"): "once has its own words",
     ("daemon/rametd/services/upkeep/checks/directories.py", " entries"): "fewer are listed one by one",
     ("daemon/rametd/services/pull_requests/github.py", " seconds"): "the timeout of a call",
     ("daemon/rametd/api/terminal.py", " commands"): "twenty, a constant",

@@ -11,7 +11,7 @@ from rametctl.nouns.requests import remember
 from rametctl.nouns.sessions import descendants, get_session
 from rametctl.nouns.transcripts import newest
 from rametctl.options import Verb, session_argument
-from rametctl.render.request import request_lines
+from rametctl.render.request import kind_name, request_lines
 from rametctl.render.session import details, variable_lines
 from rametctl.render.transcript import last_words
 
@@ -57,7 +57,9 @@ def command(app: App, session: str, disk: bool, env: bool) -> None:
     remember(app, answer.open_requests)
     for request in answer.open_requests:
         app.output.text("")
-        app.output.show(*request_lines(request, time.time(), answer.open_requests))
+        lines = list(request_lines(request, time.time(), answer.open_requests))
+        # A review repeats the last words.
+        app.output.show(*((lines[0], lines[-1]) if words and kind_name(request) == "review" else lines))
     if env:
         app.output.text("")
         app.output.show(*variable_lines(app.output, answer.variables))

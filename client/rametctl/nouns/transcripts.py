@@ -13,6 +13,7 @@ from ramet.words import plural
 
 from rametctl.console.lines import Line, Look, Span, line, truncated
 from rametctl.render.calls import result_texts, words
+from rametctl.render.event import retry_words
 from rametctl.render.format import duration, seconds_of
 from rametctl.render.transcript import (
     Asked,
@@ -25,7 +26,6 @@ from rametctl.render.transcript import (
     Said,
     Words,
     entry_parts,
-    retry_words,
 )
 
 if TYPE_CHECKING:

@@ -95,12 +95,15 @@ def _pair_lines(pair: "Conflict") -> Iterator[Line]:
 def _file_line(each: "FileConflict") -> Line:
     where = ""
     if each.lines:
-        where = f": lines {spans(each.lines)} and {spans(each.other_lines)}"
+        where = f": {spans(each.lines)} and {spans(each.other_lines)}"
     path = each.path + (f" / {each.other_path}" if each.other_path else "")
     kind = enum_name(each, "kind") or ""
     return line(path, (f"  {WORDS.get(kind, kind)}{where}", "dim"), indent=2)
 
 
 def spans(ranges: Sequence["LineRange"]) -> str:
-    """Return ranges of lines as ``3, 7-9``."""
-    return ", ".join(str(each.start) if each.end <= each.start else f"{each.start}-{each.end}" for each in ranges)
+    """Return ranges of lines as ``line 3`` or ``lines 3, 7-9``."""
+    one = len(ranges) == 1 and ranges[0].end <= ranges[0].start
+    return ("line " if one else "lines ") + ", ".join(
+        str(each.start) if each.end <= each.start else f"{each.start}-{each.end}" for each in ranges
+    )

@@ -5,7 +5,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ramet.jsonify import enum_name, to_json
-from ramet.v1.event_pb2 import AssistantMessage, ConflictChanged, Event, SessionSynced, StateChanged, TurnEnded
+from ramet.v1.event_pb2 import (
+    ApiRetry,
+    AssistantMessage,
+    BackgroundTask,
+    ConflictChanged,
+    Event,
+    SessionSynced,
+    StateChanged,
+    TurnEnded,
+)
 from ramet.words import plural
 
 from rametctl.console.lines import Line, Span, line, truncated
@@ -90,6 +99,19 @@ def summary_spans(event: "Event") -> list[Span]:
             return [(f"removed worktree {event.worktree_removed.path}", "dim")]
         case "agent_exited":
             return _exit_spans(event)
+        case "agent_started" | "agent_attached":
+            started = getattr(event, kind)
+            verb = {"agent_attached": "attached to"}.get(kind, "started")
+            return [(f"{verb} the agent, generation {started.generation}", "dim")]
+        case "prompt_sent" | "prompt_received":
+            verb = {"prompt_sent": "sent to the agent"}.get(kind, "received by the agent")
+            return [(f"prompt {getattr(event, kind).prompt_id} {verb}", "dim")]
+        case "turn_started":
+            return [(f"turn started, {event.turn_started.model or 'default model'}", "dim")]
+        case "api_retry":
+            return [(retry_words(event.api_retry), "yellow")]
+        case "background_task":
+            return [(background_words(event.background_task), "dim")]
         case "command_started" | "command_ended":
             return _command_spans(event)
         case "command_output":
@@ -172,11 +194,32 @@ def _state_spans(change: "StateChanged") -> list[Span]:
 
 def _exit_spans(event: "Event") -> list[Span]:
     exited = event.agent_exited
-    how = exited.exit_status or "exit status unknown"
+    how = f" ({exited.exit_status})" if exited.exit_status else " with its keeper, as in a reboot"
     if exited.stop_intent:
-        return [(f"the agent was ended ({exited.stop_intent}): {how}", "dim")]
+        return [(f"stopped the agent{how}", "dim")]
     tail = one_line(exited.stderr_tail)
-    return [(f"the agent ended: {how}" + (f": {tail}" if tail else ""), "dim" if how == "code 0" else "red")]
+    style = "dim" if exited.exit_status == "code 0" else "red"
+    return [(f"the agent ended{how}" + (f": {tail}" if tail else ""), style)]
+
+
+def retry_words(retry: "ApiRetry", *, over: bool = False) -> str:
+    """Why a model call failed, and when it is tried again."""
+    error = one_line(retry.error).replace("_", " ") or "the model did not answer"
+    of = f" of {retry.max_attempts}" if retry.max_attempts else ""
+    if over:
+        return f"⚠ {error}; tried {plural(retry.attempt, 'time')}{of}"
+    wait = retry.delay.seconds + retry.delay.nanos / 1e9
+    return f"⚠ {error}; again in {max(round(wait), 1)} s ({retry.attempt}{of})"
+
+
+def background_words(task: "BackgroundTask") -> str:
+    """Describe a change of a background command."""
+    if task.status == "list":
+        return f"{plural(task.running, 'background command')}"
+    how = {"started": "in the background", "completed": "background work done"}.get(
+        task.status, f"background work {task.status}"
+    )
+    return how + (f": {one_line(task.description)}" if task.description else "")
 
 
 def _command_spans(event: "Event") -> list[Span]:

@@ -79,4 +79,4 @@ def shown_value(text: str, unit: str) -> str:
         return span(number) if number % 60 == 0 or number < 60 else f"{number:g}s"
     if unit == "bytes":
         return words.size(int(number))
-    return f"{text} {unit}"
+    return f"{text} {unit.removesuffix('s') if number == 1 else unit}"

@@ -18,7 +18,7 @@ STYLES = {
     "landed": "green",
     "removed": "dim",
 }
-WORDS = {"merging": "being merged", "checking": "its check runs", "returned": "back with its agent"}
+WORDS = {"merging": "being merged", "checking": "its check runs", "returned": "returned to its agent"}
 
 
 def landing_state(landing: "Landing") -> str:

@@ -64,9 +64,8 @@ def in_background(session: "Session", now: float) -> str:
     if not session.background:
         return ""
     first, others = session.background[0], len(session.background) - 1
-    since = age(first.start_time, now)
     more = f" and {others} more" if others else ""
-    return f"{len(session.background)} in background: {' '.join(first.description.split())} {since}{more}"
+    return f"in background: {' '.join(first.description.split())} {age(first.start_time, now)}{more}"
 
 
 def doing(session: "Session", now: float) -> str:
@@ -209,7 +208,7 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         ("name", session.name, "bold"),
         ("id", session.id, ""),
         ("state", state + (f": {session.state_reason}" if session.state_reason else ""), state_style(state)),
-        *([("background", in_background(session, time.time()), "")] if session.background else []),
+        *([("background", in_background(session, time.time()).partition(": ")[2], "")] if session.background else []),
         ("repository", session.repo, ""),
         ("branch", session.branch, ""),
         ("base", f"{session.base_ref or '-'} ({session.base_commit[:12]})", ""),

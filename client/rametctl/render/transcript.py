@@ -22,7 +22,7 @@ from rametctl.render.calls import COUNTED, OWN, counted, result_texts, todos, wo
 from rametctl.render.command import exit_code, how_it_ended
 from rametctl.render.command import title as command_title
 from rametctl.render.diff import edit_counts, edit_lines
-from rametctl.render.event import PROTOCOL, one_line, summary_spans
+from rametctl.render.event import PROTOCOL, background_words, one_line, retry_words, summary_spans
 from rametctl.render.format import duration, local_time, money, parsed, seconds_of
 from rametctl.render.markdown import markdown_lines
 from rametctl.render.request import (
@@ -50,13 +50,17 @@ LAST_WORDS = 12
 OUTPUT_KEPT = 64 * 1024
 """Characters of a command's output that an entry holds: the newest."""
 MOST_ENTRIES = 5000
-REFUSED = "The user doesn't want to proceed with this tool use"
+REFUSED = "The user doesn't want to "
 """How Claude Code begins the result of a call that an interrupt ended."""
+BACKGROUND = "Command running in background with ID: "
+"""How Claude Code begins the result of a command that it runs in the background; an event of its own describes the command."""
+NO_OUTPUT = re.compile(r"^\(\S+ completed with no output\)$")
+"""The result of a command without output."""
 EXIT_CODE = re.compile(r"Exit code (\d+)")
 """How Claude Code begins the result of a command that failed."""
 SILENT = PROTOCOL | {
     "agent_attached", "agent_started", "daemon_started", "daemon_stopped", "session_created", "turn_started",
-    "worktree_created",
+    "worktree_created", "worktree_removed",
 }  # fmt: skip
 """Events that say nothing to a reader which others do not say."""
 SILENT_FIELDS = frozenset({"base_commit", "budget_warned", "landed_reason", "result"})
@@ -209,9 +213,9 @@ class Status:
     """Words of a message that is not complete."""
     thinking: str = ""
     queued: "dict[str, Prompt]" = field(default_factory=dict)
+    """Prompts that the agent does not have yet, by id."""
     sent: set[str] = field(default_factory=set)
     """Ids of queued prompts that are on their way to the agent, and can no longer be taken back."""
-    """Prompts that the agent does not have yet, by id."""
     background: int = 0
 
     @property
@@ -416,7 +420,7 @@ class Conversation:
     def _state_changed(self, event: "Event") -> Iterator[Entry]:
         change, status = event.state_changed, self.status
         new, old = enum_name(change, "new_state") or "", enum_name(change, "old_state") or ""
-        status.state, status.reason = new, change.reason
+        known, status.state, status.reason = status.reason, new, change.reason
         if not status.in_turn:
             status.since = seconds_of(event.time)
         last = self.entries[-1] if self.entries else None
@@ -425,6 +429,11 @@ class Conversation:
         if isinstance(last, Ended) and (change.reason == "interrupted" or _says_the_same(change, last.turn)):
             return
         if _is_said_otherwise(change):
+            return
+        if old == "lost" and new == "queued":
+            yield self._add(Note(event.seq, (("restarting", "dim"),)))
+            return
+        if change.reason and (change.reason == known or (new == "lost" and _shows(last, change.reason))):
             return
         reason = f": {one_line(change.reason)}" if change.reason else ""
         style = {"failed": "red", "lost": "red", "paused": "yellow"}.get(new, "dim")
@@ -491,12 +500,8 @@ class Conversation:
             return  # the call says it all
         if task.status == "progress" or (task.status == "completed" and not task.description):
             return
-        how = {"started": "in the background", "completed": "background work done"}.get(
-            task.status, f"background work {task.status}"
-        )
-        what = f": {one_line(task.description)}" if task.description else ""
         style = "red" if task.status == "failed" else "dim"
-        yield self._add(Note(event.seq, ((f"⧉ {how}{what}", style),)))
+        yield self._add(Note(event.seq, ((f"⧉ {background_words(task)}", style),)))
 
     def _agent_exited(self, event: "Event") -> Iterator[Entry]:
         exited = event.agent_exited
@@ -504,9 +509,7 @@ class Conversation:
         yield from self._cut_off()
         if exited.stop_intent or exited.exit_status == "code 0":
             return
-        how = exited.exit_status or "with its machine or its keeper"
-        tail = one_line(exited.stderr_tail)
-        yield self._add(Note(event.seq, ((f"■ the agent ended: {how}" + (f": {tail}" if tail else ""), "red"),)))
+        yield self._add(Note(event.seq, (("■ ", "red"), *summary_spans(event))))
 
     def _command_started(self, event: "Event") -> Iterator[Entry]:
         command = event.command_started.command
@@ -549,6 +552,11 @@ def _says_the_same(change: "StateChanged", turn: "TurnEnded") -> bool:
     """Return whether the end of a failed turn has shown the reason of the session's state."""
     reason, text = " ".join(change.reason.split()), " ".join(turn.text.split())
     return bool(reason) and turn.is_error and (reason in text or text.startswith(reason.rstrip("…")))
+
+
+def _shows(entry: Entry | None, reason: str) -> bool:
+    """Return whether the entry is a note that contains the reason."""
+    return isinstance(entry, Note) and reason in "".join(text for text, _ in entry.spans)
 
 
 def _is_said_otherwise(change: "StateChanged") -> bool:
@@ -763,8 +771,10 @@ def _result_lines(entry: Call, look: Look, conversation: Conversation, *, asked:
     if result is None:
         return []
     denied = request is not None and request.resolution.WhichOneof("decision") == "deny"
-    if result.is_error and (denied or result.text.startswith(REFUSED)):
-        return []  # the decision above, or the end of the turn below, says it
+    if (result.is_error and (denied or result.text.startswith(REFUSED))) or (
+        look.folded and result.text.startswith(BACKGROUND)
+    ):
+        return []  # the decision above, or the note or the end of the turn below, says it
     if result.HasField("edit") and not result.is_error:
         if asked and request is not None and request.edit.patch == result.edit.patch:
             return []
@@ -773,7 +783,7 @@ def _result_lines(entry: Call, look: Look, conversation: Conversation, *, asked:
     quiet = counted(call, result) or call.tool == "TodoWrite" or call.tool.startswith(OWN)
     if quiet and not result.is_error and (look.folded or call.tool == "TodoWrite"):
         return []
-    texts = result_texts(result.text, conversation.worktree)
+    texts = result_texts(NO_OUTPUT.sub("(no output)", result.text), conversation.worktree)
     end: list[Line] = []
     if result.is_error and texts and (code := EXIT_CODE.fullmatch(texts[0])):
         texts, end = texts[1:], [line((f"✗ exit code {code[1]}", "red"), indent=2)]
@@ -814,16 +824,6 @@ def _ended_line(entry: Ended) -> Line:
         why = "" if entry.said else one_line(turn.text) or turn.terminal_reason or turn.subtype
         return line((f"✗ turn failed{f': {why}' if why else ''}", "red"), (f"  {suffix}", "dim"), hang=2)
     return line(("✓ ", "green"), (suffix, "dim"), hang=2)
-
-
-def retry_words(retry: "ApiRetry", *, over: bool = False) -> str:
-    """Why a model call failed, and when it is tried again."""
-    error = one_line(retry.error).replace("_", " ") or "the model did not answer"
-    of = f" of {retry.max_attempts}" if retry.max_attempts else ""
-    if over:
-        return f"⚠ {error}; tried {plural(retry.attempt, 'time')}{of}"
-    wait = retry.delay.seconds + retry.delay.nanos / 1e9
-    return f"⚠ {error}; again in {max(round(wait), 1)} s ({retry.attempt}{of})"
 
 
 def _ran_parts(entry: Ran, look: Look) -> list[list[Line]]:

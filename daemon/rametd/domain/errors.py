@@ -418,12 +418,17 @@ class BypassForbiddenError(DeniedError):
 
     def __init__(
         self,
-        message: str = "bypassPermissions is off",
+        message: str = "mode bypassPermissions is off, as no person decides in it",
         *,
-        hint: str = "if you mean it: rametctl config set permissions.allow_bypass true",
+        hint: str = "to allow that: rametctl config set permissions.allow_bypass true",
         **data: str,
     ) -> None:
         super().__init__(message, hint=hint, **data)
+
+    @classmethod
+    def of(cls, mode: str) -> "BypassForbiddenError":
+        """Name the mode that was asked for."""
+        return cls(f"mode {mode} is off, as no person decides in it")
 
 
 class ModeTooLooseError(DeniedError):

@@ -230,7 +230,7 @@ class _Checker:
                 "bad-agent", f"there is no agent {text.agent!r}", hint, **self._reading.at_thread(text, "agent")
             )
         if text.mode in UNATTENDED and not world.bypass:
-            off = BypassForbiddenError(f"{text.mode} is off")
+            off = BypassForbiddenError.of(text.mode)
             yield Problem("bad-mode", off.message, off.hint, **self._reading.at_thread(text, "mode"))
         unread = world.prompt_files.get(text.prompt_file)
         if unread is not None:

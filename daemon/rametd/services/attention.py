@@ -205,7 +205,7 @@ def resolve(
     answer = stored_answer(request, resolution)
     mode = MODES_BACK.get(answer.get("mode", 0))
     if mode in UNATTENDED and not policy.config.permissions.allow_bypass:
-        raise BypassForbiddenError(f"{mode} is off")
+        raise BypassForbiddenError.of(mode)
     kind = policy.kinds[unit.sessions.get(request.session_id).agent]
     if answer.get("updated_input") and request.kind not in DAEMON_REQUESTS:
         require(kind, "edit", hint="deny the call with a reason, or approve it as it is")

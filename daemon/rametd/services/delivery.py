@@ -240,8 +240,9 @@ def continuation(unit: Unit, session: Session) -> str:
     ]
     if last:
         quoted = last if len(last) <= QUOTE_LIMIT else last[:QUOTE_LIMIT] + "…"
-        words.append(f"You were asked to do this:\n\n{quoted}\n\n")
-    words.append("Continue where you left off.")
+        words.append(f"You were asked to do this:\n\n{quoted}\n\nContinue where you left off.")
+    else:
+        words.append("Continue where you left off.")
     return " ".join(words)
 
 

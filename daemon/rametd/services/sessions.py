@@ -275,7 +275,7 @@ class Sessions:
     async def update(self, session_id: str, changes: Changes, principal: str) -> Session:
         """Change settings; a living agent gets them at once."""
         if changes.mode in UNATTENDED and not self._core.config.permissions.allow_bypass:
-            raise BypassForbiddenError(f"{changes.mode} is off")
+            raise BypassForbiddenError.of(changes.mode)
 
         kind = self._core.kind((await self._get(session_id)).agent)
         if changes.mode is not None:

@@ -25,7 +25,7 @@ async def test_the_one_that_breaks_the_check_is_found_and_goes_back_while_the_ot
     returned = await landings.reach("bad", HELD)
 
     assert returned.reason.startswith("the check fails: code 3")
-    assert "; since then: its agent made no new commit; returned to its agent 2 times" in returned.reason
+    assert "; its agent made no new commit; asked its agent 2 times" in returned.reason
     prompts = [event.prompt_queued.prompt for event in await client.log("bad") if event.HasField("prompt_queued")]
     assert prompts[0].source == "daemon"
     assert "it is bad" in prompts[0].text
@@ -140,8 +140,8 @@ async def test_a_sessions_own_check_that_the_target_fails_too_goes_to_its_agent(
 
     assert held.returns == 2, "its agent had it, and did nothing"
     assert (
-        "the check fails (and on main without this work): code 1: no guide; since then: its agent made no new commit;"
-        " returned to its agent 2 times" in held.reason
+        "the check fails (and on main without this work): code 1: no guide; its agent made no new commit;"
+        " asked its agent 2 times" in held.reason
     )
     prompts = [event.prompt_queued.prompt for event in await client.log("one") if event.HasField("prompt_queued")]
     assert "It fails on main without your work too." in prompts[0].text

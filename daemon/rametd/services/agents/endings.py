@@ -87,7 +87,8 @@ def record_end(
     elif not agent.initialize_reply and record is not None and record.code:
         # It did not start and gave a reason; another try would fail in the same way.
         return change_state(unit, session, State.FAILED, reason=words or f"the agent did not start ({status})")
-    return lose(unit, session, words or f"the agent ended ({status or 'no exit status'})", max_resumes)
+    how = f"the agent ended ({status})" if status else "the agent ended with its keeper, as in a reboot"
+    return lose(unit, session, words or how, max_resumes)
 
 
 def lose(unit: Unit, session: Session, reason: str, max_resumes: int) -> Session:

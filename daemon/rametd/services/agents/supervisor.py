@@ -279,7 +279,8 @@ class Supervisor:
         def work(unit: Unit) -> None:
             session = unit.sessions.find(session_id)
             if session is not None and session.state == State.LOST:
-                change_state(unit, session, State.QUEUED, reason=session.state_reason, resumes=session.resumes + 1)
+                why = f"restarting: {session.state_reason}"
+                change_state(unit, session, State.QUEUED, reason=why, resumes=session.resumes + 1)
 
         await self._core.store.write_for_sure(work)
         self._core.live.schedule()

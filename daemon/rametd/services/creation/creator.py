@@ -150,7 +150,7 @@ class Creator:
         config = await for_repository(core, repo, info)
         mode = new.mode if new.mode is not None else config.permissions.default_mode
         if mode in UNATTENDED and not core.config.permissions.allow_bypass:
-            raise BypassForbiddenError(f"{mode} is off")
+            raise BypassForbiddenError.of(mode)
         require_mode(kind, mode)
         repo_id = repo.id
         parent, after = await core.store.read(

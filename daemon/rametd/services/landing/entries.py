@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 from ramet.v1 import attention_pb2, event_pb2, landing_pb2
+from ramet.words import plural
 
 from rametd.agents.base import AgentKind
 from rametd.domain.errors import (
@@ -160,8 +161,9 @@ def give_back(unit: Unit, kind: AgentKind, landing: Landing, reason: str, prompt
         words = f"{reason}; {session.name} is {session.state}" if session is not None else reason
         return hold(unit, landing, words)
     if landing.returns >= limit:
-        times = "once" if landing.returns == 1 else f"{landing.returns} times"
-        return hold(unit, landing, f"{reason}; returned to its agent {times}" if landing.returns else reason)
+        return hold(
+            unit, landing, f"{reason}; asked its agent {plural(landing.returns, 'time')}" if landing.returns else reason
+        )
     post(unit, kind, session, prompt, DAEMON)
     return change(unit, landing, S.RETURNED, reason, columns={"returns": landing.returns + 1, "commit": tip})
 

@@ -133,8 +133,8 @@ class Bisection:
 
 LISTED = 3
 """Files that a reason names."""
-AFTERWARDS = "; since then: "
-"""In the reason of an entry that its agent did not fix: between the first cause and what is missing."""
+NO_COMMIT = "; its agent made no new commit"
+"""End of the reason of an entry that its agent did not fix, after the first cause."""
 PATIENCE_S = 30.0
 """How long an entry waits for a merge to end in its worktree, or for files to be committed, before the daemon asks a person."""
 S = LandingState
@@ -360,14 +360,9 @@ class Lane:
                 await self._outcomes.hold(landing, f"{landing.reason}; {session.name} is {session.state}")
             elif session.state == State.IDLE and not has_prompts:
                 tip = await core.git.branches.tip(info, landing.branch)
-                missing = await self._not_yet(session)
                 if tip == landing.commit:
-                    missing = "its agent made no new commit"
-                if missing:
-                    cause = landing.reason.partition(AFTERWARDS)[0]
-                    await self._outcomes.give_back(
-                        landing, f"{cause}{AFTERWARDS}{missing}", words.unfinished_prompt(landing, missing), tip or ""
-                    )
+                    reason = landing.reason.removesuffix(NO_COMMIT) + NO_COMMIT
+                    await self._outcomes.give_back(landing, reason, words.unfinished_prompt(landing), tip or "")
                 else:
                     await core.store.write(partial(entries.requeue, landing=landing))
             else:

@@ -61,8 +61,11 @@ def failure_prompt(landing: Landing, words: str, output: str, *, on_target: bool
     )
 
 
-def unfinished_prompt(landing: Landing, missing: str) -> str:
-    return f"Your branch {landing.branch} has not landed on {landing.target} yet: {missing}.\n\n{_what_to_do(landing)}"
+def unfinished_prompt(landing: Landing) -> str:
+    return (
+        f"Your branch {landing.branch} has not landed on {landing.target} yet: it has no new commit.\n\n"
+        f"{_what_to_do(landing)}"
+    )
 
 
 def _what_to_do(landing: Landing) -> str:

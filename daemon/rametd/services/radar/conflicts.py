@@ -159,7 +159,7 @@ def listed(files: tuple[FileConflict, ...]) -> list[str]:
     red = [each for each in files if each.kind not in GREEN]
     lines = []
     for each in red[:NAMED]:
-        where = f", your lines {spans(each.lines)}, its lines {spans(each.other_lines)}" if each.lines else ""
+        where = f", your {spans(each.lines)}, its {spans(each.other_lines)}" if each.lines else ""
         other = f" (there {each.other_path})" if each.other_path else ""
         lines.append(f"{WORDS[each.kind]} {each.path}{other}{where}")
     if len(red) > NAMED:
@@ -177,8 +177,11 @@ def in_words(files: tuple[FileConflict, ...]) -> str:
 
 
 def spans(lines: Sequence[LineRange]) -> str:
-    """Format line ranges: ``3–5, 9``."""
-    return ", ".join(str(each.start) if each.end <= each.start else f"{each.start}–{each.end}" for each in lines)
+    """Format line ranges: ``line 9``, ``lines 3–5, 9``."""
+    one = len(lines) == 1 and lines[0].end <= lines[0].start
+    return ("line " if one else "lines ") + ", ".join(
+        str(each.start) if each.end <= each.start else f"{each.start}–{each.end}" for each in lines
+    )
 
 
 def message(reader: Reader, pair: PairConflict) -> worktree_pb2.Conflict:

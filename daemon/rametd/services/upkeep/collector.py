@@ -16,6 +16,7 @@ from rametd.domain.errors import NotFoundError, RametError
 from rametd.domain.models import NewEvent, Repo, Session, WorktreeKind
 from rametd.domain.operations import Caller
 from rametd.domain.states import State
+from rametd.domain.text import first_line
 from rametd.git import TRASH
 from rametd.keeper.place import Place
 from rametd.platform.files import tree_bytes
@@ -29,9 +30,12 @@ from rametd.services.operations import unfinished
 from rametd.services.repos import info_of
 from rametd.services.upkeep.orphaned import DAY_S, KEPT, Garbage, orphaned, orphaned_agents
 from rametd.services.upkeep.scene import is_orphan, take_scene
+from rametd.services.views import in_background
 from rametd.store import Unit
 
 LONG_ARCHIVED_S = 30 * DAY_S
+SHOWN_COMMAND = 60
+"""Characters of a background command in a reason."""
 
 
 class Collector:
@@ -77,18 +81,20 @@ class Collector:
             kind = "adopted" if session.worktree_kind == WorktreeKind.ADOPTED else "in place"
             return KEPT, f"Ramet did not create its worktree: {kind}"
         if session.state == State.ARCHIVED:
-            days = f"archived {plural(round((now - session.update_time) / DAY_S), 'day')} ago"
+            days = round((now - session.update_time) / DAY_S)
+            since = f"archived {plural(days, 'day')} ago" if days else "archived today"
             if now - session.update_time < core.config.retention.archive:
                 more = (
                     "" if now - session.update_time < LONG_ARCHIVED_S else "; retention.archive says when gc removes it"
                 )
-                return KEPT, days + more
+                return KEPT, since + more
             if risk := await work_at_risk(core, session):
-                return KEPT, f"{days}, but has {describe(risk)}"
-            return "archived", days
-        if session.state != State.IDLE or session.id in core.live:
-            alive = "its agent is alive" if session.state == State.IDLE else f"it is {session.state}"
-            return KEPT, alive
+                return KEPT, f"{since}, but has {describe(risk)}"
+            return "archived", since
+        if session.state != State.IDLE:
+            return KEPT, f"it is {session.state}"
+        if running := await core.store.read(lambda reader: in_background(reader, session.id)):
+            return KEPT, f"`{first_line(running[0].description, SHOWN_COMMAND)}` runs in its background"
         if await core.store.read(lambda reader: bool(reader.prompts.open(session.id))):
             return KEPT, "it has a queued prompt"
         if risk := await work_at_risk(core, session):
