@@ -197,3 +197,30 @@ def rows(sandbox: Sandbox, query: str) -> list[tuple[object, ...]]:
     """Read the daemon's database while it runs."""
     with contextlib.closing(sqlite3.connect(f"file:{sandbox.root / 'state' / 'ramet.db'}?mode=ro", uri=True)) as db:
         return list(db.execute(query))
+
+
+WORKED = ["## ramet/one", " M committed.txt", "A  staged.txt", "?? own/", "?? untracked.txt", "stashed.txt"]
+"""`work_in` the worktree of a session ``one``."""
+
+
+def work_in(tree: Path) -> list[str]:
+    """Return the state of a worktree, and of the stash in its nested repository."""
+    stashed = git(tree / "own", "show", "--format=", "--name-only", "stash^3")
+    return [*git(tree, "status", "--porcelain", "--branch").splitlines(), stashed]
+
+
+def leave_work(tree: Path) -> None:
+    """Leave a commit, a staged, a changed and an untracked file, and a repository with a stash inside a worktree."""
+    (tree / "committed.txt").write_text("committed\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "committed")
+    (tree / "staged.txt").write_text("staged\n")
+    git(tree, "add", "-A")
+    (tree / "committed.txt").write_text("changed\n")
+    (tree / "untracked.txt").write_text("untracked\n")
+    own = tree / "own"
+    git(tree, "init", "-q", "own")
+    git(own, "commit", "-q", "--allow-empty", "-m", "empty")
+    (own / "stashed.txt").write_text("stashed\n")
+    git(own, "stash", "-q", "--include-untracked")
+    assert work_in(tree) == WORKED

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from ramet.v1 import session_pb2
 
-from tests.crash.scene import delete, rows
+from tests.crash.scene import WORKED, delete, leave_work, rows, work_in
 from tests.crash.test_failpoints import die_in
 from tests.support.agents import script
 from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, git
@@ -38,27 +38,8 @@ def restore(client: Client) -> grpc.aio.UnaryUnaryCall[Any, Any]:
 async def worked_on(client: Client, repository: Path) -> tuple[session_pb2.Session, Path]:
     made = await client.create(repository, name="one", environment={"ANTHROPIC_API_KEY": "the key"})
     tree = Path(made.worktree)
-    (tree / "committed.txt").write_text("committed\n")
-    git(tree, "add", "-A")
-    git(tree, "commit", "-q", "-m", "committed")
-    (tree / "staged.txt").write_text("staged\n")
-    git(tree, "add", "-A")
-    (tree / "committed.txt").write_text("changed\n")
-    (tree / "untracked.txt").write_text("untracked\n")
-    own = tree / "own"
-    git(tree, "init", "-q", "own")
-    git(own, "commit", "-q", "--allow-empty", "-m", "empty")
-    (own / "stashed.txt").write_text("stashed\n")
-    git(own, "stash", "-q", "--include-untracked")
+    leave_work(tree)
     return made, tree
-
-
-def state_of(tree: Path) -> list[str]:
-    stashed = git(tree / "own", "show", "--format=", "--name-only", "stash^3")
-    return [*git(tree, "status", "--porcelain", "--branch").splitlines(), stashed]
-
-
-WORKED = ["## ramet/one", " M committed.txt", "A  staged.txt", "?? own/", "?? untracked.txt", "stashed.txt"]
 
 
 async def no_operations(sandbox: Sandbox) -> None:
@@ -110,7 +91,7 @@ async def test_a_failed_restore_shelves_the_tree_with_newer_files(
         assert (tree.with_name(f".{made.id}.shelved") / "since.txt").read_text() == "theirs, since\n"
         git(repository, "update-ref", ref, before)
         await restore(client)
-        assert sorted(state_of(tree)) == sorted([*WORKED, "?? since.txt"])
+        assert sorted(work_in(tree)) == sorted([*WORKED, "?? since.txt"])
     killed.kill()
 
 
@@ -157,7 +138,7 @@ async def test_a_removal_that_fails_at_the_start_is_taken_back_and_its_agent_wor
 
     async with connected(sandbox) as client:
         await no_operations(sandbox)
-        assert state_of(tree) == WORKED
+        assert work_in(tree) == WORKED
         await client.send("one", script({"text": "on"}))
         done = await client.reach("one", session_pb2.SESSION_STATE_IDLE)
         assert done.id == made.id

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.scene import rows
-from tests.crash.test_archive_failpoints import no_operations, state_of, worked_on
+from tests.crash.scene import rows, work_in
+from tests.crash.test_archive_failpoints import no_operations, worked_on
 from tests.crash.test_failpoints import die_in
 from tests.support.archiving import archive, remove, restore_trash
 from tests.support.daemon import DaemonProcess, Sandbox, connected, git
@@ -63,7 +63,7 @@ async def test_removal_of_an_archived_session_survives_a_kill_around_each_ref_ch
         killed.start(PATH=path)
         async with connected(sandbox) as client:
             made, tree = await worked_on(client, repository)
-            was = state_of(tree)
+            was = work_in(tree)
             await archive(client, "one")
             tip = git(repository, "commit-tree", "-p", made.branch, "-m", "others", f"{made.branch}^{{tree}}")
             git(repository, "update-ref", f"refs/heads/{made.branch}", tip)
@@ -80,7 +80,7 @@ async def test_removal_of_an_archived_session_survives_a_kill_around_each_ref_ch
         async with connected(sandbox) as client:
             (words,) = (await restore_trash(client, made.id)).warnings
             assert tip[:12] in words
-            assert state_of(tree) == was, when
+            assert work_in(tree) == was, when
             await remove(client, "one", force=True)
         assert rows(sandbox, "SELECT id FROM sessions") == []
         git(repository, "update-ref", "-d", f"refs/ramet/trash/{made.id}")

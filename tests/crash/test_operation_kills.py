@@ -20,7 +20,7 @@ import rametd
 from ramet.v1 import landing_pb2, session_pb2, worktree_pb2
 from rametd.domain.operations import Kind
 
-from tests.crash.scene import check_prompts, operations, rows, settle_down, the_pid
+from tests.crash.scene import WORKED, check_prompts, leave_work, operations, rows, settle_down, the_pid, work_in
 from tests.support.agents import script
 from tests.support.daemon import WORKING, Client, DaemonProcess, Sandbox, connected, git
 from tests.support.eventually import eventually
@@ -30,7 +30,6 @@ from tests.support.landing import LANDED, Landings, moves, with_work
 pytestmark = pytest.mark.crash
 
 CREATED = script({"text": "made"})
-WORKED = ["## ramet/one", " M committed.txt", "A  staged.txt", "?? own/", "?? untracked.txt", "stashed.txt"]
 
 
 @dataclass
@@ -46,9 +45,7 @@ class Scene:
         return Path(self.one.worktree)
 
     def work(self) -> list[str]:
-        """Return the state of the session's worktree, and of a stash in a nested repository."""
-        stashed = git(self.tree / "own", "show", "--format=", "--name-only", "stash^3")
-        return [*git(self.tree, "status", "--porcelain", "--branch").splitlines(), stashed]
+        return work_in(self.tree)
 
 
 Prepare = Callable[[Client, Scene], Awaitable[None]]
@@ -83,21 +80,7 @@ class Case:
 
 
 async def work_on(client: Client, scene: Scene) -> None:
-    """Leave a commit, a staged, a changed and an untracked file, and a repository with a stash inside the worktree."""
-    tree = scene.tree
-    (tree / "committed.txt").write_text("committed\n")
-    git(tree, "add", "-A")
-    git(tree, "commit", "-q", "-m", "committed")
-    (tree / "staged.txt").write_text("staged\n")
-    git(tree, "add", "-A")
-    (tree / "committed.txt").write_text("changed\n")
-    (tree / "untracked.txt").write_text("untracked\n")
-    own = tree / "own"
-    git(tree, "init", "-q", "own")
-    git(own, "commit", "-q", "--allow-empty", "-m", "empty")
-    (own / "stashed.txt").write_text("stashed\n")
-    git(own, "stash", "-q", "--include-untracked")
-    assert scene.work() == WORKED
+    leave_work(scene.tree)
 
 
 # ── archive, remove, restore, drop ───────────────────────────────────────────────────────────────────────────────────────────────
