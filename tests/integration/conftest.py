@@ -1,4 +1,4 @@
-"""One daemon for the tests of a module that leave it as it is; and a repository with a `Git`, for tests of the git layer."""
+"""One daemon for the tests of a module that do not change it; and a repository with a `Git`, for tests of the git layer."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.support.repositories import Sample
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[DaemonProcess]:
-    """One daemon for the tests that leave it as it is; its sandbox has a repository ``repo``."""
+    """Yield a daemon for tests that do not change it; its sandbox has a repository ``repo``."""
     with make_sandbox() as sandbox, daemon_process(sandbox) as daemon:
         sandbox.repository()
         yield daemon

@@ -1,4 +1,4 @@
-"""Sessions of agents that speak the Agent Client Protocol: turns, questions, cancel, settings, and what a kill of anything leaves."""
+"""Sessions of agents that speak the Agent Client Protocol: turns, questions, cancel, settings, and kills of each process."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ WRITE = {"tool": "Write", "input": {"file_path": "made.txt", "content": "hello\n
 
 @pytest.fixture
 def acp(sandbox: Sandbox) -> DaemonProcess:
-    """A daemon that is not started yet, and that knows agents with the quirks of real ones."""
+    """Yield a daemon that is not started, with agents that have the quirks of real ones."""
     use_acp(sandbox, **{f"x{name}": quirks for name, quirks in QUIRKS.items()})
     return DaemonProcess(sandbox)
 
@@ -62,7 +62,7 @@ async def settled(client: Client, name: str, turns: int) -> session_pb2.Session:
 
 
 def prompts_of(sandbox: Sandbox) -> list[str]:
-    """What agents noted of every prompt that they took."""
+    """Return the agents' notes of every prompt that they received."""
     folder = sandbox.root / "home" / ".scripted-acp"
     return [line for path in folder.glob("*.jsonl") for line in path.read_text().splitlines() if '"prompt"' in line]
 
@@ -316,7 +316,7 @@ async def test_a_question_outlives_the_daemon_and_a_dead_agent_resumes_its_conve
         await client.send(session.id, script({"tool": "Bash", "input": {"command": "true"}}))
         first = await asked(client, session.id)
         os.kill(agent_pid(sandbox), signal.SIGKILL)
-        # The continuation asks for the same again, in a process that has the mode and the conversation of the one before.
+        # The continuation asks for the same again, in a process with the previous one's mode and conversation.
         again = await asked(client, session.id, after=first.id)
         await approve(client, again.id)
         done = await settled(client, session.id, 2)

@@ -1,4 +1,4 @@
-"""What a loss of power has left: names without content, in the newest checkpoint and below `refs/ramet/`."""
+"""Repositories after a power loss: names without content, in the newest checkpoint and below `refs/ramet/`."""
 
 import os
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ PARTS = {"its top": "", "its files": ":files", "a file": ":files/work.txt"}
 
 
 def cut(repository: Path, revision: str, left: int = 0) -> str:
-    """Leave so many bytes of a loose object. Returns its name."""
+    """Truncate a loose object to so many bytes. Return its name."""
     name = git(repository, "rev-parse", revision)
     place = repository / ".git" / "objects" / name[:2] / name[2:]
     place.chmod(0o644)
@@ -66,7 +66,7 @@ async def test_a_start_after_a_power_cut_replaces_a_damaged_checkpoint_and_says_
         session = await client.create(repository, name="one")
         tree = Path(session.worktree)
         (tree / "work.txt").write_text("an hour of work\n")
-        first = await checkpoint(client)  # its number is 2 where the start was kept before the file came
+        first = await checkpoint(client)  # its number is 2 if the start's checkpoint was created before the file
     boot = sandbox.root / "state" / "boot"
     assert boot.read_text() == boot_id()
     lost = cut(repository, f"{first.ref}{part}", left)
@@ -88,7 +88,7 @@ async def test_a_start_after_a_power_cut_replaces_a_damaged_checkpoint_and_says_
             words for words in warnings if f"checkpoint {first.number} did not survive" in words and lost[:12] in words
         ], warnings
         assert (await checkpoint(client)).number == second.number
-        if not part:  # what else was lost is written again by now
+        if not part:  # the other lost objects have been written again
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await client.worktrees.RewindSession(
                     worktree_pb2.RewindSessionRequest(session="one", checkpoint=str(first.number), files_only=True)
@@ -133,7 +133,10 @@ async def test_a_file_that_git_takes_for_unchanged_and_cannot_read_is_not_thinne
     session = await client.create(repository, name="one")
     git(repository, "config", "core.trustctime", "false")
     tree = Path(session.worktree)
-    for content in ("an hour of work\n", "an hour of talk\n"):  # of the same size and time: git takes it for unchanged
+    for content in (
+        "an hour of work\n",
+        "an hour of talk\n",
+    ):  # of the same size and time, so git treats it as unchanged
         (tree / "work.txt").write_text(content)
         os.utime(tree / "work.txt", (1e9, 1e9))
         if content.endswith("work\n"):

@@ -1,4 +1,4 @@
-"""Attaching: the conversation is a person's for a while, and what was done in it is part of the session afterwards."""
+"""Attach: a person has the conversation for a while, and their turns are part of the session afterwards."""
 
 import signal
 from collections.abc import Awaitable, Iterator

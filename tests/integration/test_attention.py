@@ -1,4 +1,4 @@
-"""What agents ask of a person: held as long as it takes, answered once, by whoever comes first, wherever the daemon was in between."""
+"""Requests of agents: they wait without a time limit, and the first answer counts, also over restarts of the daemon."""
 
 import asyncio
 import json
@@ -149,7 +149,7 @@ async def test_an_answer_given_while_no_agent_lives_counts_when_the_agent_asks_a
 
             await client.send("asks", prompt)
             again = await the_request(client, "asks", attention_pb2.ATTENTION_KIND_PERMISSION)
-            assert again.id != asked.id, "a yes for one call is none for a later one like it"
+            assert again.id != asked.id, "an approval of one call does not apply to a later one like it"
 
 
 async def test_a_question_is_gone_once_its_agent_was_stopped_and_took_that_for_a_no(

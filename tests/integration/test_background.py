@@ -1,4 +1,4 @@
-"""Commands that an agent runs in the background: shown, waited for where that is asked, named by what ends them, and ended only at their own limit."""
+"""Background commands of agents: shown, awaited on request, named by verbs that end them, and ended only at their own limit."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ async def ctl(sandbox: Sandbox, *arguments: str) -> Ran:
 
 
 def building(seconds: float = 600) -> str:
-    """A turn that ends with something in the background."""
+    """Return a script whose turn ends with a background command."""
     return script({"background": seconds, "then": [{"text": "followed up"}]}, {"text": "started"})
 
 
@@ -79,7 +79,7 @@ async def test_successors_and_those_who_ask_wait_for_the_background_and_others_d
     await eventually(waits)
     assert await ended(session_pb2.WAIT_CONDITION_SETTLED) == 0
     await client.reach("next", IDLE)
-    assert (await client.get("builds")).turns == 2  # the end of the command is told to the agent
+    assert (await client.get("builds")).turns == 2  # the agent learns of the command's end
 
 
 @pytest.fixture

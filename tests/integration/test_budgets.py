@@ -1,4 +1,4 @@
-"""Budgets: what is spent is counted once, warned of, and stops what goes beyond; who raises a limit needs to do nothing else."""
+"""Budgets: costs count once, cause a warning, and stop the session at the limit; a raised limit continues it."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.support.family import EDITS, payloads, root, write
 
 
 async def give(client: Client, name: str, dollars: float | None) -> session_pb2.Session:
-    """Change a session's budget; None takes it away."""
+    """Change a session's budget; None removes it."""
     request = session_pb2.UpdateSessionRequest(
         session_id=name, session=session_pb2.Session(budget_usd=dollars), update_mask=FieldMask(paths=["budget_usd"])
     )
@@ -21,12 +21,12 @@ async def give(client: Client, name: str, dollars: float | None) -> session_pb2.
 
 
 def writes(count: int) -> str:
-    """A script of that many calls, each a reply of its own."""
+    """Return a script of that many calls, each in a separate reply."""
     return script(*(write(f"f{number}.txt", "x\n") for number in range(count)), {"text": "done"})
 
 
 async def one_reply(client: Client, path: Path) -> float:
-    """What one reply costs, by a session of one."""
+    """Return the cost of one reply, from a session with one."""
     await client.create(path, script({"text": "one"}), name="one-reply")
     return (await client.reach("one-reply", IDLE)).cost_usd
 
@@ -44,7 +44,7 @@ async def test_a_session_stops_within_a_call_of_its_budget_and_resumes_once_rais
         f"{spent} of {limit} spent for this session: `rametctl set spends --budget USD` continues it"
     )
     done = [number for number in range(9) if (Path(session.worktree) / f"f{number}.txt").exists()]
-    assert done == [0, 1, 2], "the call that was asked for with the last of the money is not made"
+    assert done == [0, 1, 2], "the call that the last paid reply requested does not run"
     warnings = [event.warning.message for event in payloads(await client.log("spends"), "warning")]
     assert warnings == [f"{spent} of {limit} spent for this session"]
 
@@ -89,7 +89,7 @@ async def test_a_session_without_money_does_not_start_and_says_so(client: Client
     session = await client.reach("broke", PAUSED)
     assert "spent for this session" in session.state_reason
     await client.send("broke", "more")
-    assert (await client.get("broke")).state == PAUSED, "the prompt is kept"
+    assert (await client.get("broke")).state == PAUSED, "the prompt stays queued"
     assert session.turns == 1
 
     await give(client, "broke", None)
@@ -114,7 +114,7 @@ async def test_what_children_spend_counts_against_the_budget_of_their_parent(
         session_pb2.DeleteSessionRequest(session="first", force=True), metadata=client.metadata
     )
     daemon.restart()
-    assert (await client.get("second")).state == PAUSED, "removing a child gives nothing back"
+    assert (await client.get("second")).state == PAUSED, "removing a child refunds nothing"
     await give(client, "lead", cost * 100)
     await client.reach("second", IDLE)
 

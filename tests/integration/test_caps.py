@@ -1,4 +1,4 @@
-"""What a session may set going: caps that hold whatever an agent tries, and children that never get more than their parent has."""
+"""Caps on the sessions that a session starts, against any attempt of an agent; children never get more than their parent has."""
 
 import uuid
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ tree = 6
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[DaemonProcess]:
-    """One daemon for the tests that leave it as it is; its sandbox has a repository ``repo``."""
+    """Yield a daemon for tests that do not change it; its sandbox has a repository ``repo``."""
     with make_sandbox(config=CAPS) as sandbox, daemon_process(sandbox) as daemon:
         sandbox.repository()
         yield daemon

@@ -1,4 +1,4 @@
-"""Carried files: what a person makes of them is theirs, and none of them is ever committed."""
+"""Carried files: a person's changes of them stay, and none is ever committed."""
 
 from pathlib import Path
 

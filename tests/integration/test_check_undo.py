@@ -1,4 +1,4 @@
-"""What a check changed is undone, unless something else may have changed files: a real store and real git, without a daemon."""
+"""Undo of a check's changes, unless something else may have changed files: a real store and real git, without a daemon."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ from tests.support.rows import a_repo, a_session, an_agent
 
 
 class Launched:
-    """A supervisor whose agents have all started."""
+    """Return a supervisor whose agents have all started."""
 
     async def settled(self, session_id: str) -> None:
         pass
@@ -41,7 +41,7 @@ class World:
     tree: Path
 
     async def begin(self, command_id: str = "check", **fields: Any) -> Command:
-        """A check begins, as the API has it begin."""
+        """Begin a check, as the API does."""
         made = await self.checkpointer.ask("one", CheckpointReason.MANUAL, DAEMON)
         kind = fields.pop("kind", CommandKind.CHECK)
         command = Command(
@@ -51,7 +51,7 @@ class World:
         return await self.core.store.write(lambda unit: unit.commands.insert(replace(command, **fields)))
 
     async def end(self, command: Command) -> list[str]:
-        """Its end is recorded after the undo. Return the session's warnings."""
+        """Record its end after the undo. Return the session's warnings."""
         await self.rewinder.undo_check(command)
         await self.core.store.write(
             lambda unit: unit.commands.update(command.id, state=CommandState.EXITED, end_time=20.0)

@@ -1,4 +1,4 @@
-"""Checkpoints, over the socket of a real daemon, with scripted agents."""
+"""Checkpoints with a real daemon and scripted agents."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ async def test_the_start_and_every_turn_have_a_checkpoint(
     assert meta["head"] == second.head == worked.base_commit
     assert meta["facts"] | {"reason": "turn", "turn": 2} == meta["facts"]
     assert git(repository, "show", f"{second.commit}:two.txt") == "2"
-    # The person's index, HEAD and stash are as they were.
+    # The person's index, HEAD and stash are unchanged.
     assert git(Path(worked.worktree), "status", "--porcelain") == "M dir0/file0.txt\n?? one.txt\n?? two.txt"
     assert git(repository, "stash", "list") == ""
     events = [event for event in await client.log("made") if event.HasField("checkpoint_made")]
@@ -76,7 +76,7 @@ async def test_a_failed_checkpoint_blocks_no_turn(client: Client, worked: sessio
     async def warned() -> bool:
         return any("no checkpoint" in event.warning.message for event in await client.log("made"))
 
-    # The worktree breaks within a turn: none would begin in a broken one.
+    # The worktree breaks during a turn, as no turn begins in a broken one.
     await client.send("made", script({"tool": "Bash", "input": {"command": "true"}}, {"text": "without git"}))
     await client.reach("made", WAITING)
     (tree / ".git").write_text("gitdir: /nowhere\n")
@@ -148,7 +148,7 @@ async def test_a_prompt_during_a_turn_starts_only_after_that_turns_checkpoint(
     await client.send("made", script({"sleep": 0.5}, write("one.txt", "3\n"), {"text": "third"}))
     await eventually(lambda: at_work(client))
 
-    for number in (4, 5):  # they reach the agent at once, and it goes on by itself
+    for number in (4, 5):  # they reach the agent at once, and it continues by itself
         await client.send("made", script(write("one.txt", f"{number}\n"), {"text": str(number)}))
     await eventually(lambda: has_turns(client, 5))
 

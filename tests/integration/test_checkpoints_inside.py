@@ -1,4 +1,4 @@
-"""Checkpoints keep what repositories inside a worktree have; rewinds and forks bring it back, or say what they do not."""
+"""Checkpoints record nested repositories; rewinds and forks restore them, or warn of differences."""
 
 import json
 import os
@@ -33,7 +33,7 @@ async def fork(client: Client, at: worktree_pb2.Checkpoint) -> session_pb2.ForkS
 
 
 def inside(repository: Path, kept: worktree_pb2.Checkpoint) -> dict[str, str]:
-    """By place, the trees of the repositories inside that a checkpoint has the files of."""
+    """Return the trees of nested repositories that a checkpoint has, by path."""
     found = json.loads(git(repository, "show", f"{kept.ref}:meta.json")).get("nested", [])
     if "nested" not in git(repository, "ls-tree", "--name-only", kept.ref).split():
         return {}
@@ -185,7 +185,7 @@ async def test_submodules_go_back_to_where_they_stood(client: Client, tmp_path: 
     lib, deep = tree / "lib", tree / "lib" / "deep"
     before = git(lib, "rev-parse", "HEAD")
     first = await checkpoint(client)
-    assert inside(sample.path, first) == {}  # as their commits have them
+    assert inside(sample.path, first) == {}  # as in their commits
     (lib / "made").write_text("1\n")
     git(lib, "add", "made")
     git(lib, "commit", "-qm", "made")

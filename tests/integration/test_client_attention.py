@@ -1,4 +1,4 @@
-"""Answering and waiting for sessions, against a daemon with canned answers."""
+"""Answers and waits for sessions, with a fake daemon."""
 
 import json
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def test_the_outcome_of_a_wait_is_its_exit_code(
     assert list(json.loads(result.out)) == ["outcome", "sessions", "open_requests"]
     assert bool(result.err) == bool(code)
     (sent,) = world.state.called("WaitSessions")
-    assert 30e9 < sent.timeout.ToNanoseconds() <= 60e9  # what looking up the name took is over
+    assert 30e9 < sent.timeout.ToNanoseconds() <= 60e9  # the lookup of the name has ended
     assert sent.condition == session_pb2.WAIT_CONDITION_IDLE
 
 
@@ -165,14 +165,14 @@ def test_a_name_means_only_a_request_that_was_shown_on_the_terminal(world: World
     assert refused.code == 1
     assert "$ make" in refused.out
     assert "you have not been shown this request of fix" in refused.err
-    assert world.run("approve", "fix", terminal=True).code == 0, "now it was"
+    assert world.run("approve", "fix", terminal=True).code == 0, "now it was shown"
     first.state = attention_pb2.ATTENTION_STATE_OPEN
     assert world.run("approve", "fix", terminal=True).code == 0
     world.state.requests.clear()
     later = world.state.request(session, id="fe00beef", tool="Bash", input_json='{"command": "rm -rf /"}')
-    assert world.run("approve", "fix", terminal=True).code == 1, "another one has come"
-    assert world.run("deny", later.id[:6], terminal=True).code == 0, "an id can mean nothing else"
-    assert world.run("approve", "fix").code == 0, "a script has no eyes"
+    assert world.run("approve", "fix", terminal=True).code == 1, "there is a new one"
+    assert world.run("deny", later.id[:6], terminal=True).code == 0, "an id is unambiguous"
+    assert world.run("approve", "fix").code == 0, "a script has no screen"
 
 
 @pytest.mark.parametrize("how", [("inbox",), ("inbox", "fix"), ("inbox", "--full")])
@@ -264,4 +264,4 @@ def test_leaving_a_choice_answers_nothing_and_words_can_be_typed(world: World) -
         assert terminal.ends() == 0
     (sent,) = world.state.called("ResolveRequest")
     assert list(sent.resolution.reply.answers) == ["neither"]
-    assert world.run("answer", asked.id[:8]).code == 2, "nobody can be asked"
+    assert world.run("answer", asked.id[:8]).code == 2, "no person can be asked"

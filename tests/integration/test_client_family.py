@@ -1,4 +1,4 @@
-"""The verbs for families, rules, answers and costs against a daemon with canned answers."""
+"""The verbs for families, rules, answers and costs, with a fake daemon."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Following what happens, over everything that may happen to the daemon."""
+"""Verbs that follow events, over restarts and failures of the daemon."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def reader(world: World) -> Iterator["Reader"]:
 
 
 class Reader:
-    """A command that goes on, and the lines it prints."""
+    """A running command, and the lines it prints."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -57,7 +57,7 @@ class Reader:
         return json.loads(self.line())
 
     def interrupt(self) -> tuple[int, str]:
-        """Exit code and standard error after Ctrl-C."""
+        """Press Ctrl-C; return exit code and standard error."""
         self.process.send_signal(signal.SIGINT)
         _, err = self.process.communicate(timeout=20)
         return self.process.returncode, err
@@ -65,7 +65,7 @@ class Reader:
     def end(self) -> None:
         if self._process is not None:
             self._process.kill()
-            # Leaving closes the pipes and waits.
+            # The end of the block closes the pipes and waits.
             with self._process:
                 pass
 
@@ -295,7 +295,7 @@ def test_a_watch_survives_the_daemons_death_and_says_so(world: World, reader: Re
     for _ in range(2):
         world.daemon.stop()
         world.daemon.start()
-        assert reader.line() == first, "all of it once more, since nobody saw what happened meanwhile"
+        assert reader.line() == first, "everything again, since events may have been missed"
     code, err = reader.interrupt()
     assert code == 130
     assert err.splitlines() == 2 * [
@@ -357,7 +357,7 @@ def test_a_call_during_which_the_daemon_dies_is_repeated_with_its_id(world: Worl
     reader.start("stop", "fix")
     eventually_sync(lambda: died)
     assert reader.process.stderr is not None
-    assert reader.process.stderr.readline() == GONE  # at once, while nobody is there
+    assert reader.process.stderr.readline() == GONE  # at once, without a daemon
     world.daemon.start()
     assert reader.line() == "fix is stopped, 0 turns"
     assert {call.request_id for call in world.state.called("StopSession")} == set(died)

@@ -1,4 +1,4 @@
-"""Every verb, on a terminal, with texts of strangers in all that it shows: none controls the terminal, none is invisible."""
+"""Every verb, on a terminal, with hostile texts in everything that it shows: none controls the terminal, none is invisible."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from tests.support.client import world as make_world
 from tests.support.hostile import CLIPBOARD, HOSTILE, Handler, hostile_daemon
 
 OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A|\r")
-"""What Output itself sends: colours, and what redraws a view in place."""
+"""Control sequences of Output itself: colours, and those that redraw a view in place."""
 
 LEFT_OUT = {
     "help": "explains the command line itself",

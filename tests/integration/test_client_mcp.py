@@ -1,4 +1,4 @@
-"""`rametctl mcp` with the protocol's own client, against a daemon with canned answers."""
+"""`rametctl mcp` with the protocol's own client and a fake daemon."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @asynccontextmanager
 async def connected(world: World, env: Mapping[str, str] | None = None) -> AsyncIterator[ClientSession]:
-    """An MCP client that has started ``rametctl mcp`` and shaken hands with it."""
+    """Yield an MCP client that has started and initialized ``rametctl mcp``."""
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "rametctl", "mcp"],
@@ -107,7 +107,7 @@ async def test_a_call_continues_over_a_daemon_restart_and_blocks_no_other(world:
         waiting = asyncio.create_task(session.call_tool("wait_for_sessions", {"sessions": ["parser"]}))
 
         await eventually(lambda: len(world.state.called("WaitForMembers")) == 1)
-        assert not answer(await session.call_tool("list_sessions", {}))[0], "a wait holds up no other call"
+        assert not answer(await session.call_tool("list_sessions", {}))[0], "a wait blocks no other call"
         await asyncio.to_thread(world.daemon.stop)
         world.daemon.start()
         await eventually(lambda: len(world.state.called("WaitForMembers")) == 2)

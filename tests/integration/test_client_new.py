@@ -1,4 +1,4 @@
-"""`new` against a daemon with canned answers: what it asks, what it prints, how it leaves."""
+"""`new` with a fake daemon: its calls, its output, its exit codes."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`rametctl plan` against a real daemon, as a person types it."""
+"""`rametctl plan` with a real daemon, as a person types it."""
 
 import json
 import uuid
@@ -39,7 +39,7 @@ merge_order = 3
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[DaemonProcess]:
-    """One daemon for all tests here; each has a repository of its own."""
+    """Yield a daemon for all tests here; each test has its own repository."""
     with make_sandbox() as sandbox, daemon_process(sandbox) as daemon:
         yield daemon
 

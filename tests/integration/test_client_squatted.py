@@ -1,4 +1,4 @@
-"""A stranger's program listens where the client looks for the daemon: no verb sends it anything."""
+"""Another user's program listens at the daemon's socket: no verb sends it anything."""
 
 import os
 import socket
@@ -40,7 +40,7 @@ VERBS = [
 
 
 class Stranger:
-    """Accepts connections and keeps what they send."""
+    """Accepts connections and records their bytes."""
 
     def __init__(self, path: Path) -> None:
         self.received = b""
@@ -122,7 +122,7 @@ def test_a_socket_that_the_state_directory_names_is_checked_too(squatted: tuple[
 
 
 def test_a_reconnection_reaches_no_stranger_either(tmp_path: Path) -> None:
-    """A long-lived client, such as `rametctl mcp`: its daemon ends, and a stranger takes the place of the directory."""
+    """A long-lived client, such as `rametctl mcp`: its daemon ends, and another user replaces the directory."""
     with make_world(tmp_path) as world:
         moved = world.runtime.with_name(f"{world.runtime.name}-moved")
         with world.popen("mcp", env={**SECRETS, "RAMET_AUTOSTART": "0"}, stdin=-1) as client:

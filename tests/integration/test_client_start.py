@@ -1,4 +1,4 @@
-"""Starting the daemon: once, in the background, by whoever needs it first."""
+"""Start of the daemon: once, in the background, by the first command that needs it."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from tests.support.fake_state import State
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """No daemon runs; the one that commands start is the fake."""
+    """Yield a world without a daemon; commands start the fake one."""
     with make_world(tmp_path, serve=False) as made, stand_in(made.home) as variables:
         made.extra = {**variables, "RAMET_AUTOSTART": "1"}
         yield made
@@ -33,13 +33,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def starts(world: World) -> list[int]:
-    """The pids of the daemons that were started and got the lock."""
+    """Return the pids of the daemons that got the lock."""
     file = world.home / "state" / "starts"
     return [int(line) for line in file.read_text().split()] if file.exists() else []
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there that is no zombie of somebody else's."""
+    """Return whether a process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a person sees on a terminal, and that it is left as it was."""
+"""Output on a terminal, and the terminal's state afterwards."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,7 +171,7 @@ def test_a_watch_shows_words_as_they_come_and_leaves_a_clean_line(world: World) 
         block = event_pb2.ContentBlock(text="one **two** three four")
         world.state.event(session, assistant_message=event_pb2.AssistantMessage(blocks=[block]))
         terminal.shows("● one two three four")
-        assert sum("one two" in line for line in terminal.lines) == 1, "the words that came are replaced by the message"
+        assert sum("one two" in line for line in terminal.lines) == 1, "the message replaces the streamed words"
         terminal.interrupt()
         assert terminal.ends() == 130
         assert terminal.screen.cursor.x == 0

@@ -1,4 +1,4 @@
-"""Verbs with ``--timeout`` end in time, also where the daemon is silent, away, or does not come up."""
+"""Verbs with ``--timeout`` end in time, even if the daemon does not answer, is missing, or does not start."""
 
 import json
 import socket
@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def silent(tmp_path: Path) -> Iterator[World]:
-    """Somebody listens, as a daemon that is stopped does, and never says a word."""
+    """Listen like a suspended daemon, which never answers."""
     with make_world(tmp_path, serve=False) as made, socket.socket(socket.AF_UNIX) as listener:
         path = made.runtime / "rametd.sock"
         listener.bind(str(path))
@@ -67,8 +67,8 @@ def test_a_wait_ends_if_the_daemon_does_not_return(world: World) -> None:
 def test_a_daemon_that_takes_its_time_to_come_up_does_not_hold_up_a_wait(
     silent: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its socket is there, and it does not serve; `ensure_running` is what asks it whether it does."""
-    answers = iter([False])  # nobody was there at the first look
+    """The socket exists but does not serve, which `ensure_running` finds out."""
+    answers = iter([False])  # no daemon at the first attempt
     monkeypatch.setattr(start, "listens", lambda path: next(answers, True))
     begin = time.monotonic()
     ran = silent.run("wait", "fix", "--timeout", "0.2", env={"RAMET_AUTOSTART": "1"})

@@ -1,4 +1,4 @@
-"""Each verb against a daemon with canned answers: what it asks, what it prints, how it leaves."""
+"""Each verb with a fake daemon: its calls, its output, its exit codes."""
 
 import json
 from collections.abc import Iterator
@@ -197,7 +197,7 @@ def test_without_arguments_there_is_help_and_exit_2(world: World) -> None:
     assert "Start here" in result.err
 
 
-# Doing something to a session
+# Changes of a session
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_set_changes_what_is_named_and_nothing_else(world: World) -> None:
     assert (sent.session.mode, sent.session.HasField("budget_usd")) == (common_pb2.PERMISSION_MODE_PLAN, False)
     assert world.run("set", "fix").code == 2
     nothing = world.run("set", "fix", "--budget", "0")
-    assert nothing.code == 2, "a limit of nothing must not take the limit away"
+    assert nothing.code == 2, "a limit of zero must not remove the limit"
     assert world.run("set", "fix", "--budget", "2M tok").out == "fix: budget 2M tokens\n"
     more = world.run("set", "fix", "--budget", "8", "--name", "login", "--priority", "-1", "--mode", "acceptEdits")
     assert more.out == "fix: mode acceptEdits, name login, priority -1, budget $8.00\n"
@@ -409,7 +409,7 @@ def test_agents_lists_installed_agents_and_how_to_install_others(world: World) -
     assert [call.inspect for call in world.state.called("ListAgents")] == [True]
     assert world.run("agents", "check").code == 0, "one works"
     assert world.run("agents", "check", "claude").code == 0
-    assert world.run("agents", "check", "claude", "codex").code == 1, "of those that are named, all are to work"
+    assert world.run("agents", "check", "claude", "codex").code == 1, "all named ones must work"
     assert json.loads(world.run("agents", "ls", "--json").out)[1]["logged_in"] is False
 
 

@@ -1,4 +1,4 @@
-"""A running daemon applies its configuration file when that changes, and keeps the former one where the new one is wrong."""
+"""A running daemon applies a changed configuration file, and keeps the previous settings if the new file is invalid."""
 
 import os
 import signal

@@ -44,7 +44,7 @@ async def test_contenders_are_compared_and_one_lands(client: Client, sandbox: Sa
     assert found["files_in_common"] == ["both", "mine"]
     assert found["differences"] == [{"a": "try-1", "b": "try-2", "files": ["mine"], "additions": 1, "deletions": 1}]
     assert all(each["seconds"] > 0 for each in found["contenders"])
-    assert not Path(one.worktree, "left").exists(), "what the check changed is undone"
+    assert not Path(one.worktree, "left").exists(), "the changes of the check are undone"
     assert Path(one.worktree, "both").read_text() == "\n"
 
     # The same files are not checked again; changed ones are.

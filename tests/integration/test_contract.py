@@ -1,4 +1,4 @@
-"""What every client may rely on, whatever it calls: what is served, pages, roles, versions, and that no secret leaks."""
+"""Guarantees for every client: served calls, pages, roles, versions, and no leaked secret."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from tests.support.eventually import eventually
 from tests.support.rpc import RPCS, SERVICES, Rpc
 from tests.support.running import repo_of, token_for
 
-# ── what is served ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── served calls ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def health_of(client: Client, service: str = "") -> int:
@@ -98,7 +98,7 @@ async def pages(rpc: Rpc, client: Client, rows: str, size: int, **fields: Any) -
 
 @pytest.fixture(scope="module")
 def populated(running: DaemonProcess) -> DaemonProcess:
-    """Seven sessions, three of which ask something, and four repositories."""
+    """Create seven sessions, three with a request, and four repositories."""
 
     async def populate() -> None:
         async with connected(running.sandbox) as client:
@@ -148,7 +148,7 @@ async def test_a_page_token_that_the_list_did_not_give_is_refused(shared: Client
         assert await rpc.refusal(shared.channel, rpc.request(page_token=token)) == "BAD_PAGE_TOKEN"
 
 
-# ── who may what ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── roles ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_request_id_belongs_to_its_caller(running: DaemonProcess, shared: Client) -> None:
@@ -164,7 +164,7 @@ async def test_a_request_id_belongs_to_its_caller(running: DaemonProcess, shared
         answered = rpc.request(request_id=f"answered-{name}", **fields)
         await rpc.call(shared.channel, answered)
         assert await rpc.refusal(shared.channel, answered, as_caller) == "PERMISSION_DENIED"
-        # An id that a session used first is not used up for the owner.
+        # A request id that a session used first is still free for the owner.
         mine = rpc.request(request_id=f"mine-{name}", **{**fields, "session": caller.id})
         await rpc.refusal(shared.channel, mine, as_caller)
         assert not await rpc.refusal(shared.channel, rpc.request(request_id=f"mine-{name}", **fields))
@@ -218,10 +218,10 @@ async def test_a_refusal_of_another_contract_names_the_older_side(shared: Client
 
 
 def holders(folder: Path, text: str) -> list[Path]:
-    """The files that have ``text`` in them."""
+    """Return the files that contain ``text``."""
     found = []
     for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # a daemon at work makes and removes files
+        with suppress(FileNotFoundError):  # a running daemon creates and removes files
             if path.is_file() and text.encode() in path.read_bytes():
                 found.append(path)
     return found
@@ -246,14 +246,14 @@ async def test_a_secret_is_in_no_database_no_event_no_log_and_no_argument(
     for process in psutil.process_iter():
         try:
             assert canary not in " ".join(process.cmdline())
-        except psutil.Error:  # it is gone, or somebody else's
+        except psutil.Error:  # it has ended, or is another user's
             continue
     assert not [event for event in await client.log(frames=True) if canary in str(event)]
     shown = daemon.sandbox.ctl("show", "keeps", "--json").stdout + daemon.sandbox.ctl("log", "keeps").stdout
     assert canary not in shown
     daemon.sandbox.ctl("rm", "keeps", "--force", "--stop")
     places = [path.parent.name for path in holders(state, canary)]
-    assert places == ["secrets"], "what can be brought back keeps its environment"
+    assert places == ["secrets"], "a session that can be restored keeps its environment"
     assert daemon.sandbox.ctl("trash", "empty", "keeps", "--yes").code == 0
     assert holders(state, canary) == []
     assert json.loads(daemon.sandbox.ctl("ls", "--all", "--json").stdout) == []

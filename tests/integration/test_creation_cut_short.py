@@ -1,4 +1,4 @@
-"""A creation that is cut short while the store has its intent in hand."""
+"""A creation that is interrupted while the store writes its operation."""
 
 import asyncio
 import sqlite3
@@ -28,7 +28,7 @@ def sandbox() -> Iterator[Sandbox]:
 async def test_nothing_is_left_of_one_whose_caller_hangs_up_just_then(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, spare: bool
 ) -> None:
-    """The store does what it was handed though nobody waits for it any more: the intent is there, and the spare's row is not."""
+    """The store completes the write although no caller waits: the operation is stored, and the spare's row is gone."""
     in_hand, go_on, undoing = threading.Event(), threading.Event(), asyncio.Event()
     undo = Builder.undo
 
@@ -64,7 +64,7 @@ async def test_nothing_is_left_of_one_whose_caller_hangs_up_just_then(
         with pytest.raises(grpc.aio.AioRpcError):
             await client.get("cut")
         left = git(repository, "worktree", "list").count("\n")
-        assert left <= trees.count("\n"), "the spare that was taken has gone too, or another has come for it"
+        assert left <= trees.count("\n"), "the claimed spare is removed too, or replaced"
         assert (await client.create(repository, name="cut")).name == "cut"
 
 

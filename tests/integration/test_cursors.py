@@ -1,4 +1,4 @@
-"""Watching from a cursor: what happened is told once, in order, over kills, resets and slow readers."""
+"""Watches from a cursor: each event once, in order, over kills, resets and slow readers."""
 
 import asyncio
 from functools import partial
@@ -21,7 +21,7 @@ Item = event_pb2.WatchEventsResponse
 
 
 class Watch:
-    """A stream of events, read by a task into a list."""
+    """A stream of events that a task reads into a list."""
 
     def __init__(self, client: Client, **fields: Any) -> None:
         self.items: list[Item] = []
@@ -154,7 +154,7 @@ async def test_lines_of_megabytes_are_listed_in_pages_that_fit_into_a_message(
         event_pb2.ListEventsRequest(session="long", page_size=1000, include_frames=True, newest=True),
         metadata=client.metadata,
     )
-    assert page.next_page_token  # of what had no room
+    assert page.next_page_token  # of the events beyond the limit
     assert page.ByteSize() < 3 * line
     everything = await client.log("long", frames=True)
     found = [each.seq for each in page.events]
@@ -218,5 +218,5 @@ async def test_rows_are_sent_instead_of_what_agents_say_and_from_any_cursor_none
 
 
 def has_row(items: list[Item], session_id: str, seq: int) -> bool:
-    """Whether a row of a session came that event ``seq`` is in."""
+    """Return whether a row of a session arrived that includes event ``seq``."""
     return any(row.id == session_id and row.last_seq >= seq for item in items for row in item.changed.sessions)

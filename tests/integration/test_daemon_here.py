@@ -1,4 +1,4 @@
-"""A whole life of a session in a daemon that shares the test's loop: nothing in it may block that loop."""
+"""The complete life of a session in a daemon that shares the test's loop, which nothing may block."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,7 +20,7 @@ EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
 
 @pytest.fixture
 async def here(sandbox: Sandbox, repository: Path) -> AsyncIterator[Daemon]:
-    """A daemon of which nothing blocks the loop, in no task."""
+    """Yield a daemon in whose tasks no call may block the loop."""
     async with daemon_here(sandbox) as daemon:
         with no_blocking_calls(), structlog.testing.capture_logs() as logged:
             yield daemon

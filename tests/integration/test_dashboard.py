@@ -1,4 +1,4 @@
-"""The dashboard's keys and states, pressed against a daemon with canned answers."""
+"""The dashboard's keys and states, with a fake daemon."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 class Screen:
-    """The dashboard in a test: its keys and its lines."""
+    """The dashboard in a test: presses keys and reads lines."""
 
     def __init__(self, app: Dashboard, pilot: "Pilot[None]") -> None:
         self.app = app
@@ -48,7 +48,7 @@ class Screen:
         await self.pilot.press(*keys)
 
     def burst(self, *keys: str) -> None:
-        """Press keys faster than any of them is handled."""
+        """Press keys faster than the dashboard handles them."""
         for key in keys:
             event = events.Key(key, key if len(key) == 1 else " " if key == "space" else None)
             event.set_sender(self.app)
@@ -69,12 +69,12 @@ class Screen:
         await eventually(look, within=20)
 
     async def ready(self) -> None:
-        """Return when the request on the screen may be answered."""
+        """Wait until keys may answer the request on the screen."""
         await eventually(lambda: self.app._shown is not None and self.app._shown.seen, within=20)
         self.now += 10
 
     async def dialog(self, kind: type) -> Any:
-        """Return the dialog once its fields are there."""
+        """Return the dialog once its fields exist."""
         await eventually(lambda: isinstance(self.app.screen, kind) and self.app.screen.is_mounted, within=20)
         return self.app.screen
 
@@ -275,7 +275,7 @@ async def test_a_prompt_goes_to_the_session_that_it_was_typed_for_or_stays(
             assert [(each.session, each.prompt) for each in world.state.called("SendPrompt")] == [(fix.id, "hey")]
         await shown.press("escape")
         await eventually(lambda: shown.app._selected == other.id, within=20)
-        await shown.press("p")  # meant for fix, perhaps
+        await shown.press("p")  # possibly meant for fix
         await shown.shows("another session has just been selected")
         shown.now += 1
         await shown.press("p")
@@ -501,7 +501,7 @@ async def test_a_line_of_the_diff_is_commented(world: World) -> None:
             None if call.method != "AddComment" or ends.wait(30) else pytest.fail("too long")
         )
         await shown.press(*"why", "enter")
-        await shown.press("C")  # while the comment is being added
+        await shown.press("C")  # during the call that adds the comment
         await eventually(lambda: world.state.called("AddComment"), within=20)
         assert not world.state.called("SendComments")
         ends.set()
@@ -686,7 +686,7 @@ async def test_a_daemon_that_dies_is_a_line_that_heals(world: World) -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 30), (200, 50)], ids=lambda size: "x".join(map(str, size)))
 async def test_the_screen_is_as_recorded(world: World, size: tuple[int, int]) -> None:
-    """As text, and with its colours as a picture; RAMET_UPDATE_GOLDEN=1 writes both anew; look at them then."""
+    """Compare the screen as text and as a picture with colours. RAMET_UPDATE_GOLDEN=1 writes both; look at them then."""
     busy = world.state.session("docs-quickstart", state=WORKING, now="Edit docs/quickstart.md", cost_usd=0.31, turns=2)
     world.state.session("done", turns=1, now="All tests pass.", cost_usd=0.02)
     world.state.session(
@@ -710,7 +710,7 @@ async def test_the_screen_is_as_recorded(world: World, size: tuple[int, int]) ->
         now = {"txt": "\n".join(shown.lines()) + "\n", "svg": shown.app.export_screenshot(title="ramet") + "\n"}
     for kind, screenshot in now.items():
         if kind == "svg" and size == (120, 30):
-            continue  # its colours are those of the other two
+            continue  # it has the colours of the other two
         file = GOLDEN / f"{size[0]}x{size[1]}.{kind}"
         if os.environ.get("RAMET_UPDATE_GOLDEN"):
             file.write_text(screenshot)
@@ -841,7 +841,7 @@ async def test_the_keys_leave_the_prompt_with_its_tab_and_move_in_the_lines_of_t
         await shown.shows("fix")
         await shown.press("enter", "tab")
         await shown.shows("   2 +two")
-        await shown.press("c")  # on no line yet: the first one of a file
+        await shown.press("c")  # without a cursor: the first line of a file
         await shown.dialog(Ask)
         await shown.press("space", "escape", "j")
         place = shown.app._places[shown.app._content.cursor]

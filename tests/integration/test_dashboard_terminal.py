@@ -1,4 +1,4 @@
-"""The dashboard as a process on a terminal: it begins, survives its daemon and any size, and leaves the terminal as it was."""
+"""The dashboard as a process on a terminal: start, daemon restarts, any size, and a restored terminal."""
 
 import signal
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def test_the_dashboard_survives_its_daemon_and_resizes_and_restores_the_terminal
         terminal.shows("Working 1")
         terminal.shows("▸ busy")
         terminal.type("\udcff")  # a byte that is no UTF-8
-        terminal.type("rm -rf x\n")  # a paste, on a terminal that does not say so
+        terminal.type("rm -rf x\n")  # a paste, on a terminal without bracketed paste
         terminal.shows("pasted text is ignored here")
         world.daemon.stop()
         terminal.shows("the daemon is away")
@@ -80,7 +80,7 @@ async def test_what_was_typed_while_another_program_had_the_terminal_is_no_key(w
         terminal.type("xy")
         (tmp_path / "done").touch()
 
-        def lands() -> bool:  # a key before the editor has ended is none either
+        def lands() -> bool:  # a key before the editor has ended does not count either
             terminal.type("L")
             terminal.shows("Land fix on", within=2)
             return True

@@ -1,4 +1,4 @@
-"""The lock on a directory while its holder's descriptors are in another process too."""
+"""The lock on a directory while another process shares its holder's descriptors."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ os.execvp("sleep", ["sleep", "60"])
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Iterator[int]:
-    """A pipe that lets go on what a killed holder of the lock has left between fork and exec."""
+    """Yield a pipe that continues a child of a killed lock holder, which is between fork and exec."""
     come, go = os.pipe()
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdin=come, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None

@@ -1,6 +1,6 @@
-"""What is kept is on the disk before what it was kept of goes, for every verb that destroys something: a power cut finds one of the two.
+"""Every destructive verb writes a snapshot to disk before it removes the original, so a power cut leaves one of the two.
 
-No power is cut here. Whatever the daemon has made durable so far is recorded as it was then: refs, and the files of a worktree.
+No power is cut here. The test records everything that the daemon has made durable at each moment: refs, and the files of a worktree.
 """
 
 import shutil
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.full
 
 @dataclass(frozen=True)
 class Moment:
-    """Something that would be found after a power cut."""
+    """The state that a power cut would leave."""
 
     refs: dict[str, str]
     files: dict[str, bytes]
@@ -35,7 +35,7 @@ class Moment:
 
 @dataclass
 class Disk:
-    """Stands before the call that makes things durable."""
+    """Wraps the call that syncs the disk."""
 
     repository: Path
     tree: Path = Path()
@@ -43,7 +43,7 @@ class Disk:
     moments: list[Moment] = field(default_factory=list)
 
     def look(self, *, shelf: bool = False) -> Moment:
-        """Refs, and the files of the worktree; with ``shelf`` also where it was moved aside, as it is until the disk has the move."""
+        """Record refs, and the files of the worktree; with ``shelf`` also of the shelf, as the disk may not have the rename yet."""
         tree = shelf_of(self.tree) if shelf and not self.tree.exists() else self.tree
         refs = git(self.repository, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
         files = [path for path in tree.rglob("*") if path.is_file() and path.name != ".git"]
@@ -84,7 +84,7 @@ async def made(client: Client, disk: Disk) -> session_pb2.Session:
 
 
 Scene = tuple[str, Callable[[], Awaitable[object]]]
-"""The ref that has to be durable together with the files as they are when the verb begins, or as it leaves them, and the verb."""
+"""The ref that must be durable together with the files before the verb, or after it, and the verb."""
 
 
 async def removed(client: Client, disk: Disk) -> Scene:
@@ -200,7 +200,7 @@ async def test_a_snapshot_is_durable_before_its_source_is_removed(
     whole = before.files or disk.look(shelf=True).files
     assert any(ref in moment.refs and moment.files == whole for moment in disk.moments), disk.moments
     after = disk.look()
-    assert not after.files or any(moment.files == after.files for moment in disk.moments), "what it has left is not"
+    assert not after.files or any(moment.files == after.files for moment in disk.moments), "the leftovers are not"
     assert (after.refs, after.files) != (before.refs, before.files), "it has destroyed nothing"
 
 

@@ -1,4 +1,4 @@
-"""Environments of sessions on the real daemon: what each verb brings to agents, commands and commits, and what it must not."""
+"""Environments of sessions with a real daemon: variables that each verb passes to agents, commands and commits, and those it must not."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def repository(sandbox: Sandbox) -> Path:
 
 
 class Shell:
-    """Runs rametctl in a repository, and says what the session's agent printed last."""
+    """Runs rametctl in a repository, and returns the last output of the session's agent."""
 
     def __init__(self, sandbox: Sandbox, repository: Path, name: str) -> None:
         self.sandbox, self.repository, self.name = sandbox, repository, name
@@ -76,7 +76,7 @@ def test_each_verb_brings_the_newest_credentials_and_none_takes_them_away(shell:
     name = shell.name
     shell.new(**{TOKEN: "new", "PROJECT": "p"})
     assert shell.printed == "new-"
-    shell.send(**{TOKEN: "send"})  # its agent lives, and is idle
+    shell.send(**{TOKEN: "send"})  # its agent is alive and idle
     assert (shell.printed, shell.generation) == ("send-", 2)
     before = shell.generation, (shell.sandbox.root / "state" / "secrets" / f"{shell.show()['id']}.env").stat().st_ino
     shell.send(**{TOKEN: "send"})
@@ -106,7 +106,7 @@ OTHER_CALLS = (
     *(("msg", "{}", "hello"), ("sync", "{}"), ("rewind", "{}", "1"), ("comment", "{}", "--send"), ("setup", "{}")),
     *(("land", "{}"), ("pr", "create", "{}"), ("pr", "fix", "{}"), ("pr", "cleanup", "{}")),
 )
-"""Calls that can lead to a process, commit or push for a session. Most have nothing to do here, and are refused after that."""
+"""Calls that can start a process, commit or push for a session. Most have nothing to do here, and are refused after they have read the variables."""
 
 
 def test_every_other_call_for_a_session_brings_them_too(shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""A fork that comes to nothing leaves nothing: no checkpoint of what it would have begun from, no ref, no intent."""
+"""A failed fork leaves nothing: no checkpoint of its source, no ref, no operation."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ FORK = worktree_pb2.CHECKPOINT_REASON_FORK
 
 @pytest.fixture
 async def session(client: Client, repository: Path) -> session_pb2.Session:
-    """A session with one checkpoint, and a change since."""
+    """Create a session with one checkpoint, and a change since."""
     made = await client.create(repository, name="one")
     await eventually(lambda: client.checkpoints("one"))
     (Path(made.worktree) / "draft.txt").write_text("a draft\n")
@@ -30,7 +30,7 @@ async def session(client: Client, repository: Path) -> session_pb2.Session:
 
 
 async def reasons(client: Client) -> list[int]:
-    """Why each checkpoint was made, the oldest first."""
+    """Return the reason of each checkpoint, the oldest first."""
     answer: Any = await client.worktrees.ListCheckpoints(worktree_pb2.ListCheckpointsRequest(session="one"))
     return [each.reason for each in reversed(answer.checkpoints)]
 
@@ -65,7 +65,7 @@ async def test_a_fork_that_is_refused_leaves_no_checkpoint(
     assert refs(repository, session) == ["1"]
     assert rows(sandbox, "SELECT kind FROM operations") == []
 
-    await client.sessions.ForkSession(session_pb2.ForkSessionRequest(session="one"))  # the number is given again
+    await client.sessions.ForkSession(session_pb2.ForkSessionRequest(session="one"))  # the number is reused
     assert await reasons(client) == [START, FORK]
     assert refs(repository, session) == ["1", "2"]
 

@@ -1,4 +1,4 @@
-"""Names for new branches, among very many: the same answer as by looking at all of them."""
+"""Names for new branches among very many: the same result as a search of all."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`rametctl gc` as a person types it: where it looks, what it says that it would do, and that it does just that."""
+"""`rametctl gc` as a person types it: its repositories, its plan, and that it does exactly that."""
 
 import shutil
 from pathlib import Path
@@ -17,7 +17,7 @@ GONE = "was gone already; if it was moved by hand, bring the session back and mo
 
 
 def leave_behind(repository: Path, tree: Path) -> None:
-    """A branch and a ref of a session that is no more, and whose commits others have."""
+    """Create a branch and a ref of a session that no longer exists, whose commits other branches have."""
     message = f"ramet: made for {tree.parent / 'aaaaaaa4'}"
     git(repository, "update-ref", "--create-reflog", "-m", message, "refs/heads/ramet/old", "main")
     git(repository, "update-ref", "refs/ramet/checkpoints/aaaaaaa5/1", "main")

@@ -112,9 +112,7 @@ async def test_a_patch_with_what_is_binary_can_be_applied_where_none_of_it_is(
     assert sample.git("write-tree", at=tmp_path / "elsewhere") == await git.diffs.tree(sample.path)
     assert part.patch is not None
     assert part.patch in (whole.patch or b"")
-    assert (await git.diffs.of_worktree(sample.path, base)).patch != whole.patch, (
-        "asked for, not forced on whoever reads it"
-    )
+    assert (await git.diffs.of_worktree(sample.path, base)).patch != whole.patch, "only on request"
 
 
 async def test_a_binary_patch_names_what_is_too_large_and_holds_the_rest(

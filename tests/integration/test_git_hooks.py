@@ -1,4 +1,4 @@
-"""The person's hooks: git runs those of a trusted repository for what is pushed, and for commits in the person's name."""
+"""The person's hooks: git runs those of a trusted repository for pushes, and for commits in the person's name."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ REFUSE = "echo 'SECRET in app.py'; exit 1"
 
 @pytest.fixture
 def remote(sample: Sample, tmp_path: Path) -> Path:
-    """A bare repository, which is `origin`."""
+    """Create a bare repository as `origin`."""
     bare = tmp_path / "origin.git"
     sample.git("init", "-q", "--bare", str(bare))
     sample.git("remote", "add", "origin", str(bare))

@@ -1,4 +1,4 @@
-"""Whether work is on the branch that it lands on, told by content; whatever way it came there, and whoever brought it."""
+"""Detection of landed work by content, for every way and every author of the merge."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def two_commits(sample: Sample) -> None:
 
 
 async def ask(git: Git, repo: RepositoryInfo, sample: Sample, *, base_ref: str = "main", state: str = "") -> Landed:
-    """Of the branch ``work``, which began where main was before."""
+    """Return whether the branch ``work``, which began at an earlier main, has landed."""
     base = sample.git("merge-base", "work", sample.git("rev-list", "-n1", "--grep=^long$", "--all"))
     targets = await git.landing.targets_of(repo, base_ref, "work")
     return await git.landing.landed(
@@ -256,7 +256,7 @@ async def test_the_remotes_copy_of_the_target_counts_before_the_local_one_has_it
 async def test_a_base_that_is_left_only_on_the_remote_comes_after_the_default_branch(
     git: Git, repo: RepositoryInfo, sample: Sample
 ) -> None:
-    """The parent's branch was merged and deleted; nobody has pruned the remote's copy."""
+    """The parent's branch was merged and deleted, but the remote-tracking ref was not pruned."""
     two_commits(sample)
     sample.git("update-ref", "refs/remotes/origin/parent", "work")
     sample.git("branch", "-f", "main", "work")
@@ -301,7 +301,7 @@ async def test_complete_work_has_landed_and_incomplete_work_has_not(
     squashed: bool,
     later: bool,
 ) -> None:
-    """The target's own commits touch other lines (a file of its own), and afterwards perhaps the very same ones."""
+    """The target's own commits change other lines (a separate file), and later perhaps the same ones."""
     sample = repositories.plain(tmp_path_factory.mktemp("any") / "repo", environment)
     for name in ("long.txt", "a/b.txt", "c d.txt", "ü.txt", 'q"uote.txt', "main.txt"):
         sample.write(name, LINES)

@@ -1,4 +1,4 @@
-"""Predictions of conflicts, held against what git itself says of the same merge."""
+"""Predictions of conflicts compared with git's own merge."""
 
 import subprocess
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def said(
 
 
 def git_refuses(repository: pygit2.Repository, base: Files, ours: Files, theirs: Files) -> bool:
-    """Whether `git merge-tree` of the same three has a conflict."""
+    """Return whether `git merge-tree` of the same three has a conflict."""
     first = repository.create_commit(None, AUTHOR, AUTHOR, "base", tree_of(repository, base), [])
     sides = [
         str(repository.create_commit(None, AUTHOR, AUTHOR, "side", tree_of(repository, files), [first]))
@@ -68,7 +68,7 @@ lines = st.text(alphabet=LETTERS, min_size=0, max_size=8)
 
 @st.composite
 def three_files(draw: st.DrawFn) -> tuple[bytes, bytes, bytes]:
-    """A text and two edits of it: lines replaced, dropped, put in."""
+    """Generate a text and two edits of it: lines replaced, deleted, inserted."""
     base = [f"{letter} is line {number}\n" for number, letter in enumerate(draw(lines))]
 
     def edited() -> bytes:
@@ -100,7 +100,7 @@ def test_text_conflicts_exactly_where_git_says_so(
 
 @st.composite
 def three_trees(draw: st.DrawFn) -> tuple[Files, Files, Files]:
-    """A tree and two sets of edits, deletions, additions and renames of it."""
+    """Generate a tree and two sets of edits, deletions, additions and renames of it."""
     base = {name: text(f"{name}{draw(st.sampled_from(LETTERS))}") for name in draw(st.sets(st.sampled_from(NAMES[:5])))}
 
     def edited(own: str) -> Files:

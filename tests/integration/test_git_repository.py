@@ -1,4 +1,4 @@
-"""Finding repositories and resolving what to start from."""
+"""Discovery of repositories and resolution of starting points."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Bringing files back at the level of git: what comes in the way at the last moment, and commits that nobody has kept."""
+"""Restore of files at the level of git: files that appear at the last moment, and unrecorded commits."""
 
 import pytest
 from rametd.domain.errors import GitFailedError

@@ -1,4 +1,4 @@
-"""Checkouts of ours by way of a git directory beside the worktree's."""
+"""Checkouts by Ramet with a git directory beside the worktree's."""
 
 import pytest
 from rametd.git.context import GitContext

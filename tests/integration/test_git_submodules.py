@@ -1,4 +1,4 @@
-"""Submodules of a worktree: files follow the recorded commit, and a commit that nobody can fetch is not published."""
+"""Submodules of a worktree: files follow the recorded commit, and an unpublished commit is not pushed."""
 
 import contextlib
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.full
 
 @dataclass(frozen=True)
 class Super:
-    """A repository with the submodule `lib`, whose origin is bare and lies beside it; ``tree`` is a session's worktree on `work`."""
+    """A repository with the submodule `lib`, whose bare origin is beside it; ``tree`` is a session's worktree on `work`."""
 
     sample: Sample
     repo: RepositoryInfo
@@ -28,7 +28,7 @@ class Super:
         return self.sample.path / "lib"
 
     def bump(self, *, push: bool = True) -> tuple[str, str]:
-        """Commit in the person's submodule and record it on main; the submodule's commit, and main's."""
+        """Commit in the person's submodule and record it on main; return the submodule's commit and main's."""
         self.sample.write("lib/src/app.py", "print('bumped')\n")
         inner = self.sample.commit("lib", at=self.lib)
         if push:

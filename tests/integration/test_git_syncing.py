@@ -1,4 +1,4 @@
-"""Bringing a base into a branch, and a branch forward: what is not ours to take back or to move stays."""
+"""Syncs of a branch with its base, and moves of a branch: commits and branches of others stay."""
 
 from pathlib import Path
 
@@ -167,7 +167,7 @@ async def test_a_rebase_that_conflicts_touches_no_file(git: Git, sample: Sample,
 
 
 async def cut_off(git: Git, sample: Sample, tree: Sample) -> tuple[str, str]:
-    """A base that could come in, and the commits before and after; nothing is done yet."""
+    """Create a base with new commits, and return the commits before and after."""
     tree.write("own")
     tree.commit("own")
     sample.write("base")

@@ -1,4 +1,4 @@
-"""What git has begun in a worktree and not ended: named, and nothing is committed into it."""
+"""Unfinished git commands in a worktree: Ramet names them, and commits nothing into them."""
 
 import pytest
 from rametd.domain.errors import WrongStateError
@@ -16,7 +16,7 @@ from tests.support.repositories import Sample
         (("cherry-pick", "other"), "a cherry-pick"),
         (("revert", "--no-edit", "HEAD~1"), "a revert"),
         (("bisect", "start"), "a bisect"),
-        # The entries of a conflict without anything that is under way, as `git stash pop` leaves them.
+        # Entries of a conflict without a command under way, as after `git stash pop`.
         (("read-tree", "-m", "HEAD~1", "HEAD", "other"), ""),
     ],
 )

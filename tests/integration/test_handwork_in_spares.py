@@ -1,4 +1,4 @@
-"""What somebody has done in a spare: it stays where it is, that is told, and no session is silently given it."""
+"""A person's changes in a spare: they stay in place, with a warning, and no session gets them silently."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -30,7 +30,7 @@ async def repo(here: Git, sample: Sample) -> RepositoryInfo:
 
 @pytest.fixture
 async def spare(here: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path) -> Path:
-    """At the commit before the last, with a file that its setup has made."""
+    """Create a spare at the commit before the last, with a file of its setup."""
     made = tmp_path / "spare"
     await here.spares.make(repo, made, old_of(sample))
     sample.write("installed.lock", "by the setup\n", at=made)
@@ -88,7 +88,7 @@ async def test_a_changed_spare_is_neither_updated_nor_removed(
     removal = await here.spares.remove(repo, spare, old_of(sample))
     assert len(removal.left) == 1
     assert str(spare) in removal.left[0]
-    assert (await here.worktrees.undo_create(repo, spare, "", None)).left, "it is theirs from now on"
+    assert (await here.worktrees.undo_create(repo, spare, "", None)).left, "it belongs to the person from now on"
     assert everything(spare) == before
     assert sample.git("rev-parse", "HEAD", at=spare) == head
 
@@ -96,7 +96,7 @@ async def test_a_changed_spare_is_neither_updated_nor_removed(
 async def test_files_of_a_spares_setup_are_no_work(
     here: Git, repo: RepositoryInfo, sample: Sample, spare: Path
 ) -> None:
-    os.utime(spare / "README.md", (1, 1))  # looked at, not changed
+    os.utime(spare / "README.md", (1, 1))  # touched, not changed
     await here.spares.update(repo, spare, old_of(sample), sample.head, background=True)
     await here.spares.note(repo, spare, sample.head)
     assert (await here.spares.remove(repo, spare, sample.head)).left == ()
@@ -141,7 +141,7 @@ async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
 
 
 async def filled(client: Client, path: Path) -> Path:
-    """The one spare, at the base."""
+    """Wait for the only spare, at the base."""
     answer = await client.worktrees.FillPool(worktree_pb2.FillPoolRequest(repo=str(path)))
     (spare,) = answer.spares
     assert spare.commit == git(path, "rev-parse", "HEAD")
@@ -208,7 +208,7 @@ async def test_a_session_with_changed_files_of_its_spare_gets_a_warning(client: 
     session = await client.create(path, name="two")
     (Path(session.worktree) / "later.py").write_text("the session's own\n")
 
-    assert Path(session.worktree) == spare, "a claim looks at no file"
+    assert Path(session.worktree) == spare, "a claim checks no file"
     (words,) = await eventually(lambda: at_least_one(client, "two"))
     assert words.endswith(": work.py")
 

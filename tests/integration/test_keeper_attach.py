@@ -1,4 +1,4 @@
-"""Attaching: any offset, any length of line, one controller at a time, and reading on after the end."""
+"""Attach: any offset, any length of line, one controller at a time, and reads after the end."""
 
 # A test may block its loop for a moment.
 
@@ -171,7 +171,7 @@ async def test_a_flood_without_and_with_a_stalled_controller_needs_no_memory(
     await eventually(lambda: len(journal_bytes(handle)) == 30 << 20)
     attachment = await executor.attach(handle, epoch=1, offset=0)
 
-    await attachment.write(b"more\n")  # answered although nobody reads the lines
+    await attachment.write(b"more\n")  # answered although the lines are not read
     await eventually(lambda: len(journal_bytes(handle)) == 60 << 20)
     status = await attachment.status()
 
@@ -272,7 +272,7 @@ async def test_a_cancelled_read_loses_no_line(executor: LocalExecutor, tmp_path:
     for number in range(20):
         read = asyncio.ensure_future(next_line(attachment))
         await asyncio.sleep(0)
-        read.cancel()  # too late for some of them: those have their line
+        read.cancel()  # too late for some, whose line has arrived
         with suppress(asyncio.CancelledError):
             received.append(await read)
         await attachment.write(b"%d\n" % number)

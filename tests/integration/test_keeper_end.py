@@ -1,4 +1,4 @@
-"""Ending: politely first, then everything that the agent started, and nothing else."""
+"""End of an agent: politely first, then everything that it started, and nothing else."""
 
 # A test may block its loop for a moment.
 
@@ -53,7 +53,7 @@ async def executor() -> AsyncIterator[LocalExecutor]:
 
 @pytest.fixture
 def foreigner() -> Iterator[int]:
-    """A process of the same name that is none of ours, and carries another session's tag."""
+    """A foreign process of the same name, with another session's tag."""
     environment = {"PATH": "/usr/bin:/bin", "RAMET_SESSION": "s", "RAMET_KEEPER": "/another/s-1"}
     process = subprocess.Popen(["sleep", "1000"], env=environment, start_new_session=True)
     yield process.pid
@@ -106,7 +106,7 @@ async def test_servers_that_left_the_process_group_end_with_the_agent(
     assert all(is_running(pid) for pid in pids)
 
     if by_itself:
-        # The end of stdin is not ours to send without END: the agent is told to go by a signal.
+        # Without END the keeper must not close stdin: a signal ends the agent.
         await attachment.signal("SIGKILL")
     else:
         await executor.end(handle, 5.0)
@@ -191,7 +191,7 @@ async def test_a_descendant_that_holds_stdout_open_does_not_hold_up_the_end(
     """
     handle = await executor.start(agent(script, tmp_path))
 
-    recovered = await eventually_exited(executor, handle)  # and not when the noise ends, which is never
+    recovered = await eventually_exited(executor, handle)  # and not at the end of the output, which is endless
 
     assert recovered.exit is not None
     assert (recovered.exit.code, recovered.exit.left) == (0, ())
@@ -251,7 +251,7 @@ async def test_a_second_less_patient_end_counts(executor: LocalExecutor, tmp_pat
 
     begun: bool = await eventually(asked)
     assert begun
-    async with asyncio.timeout(30):  # half of what the first one would have waited
+    async with asyncio.timeout(30):  # half of the first one's wait
         impatient = await executor.end(handle, 0.05)
 
     assert await patient == impatient
@@ -281,7 +281,7 @@ async def test_a_full_disk_delays_the_record_of_an_end_but_does_not_lose_it(
 
 
 def cgroup_root() -> Path | None:
-    """A cgroup v2 directory in which this user may make groups."""
+    """Return a cgroup v2 directory in which this user may create groups."""
     for mount in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
         if (
             (mount / "cgroup.controllers").is_file()

@@ -1,4 +1,4 @@
-"""Starting: what is left behind, what the agent gets, and an exact word on what failed."""
+"""Start of an agent: leftovers, the agent's descriptors and environment, and exact errors."""
 
 # ruff: noqa: ASYNC221
 # A test may block its loop for a moment.
@@ -179,7 +179,7 @@ async def test_starting_again_returns_the_same_process(executor: LocalExecutor, 
     await eventually(lambda: journal_bytes(handles[0]) == b"%d\n" % run["agent_pid"])
 
     await executor.end(handles[0], 1.0)
-    assert await executor.start(spec) == handles[0]  # it had its one life
+    assert await executor.start(spec) == handles[0]  # it has run once
     assert (await executor.recover(handles[0])).liveness is Liveness.EXITED
 
 

@@ -1,4 +1,4 @@
-"""The private worktrees of queues: nobody takes them for somebody's work, and they go when nothing is landed in them; what checks in them is told."""
+"""The worktrees of queues: not treated as work, removed when idle, and reported while a check runs in them."""
 
 import sqlite3
 from contextlib import closing

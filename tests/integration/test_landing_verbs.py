@@ -1,4 +1,4 @@
-"""`land` and `queue`, as they are typed."""
+"""`land` and `queue`, as a person types them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -112,8 +112,6 @@ async def test_landing_within_a_time_ends_in_time_when_the_daemon_goes_away(
 
     late = await land
     assert late.code == 124
-    assert (
-        "timed out: one " in late.stderr
-    )  # what it last heard: the step before, where the kill was quicker than the news
+    assert "timed out: one " in late.stderr  # its last event: the previous step, if the kill was faster than the event
     daemon.start()
     assert (await typed(sandbox, "queue", "rm", "one")).code == 0

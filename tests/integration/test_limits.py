@@ -1,4 +1,4 @@
-"""Usage limits of the account, and the queue: who is held, who goes on, and in which order."""
+"""Usage limits of the account, and the queue: held sessions, continuing ones, and their order."""
 
 import time
 from pathlib import Path
@@ -34,7 +34,7 @@ def limited(status: str, seconds: float) -> Step:
 async def test_a_session_at_the_usage_limit_waits_for_its_end_and_resumes_once(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:
-    # Its agent runs already: however long that took, nothing but a turn must fit into the time until the limit is lifted.
+    # Its agent runs already, so that only a turn must fit into the time until the limit ends.
     await client.create(repository, script({"text": "ready"}), name="limited")
     await client.reach("limited", IDLE)
     reset = time.time() + 5
@@ -44,7 +44,7 @@ async def test_a_session_at_the_usage_limit_waits_for_its_end_and_resumes_once(
     (Path(held.worktree) / "lifted").touch()
     assert held.state_reason == f"usage limit; continues by itself at {time.strftime('%H:%M', time.localtime(reset))}"
     assert held.turns == 2
-    daemon.restart()  # what was promised is kept by the next daemon
+    daemon.restart()  # the next daemon resumes at the promised time
 
     session = await client.reach("limited", IDLE)
     assert time.time() >= int(reset)
@@ -59,7 +59,7 @@ async def test_a_session_at_the_usage_limit_waits_for_its_end_and_resumes_once(
 
 @pytest.mark.full
 async def test_a_limit_that_comes_again_and_again_ends_with_the_person(client: Client, repository: Path) -> None:
-    # What continues the turn quotes the prompt, so that the script runs anew each time.
+    # The continuation quotes the prompt, so that the script runs again each time.
     words = script({"rate_limit": {"status": "rejected", "resetsAt": 1}}, {"fail": "limit"})
     await client.create(repository, words, name="again")
     session = await client.reach("again", FAILED)
@@ -93,7 +93,7 @@ async def test_a_retry_of_the_api_is_shown(client: Client, repository: Path) -> 
 
 
 async def started(client: Client) -> list[str]:
-    """Names of sessions in the order in which they began to work."""
+    """Return the names of sessions in the order in which they began to work."""
     names = {session.id: session.name for session in await _all(client)}
     return [names[event.session_id] for event in await client.log() if event.HasField("agent_started")]
 

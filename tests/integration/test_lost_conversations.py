@@ -1,4 +1,4 @@
-"""Transcripts that somebody else deletes: the copy is put back, and without one a new conversation begins with a summary and the new prompt."""
+"""Transcripts that another program deletes: the copy is restored, or a new conversation begins with a summary and the new prompt."""
 
 import shutil
 from pathlib import Path
@@ -23,13 +23,13 @@ async def said(client: Client, name: str) -> list[str]:
 
 
 async def read_by_agent(client: Client, name: str) -> list[str]:
-    """The prompts as the agent has shown them."""
+    """Return the prompts that the agent has shown."""
     events = payloads(await client.log(name), "user_message")
     return [event.user_message.text for event in events if event.user_message.prompt_id]
 
 
 async def with_two_turns(client: Client, repository: Path, name: str) -> session_pb2.Session:
-    """A session whose agent is stopped after two turns."""
+    """Create a session whose agent is stopped after two turns."""
     await client.create(repository, f"first task {script({'text': 'one'})}", name=name)
     await client.reach(name, IDLE)
     await client.send(name, f"second task {script({'text': 'two'})}")
@@ -48,7 +48,7 @@ async def ended(client: Client, name: str, turns: int) -> None:
 
 
 async def copied(sandbox: Sandbox, session: session_pb2.Session) -> None:
-    """Wait until the copy has what the transcript has."""
+    """Wait until the copy equals the transcript."""
 
     async def look() -> bool:
         own = [*(sandbox.root / "state/conversations" / session.id).glob("projects/*/*.jsonl")]
@@ -60,7 +60,7 @@ async def copied(sandbox: Sandbox, session: session_pb2.Session) -> None:
 
 
 async def go_on(client: Client, name: str, way: str, prompt: str) -> tuple[str, list[str]]:
-    """Continue a session's conversation in one of several ways; returns the session that does, and the warnings."""
+    """Continue a session's conversation in one of several ways; return the continuing session, and the warnings."""
     metadata = client.metadata
     if way == "fork":
         request = session_pb2.ForkSessionRequest(session=name, prompt=prompt, name=f"{name}-fork")
@@ -90,7 +90,7 @@ async def test_a_deleted_transcript_is_put_back(shared: Client, running: DaemonP
     goes_on, warnings = await go_on(shared, name, way, script(TURNS))
 
     await shared.reach(goes_on, IDLE)
-    # The scripted agent does not know that the turn at whose last message a conversation is cut has ended.
+    # After a cut at a turn's last message, the scripted agent does not know that the turn has ended.
     turns = 1 if way == "rewind" else 3
     await eventually(lambda: _last(shared, goes_on, f"turn {turns}"))
     assert warnings == []
@@ -151,7 +151,7 @@ async def test_a_program_that_denies_its_transcript_leads_to_a_new_conversation(
     await copied(sandbox, session)
     wrapper = sandbox.root / "bin" / "claude"
     words = wrapper.read_text()
-    # It deletes the transcript before it looks for it, once.
+    # It deletes the transcript before its own lookup, once.
     once = f'[ -e {sandbox.root}/once ] || {{ touch {sandbox.root}/once; rm -rf "$CLAUDE_CONFIG_DIR/projects"; }}'
     deleting = f'case "$*" in *--resume*) {once} ;; esac\nexec'
     wrapper.write_text(words.replace("exec", deleting))

@@ -1,4 +1,4 @@
-"""Many at once: sessions, clients, repositories; and who goes first when slots are rare."""
+"""Many sessions, clients and repositories at once; and the order for few slots."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ EDITS = "acceptEdits"
 
 
 def at_once(box: Sandbox, commands: Sequence[Sequence[str]], cwd: Path) -> list[tuple[int, str, str]]:
-    """Run all ``rametctl`` commands at the same moment; their exit codes, and what they said."""
+    """Run all ``rametctl`` commands at the same moment; return their exit codes and output."""
     started = [
         subprocess.Popen(
             [sys.executable, "-m", "rametctl", *command],
@@ -99,7 +99,7 @@ def test_sessions_of_several_repositories_do_not_meet(sandbox: Sandbox) -> None:
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[DaemonProcess]:
-    """A daemon with two slots, and repositories ``repo`` and ``other``."""
+    """Yield a daemon with two slots, and repositories ``repo`` and ``other``."""
     with make_sandbox(config="max_working = 2\n") as sandbox, daemon_process(sandbox) as daemon:
         sandbox.repository()
         sandbox.repository("other")
@@ -108,7 +108,7 @@ def narrow() -> Iterator[DaemonProcess]:
 
 @pytest.fixture
 async def client(narrow: DaemonProcess) -> AsyncIterator[Client]:
-    """Leaves the daemon without sessions."""
+    """Remove all sessions of the daemon."""
     async with connected(narrow.sandbox) as connection:
         yield connection
         for session in (await connection.sessions.ListSessions(session_pb2.ListSessionsRequest())).sessions:
@@ -116,7 +116,7 @@ async def client(narrow: DaemonProcess) -> AsyncIterator[Client]:
 
 
 async def changes(client: Client) -> list[tuple[str, int]]:
-    """Every change of state so far, as (name of the session, new state)."""
+    """Return every change of state so far, as (name of the session, new state)."""
     names: dict[str, str] = {}
     found: list[tuple[str, int]] = []
     for event in await client.log():
@@ -128,7 +128,7 @@ async def changes(client: Client) -> list[tuple[str, int]]:
 
 
 async def begun(client: Client, last: int) -> list[str]:
-    """The sessions in the order in which they were given a slot, of those made last."""
+    """Return the sessions in the order in which they got a slot, of those created last."""
     return [name for name, state in await changes(client) if state == STARTING][-last:]
 
 
@@ -152,7 +152,7 @@ async def test_no_more_sessions_work_than_there_are_slots_and_all_get_their_turn
 
 
 async def hold(client: Client, repo: Path) -> Callable[[], Awaitable[None]]:
-    """Fill both slots; returns what frees them."""
+    """Fill both slots; return the function that frees them."""
     for number in range(2):
         await client.create(repo, script({"hang": True}), name=f"holder-{number}")
         await client.reach(f"holder-{number}", WORKING)
@@ -194,5 +194,5 @@ async def test_repositories_take_turns(narrow: DaemonProcess, client: Client) ->
         await client.reach(name, IDLE)
 
     assert (await begun(client, 4)).index("single") <= 1, (
-        "it does not wait for all that the other repository has queued"
+        "it does not wait for all queued sessions of the other repository"
     )

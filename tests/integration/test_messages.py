@@ -1,4 +1,4 @@
-"""What sessions say to each other: delivered, kept or refused, once each, and never taken for the person's word."""
+"""Messages between sessions: delivered, queued or refused, once each, and never treated as the person's."""
 
 import asyncio
 from pathlib import Path
@@ -48,7 +48,7 @@ def path(sandbox: Sandbox) -> Path:
 
 
 async def received(client: Client, name: str) -> None:
-    """Wait until a session has taken in all that it was sent, and rests."""
+    """Wait until a session has read all its messages and is idle."""
 
     async def look() -> bool:
         request = session_pb2.GetSessionRequest(session=name)
@@ -147,7 +147,7 @@ async def test_only_the_person_reaches_sessions_outside_the_family(
     said = await owner.say("theirs", "hello")
     assert said.message.from_id == "owner"
     await received(client, "theirs")
-    assert taken_in(sandbox, await client.get("theirs")) == ["hello"], "the person's word is not marked"
+    assert taken_in(sandbox, await client.get("theirs")) == ["hello"], "the person's prompt is not marked"
 
 
 async def test_a_message_over_16_kib_is_refused(client: Client, sandbox: Sandbox, path: Path) -> None:
@@ -186,7 +186,7 @@ async def test_two_sessions_that_only_answer_each_other_are_stopped_after_eight_
     reason, words = await refusal(left.say("right", "and another thing"))
     assert (reason, words) == ("TOO_MANY_MESSAGES", "8 messages in a row have answered each other")
 
-    await client.send("left", "the person speaks")  # a new beginning
+    await client.send("left", "the person speaks")  # a new conversation
     await received(client, "left")
     await left.say("right", "by order")
 
@@ -265,7 +265,7 @@ async def test_a_wait_returns_changes_and_ends_at_once_if_a_person_is_needed(
     assert sorted(member.name for member in first.sessions) == ["asks-first", "quick"]
 
     again = await lead.wait(cursor=first.cursor, timeout_seconds=1)
-    assert (again.done, list(again.sessions)) == (False, []), "what was told does not end a wait again"
+    assert (again.done, list(again.sessions)) == (False, []), "an earlier message does not end another wait"
 
     await approve(client, "asks-first")
     waiting = asyncio.create_task(lead.wait(cursor=again.cursor, any=True))

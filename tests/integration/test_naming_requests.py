@@ -1,4 +1,4 @@
-"""What a person calls a session by never leads to another one's request."""
+"""A name for a session never means another session's request."""
 
 import sqlite3
 from contextlib import closing
@@ -53,7 +53,7 @@ async def test_an_answer_that_the_agent_never_got_counts_when_it_asks_again(
     await client.reach("asks", WAITING)
     daemon.kill()
     daemon.sandbox.kill_everything()
-    # An answer committed by a daemon that did not know yet that the agent was gone.
+    # An answer of a daemon that did not know yet that the agent had ended.
     with closing(sqlite3.connect(daemon.sandbox.root / "state" / "ramet.db")) as db, db:
         answer = '{"decision": "approve", "updated_input": "", "scope": 1, "mode": 0}'
         db.execute(

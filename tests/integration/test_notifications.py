@@ -1,4 +1,4 @@
-"""Notifications: a real store, real servers and programs, a clock wound by hand."""
+"""Notifications: a real store, real servers and programs, a manual clock."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class World:
     root: Path
 
     async def asks(self, request_id: str, name: str = "parser", **fields: Any) -> Request:
-        """A session asks its person."""
+        """Open a request of a session."""
         request = a_request(
             request_id, name, create_time=self.time[0], input=json.dumps({"command": SECRET_TEXT}), **fields
         )
@@ -216,7 +216,7 @@ async def test_a_usage_limit_and_a_landing_notify_though_no_request_waits(tmp_pa
         await here.core.store.write(work)
         await here.core.store.write(
             lambda unit: change_state(unit, unit.sessions.get("gone"), State.QUEUED)
-        )  # the limit is lifted in time
+        )  # the limit ends in time
         await here.after(10)
         assert [(each["topic"], each["session"]) for each in server.posted[0].document["items"]] == [
             ("landed", "limited"),
@@ -234,7 +234,7 @@ async def test_what_a_focused_dashboard_shows_is_seen_and_never_comes_later(tmp_
         assert (server.posted, await here.queued()) == ([], 0)
         here.notifier.report_focus("killed", focused=True)
         await here.asks("r2")
-        await here.after(FOCUS_S)  # it reports no more
+        await here.after(FOCUS_S)  # it sends no more reports
         assert len(server.posted) == 1
 
 
@@ -288,7 +288,7 @@ async def test_a_failing_way_is_tried_again_with_growing_pauses_and_said_once(tm
         (finding,) = [found async for found in diagnose(here.core, Counter())]
         assert (finding.code, finding.subject) == ("notification-failing", "webhook")
         await here.asks("r2", "other")
-        await here.after(PAUSES_S[-1])  # it answers now, and what came meanwhile goes along
+        await here.after(PAUSES_S[-1])  # it answers now, and gets the newer items too
         assert [each["request_id"] for each in server.posted[-1].document["items"]] == ["r1", "r2"]
         assert [found async for found in diagnose(here.core, Counter())] == []
 

@@ -1,4 +1,4 @@
-"""Worktrees that are not what they seem: each is shown as such, and what would work on something else is refused."""
+"""Broken and replaced worktrees: each is shown as such, and verbs that would work on another repository are refused."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ def moved_aside(tree: Path) -> Path:
 
 
 def lend(tree: Path) -> None:
-    """Have the tree's git work in the person's own checkout, as tools do that make a folder anew without `git worktree add`."""
+    """Make the tree's git work in the person's own checkout, as after a tool that recreates a directory without `git worktree add`."""
     common = git(tree, "rev-parse", "--path-format=absolute", "--git-common-dir")
     (tree / ".git").unlink()
     (tree / ".git").symlink_to(common)
@@ -42,7 +42,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, bool]] = {
         False,
     ),
 }
-"""What happens to a tree, what is said of it, and whether nothing may run in it: an agent may well switch branches."""
+"""A change of a tree, its description, and whether nothing may run in it (an agent may switch branches)."""
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -66,14 +66,14 @@ async def test_a_fault_of_a_worktree_is_shown_and_what_would_go_wrong_is_refused
         assert words[:20] in sandbox.ctl(*verb, cwd=repository, COLUMNS="200").stdout
     for given in (("send", name, "hello"), ("run", name, "--", "true")):
         assert (sandbox.ctl(*given, cwd=repository).code == 0) != broken, given
-    if broken:  # without a living agent too, whose start would only fail
+    if broken:  # also without a living agent, whose start would fail
         assert sandbox.ctl("stop", name, cwd=repository).code == 0
         for start in (("send", name, "hello"), ("resume", name)):
             said = sandbox.ctl(*start, cwd=repository)
             assert (said.code, "rametctl doctor" in said.stderr) == (1, True), said
     await client.reach(name, IDLE)
     landed = sandbox.ctl("land", name, "--target", "main", cwd=repository)
-    assert landed.code == 1, "neither a broken tree nor commits that the branch does not have"
+    assert landed.code == 1, "neither a broken tree nor commits that are not on the branch"
     if not broken:
         command = re.search(r"`git -C \S+ switch -C [^`]+`", landed.stderr)
         assert command is not None, landed.stderr

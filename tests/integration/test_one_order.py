@@ -1,4 +1,4 @@
-"""Everything that is done to one session, two and two at once: each is done or refused with a reason, and what is left afterwards agrees."""
+"""All pairs of concurrent calls on one session: each is done or refused with a reason, and the result is consistent."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -65,7 +65,7 @@ CALLS: dict[str, Call] = {
     "remove": remove,
 }
 REFUSALS = {"WRONG_STATE", "SESSION_NOT_FOUND", "WORKTREE_CHANGED"}
-"""Another has the session in hand, it is archived, or it is gone by now, its tree maybe a moment before its row."""
+"""Reasons of refusals: another operation has the session, it is archived, or it is removed, its tree perhaps before its row."""
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def repository(repository: Path) -> Path:
 
 
 async def made(client: Client, repository: Path, name: str, *, staged: bool) -> session_pb2.Session:
-    """A session with two checkpoints, a commit between them, and two files that are new since, one of them only ``staged`` or both committed."""
+    """Create a session with two checkpoints, a commit between them, and two newer files, one of them only ``staged`` or both committed."""
     session = await client.create(repository, name=name)
     tree = Path(session.worktree)
     await checkpoint(client, name)
@@ -93,7 +93,7 @@ async def made(client: Client, repository: Path, name: str, *, staged: bool) -> 
 
 
 async def outcome(call: Awaitable[Any]) -> tuple[str, str]:
-    """("", "") where it is done; else the reason of the refusal, and its words."""
+    """Return ("", "") if it is done; else reason and message of the refusal."""
     try:
         await call
     except grpc.aio.AioRpcError as error:
@@ -102,7 +102,7 @@ async def outcome(call: Awaitable[Any]) -> tuple[str, str]:
 
 
 async def agree(client: Client, repository: Path, session: session_pb2.Session) -> bool:
-    """Files, index, branch, checkpoints and rows of a session tell of one and the same."""
+    """Check that files, index, branch, checkpoints and rows of a session agree."""
     tree = Path(session.worktree)
     refs = git(repository, "for-each-ref", "--format=%(refname)", f"refs/ramet/checkpoints/{session.id}").split()
     reason, _ = await outcome(client.get(session.id))
@@ -121,14 +121,12 @@ async def agree(client: Client, repository: Path, session: session_pb2.Session) 
     assert git(tree, "symbolic-ref", "--short", "HEAD") == now.branch
     assert not [name for name in ("MERGE_HEAD", "rebase-merge", "index.lock") if (git_dir(tree) / name).exists()]
     git(tree, "merge-base", "--is-ancestor", now.base_commit, "HEAD")
-    for (
-        each
-    ) in listed.checkpoints:  # each holds one moment's files, never some from before and some from after a rewind
+    for each in listed.checkpoints:  # each has the files of one moment, never a mixture of before and after a rewind
         files = git(tree, "ls-tree", "-r", "--name-only", each.commit).split()
         changed = git(tree, "show", f"{each.commit}:dir0/file0.txt") == "changed"
         assert ("new.txt" in files) <= changed, f"{each.number}: a mixture"
         assert ("new.txt" in files) == ("staged.txt" in files), f"{each.number}: a mixture"
-    await checkpoint(client, session.id)  # nobody has the session in hand any more
+    await checkpoint(client, session.id)  # no operation has the session any more
     return True
 
 

@@ -1,4 +1,4 @@
-"""The tools that agents get: what each answers, within which bounds, and what a killed daemon leaves of a call."""
+"""The tools for agents: answers, limits, and calls that a kill of the daemon interrupts."""
 
 import asyncio
 import json
@@ -186,7 +186,7 @@ async def test_a_wait_continues_with_the_next_daemon(sandbox: Sandbox, daemon: D
     await eventually(waits)
     await client.reach("lead", WORKING, IDLE)
     daemon.restart()
-    await client.reach("lead", IDLE)  # the child's question is what it waits for
+    await client.reach("lead", IDLE)  # it waits for the child's question
     waited = json.loads((await tool_results(client, "lead"))[-1])
     assert waited["advice"] == "done; kid waits for the person"
     assert {each["name"]: each["state"] for each in waited["sessions"]}["kid"] == "waiting"

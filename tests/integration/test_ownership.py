@@ -1,4 +1,4 @@
-"""Whose a path is, while agents work: refused before a write, noticed after a command, asked for and handed over."""
+"""Owned paths while agents work: refusals before a write, reports after a command, requests and transfers."""
 
 import json
 import uuid
@@ -52,7 +52,7 @@ def path(sandbox: Sandbox) -> Path:
 
 
 async def turn(client: Client, path: Path, name: str, *steps: Any, **fields: Any) -> list[str]:
-    """What the tools of a session's only turn told it."""
+    """Return the tools' results of a session's only turn."""
     fields.setdefault("mode", EDITS)
     await client.create(path, script(*steps, {"text": "done"}), name=name, **fields)
     await client.reach(name, IDLE)

@@ -1,4 +1,4 @@
-"""Bringing a plan to pull requests: the real git with a bare repository as remote, and the real `gh` against a scripted GitHub."""
+"""Pull requests of a plan: the real git with a bare repository as remote, and the real `gh` with a scripted GitHub."""
 
 import uuid
 from pathlib import Path
@@ -61,7 +61,7 @@ async def test_pull_requests_are_opened_in_order_and_only_what_differs_is_change
         async with connected(sandbox) as client:
             a, b, c = await apply(client, path, PLAN)
             for session in (a, b, c):
-                await client.reach(session.name, IDLE)  # what a pull request says of its turns differs no more
+                await client.reach(session.name, IDLE)  # the pull request's text about turns is current
                 commit(session, "one")
 
             assert await converge(client, path) == [
@@ -78,7 +78,7 @@ async def test_pull_requests_are_opened_in_order_and_only_what_differs_is_change
             assert {action for _, _, action in await converge(client, path)} == {"unchanged"}
             assert len(github.calls("POST", "/pulls")) + len(github.calls("PATCH")) == before
 
-            # What fails for one leaves the next on its branch.
+            # If one fails, the next stays based on its branch.
             commit(a, "more")
             other = git(path, "commit-tree", "HEAD^{tree}", "-m", "somebody else's")
             git(path, "push", "-q", "-f", str(bare), f"{other}:refs/heads/{a.branch}")

@@ -1,4 +1,4 @@
-"""Prepared spares: what they are, that a session gets one at once, and that they are in nobody's way."""
+"""Prepared spares: their state, claims by sessions, and that they obstruct nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -51,7 +51,7 @@ async def test_a_spare_holds_no_branch_and_a_claim_writes_no_file(
 
 
 def written(path: Path) -> tuple[int, int, int]:
-    """What is another once a file was written or replaced, and not when it was only read."""
+    """Return a value that changes when a file is written or replaced, and not when it is only read."""
     found = path.stat()
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
@@ -98,7 +98,7 @@ async def test_an_incomplete_spare_is_not_claimed(
     with pytest.raises(WorktreeChangedError, match="moved on"):
         await here.spares.claim(repo, tmp_path / "good", "gone-on", sample.head, new_branch=False)
     assert "two" not in sample.git("branch", "--list")
-    assert (await here.spares.remove(repo, claimed, sample.head)).left, "somebody may work in a tree with a branch"
+    assert (await here.spares.remove(repo, claimed, sample.head)).left, "a person may work in a tree with a branch"
     assert claimed.exists()
 
 
@@ -145,7 +145,7 @@ async def pool_of(client: Client, path: Path) -> worktree_pb2.GetPoolResponse:
 
 
 async def ready(client: Client, path: Path, count: int) -> list[worktree_pb2.Spare]:
-    """Wait until the pool has so many spares, all by itself."""
+    """Wait until the pool has so many spares, without a call."""
 
     async def look() -> worktree_pb2.GetPoolResponse:
         pool = await pool_of(client, path)
@@ -204,12 +204,12 @@ async def test_spares_follow_a_moved_base_and_another_base_is_checked_out_at_the
     git(path, "add", "new.txt")
     git(path, "commit", "-qm", "second")
 
-    moved = await client.create(path)  # before anybody has looked
+    moved = await client.create(path)  # before the first check
     assert moved.id in [spare.id for spare in before]
     assert (Path(moved.worktree) / "new.txt").exists()
     answer = await client.worktrees.FillPool(worktree_pb2.FillPoolRequest(repo=str(path)))
     assert {spare.commit for spare in answer.spares} == {git(path, "rev-parse", "HEAD")}
-    assert {spare.id for spare in answer.spares} & {spare.id for spare in before}, "brought along, not made anew"
+    assert {spare.id for spare in answer.spares} & {spare.id for spare in before}, "updated, not created again"
     back = await client.create(path, base_ref=old)
     assert back.id in [spare.id for spare in answer.spares]
     assert not (Path(back.worktree) / "new.txt").exists()

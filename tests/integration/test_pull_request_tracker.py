@@ -1,4 +1,4 @@
-"""The poller of pull requests, its clock wound by hand, the real `gh` against a scripted GitHub."""
+"""The poller of pull requests: a manual clock, and the real `gh` with a scripted GitHub."""
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ need_gh()
 
 @dataclass
 class Watching:
-    """A tracker, and what it looks at."""
+    """A tracker, and its GitHub and store."""
 
     core: Core
     github: GitHubModel
@@ -43,7 +43,7 @@ class Watching:
         return await self.tracker.tick()
 
     def asked(self) -> list[tuple[str, int]]:
-        """What was asked for since the last time, with the statuses."""
+        """Return the requests since the last call, with their statuses."""
         found = [(each.path.rpartition("/")[2].partition("?")[0], each.status) for each in self.github.requests]
         self.github.requests.clear()
         return found
@@ -77,7 +77,7 @@ async def test_an_unchanged_pull_request_costs_only_conditional_requests(watchin
     await watching.add("quiet")
     assert await watching.tick() == PERIOD_S
     assert watching.asked()[-1] == ("graphql", 200)
-    await watching.tick(after=PERIOD_S)  # the commit is known now, and what is said of it asked for first
+    await watching.tick(after=PERIOD_S)  # the commit is known now, and its checks are requested first
     watching.asked()
 
     assert await watching.tick(after=PERIOD_S) == PERIOD_S
@@ -114,7 +114,7 @@ async def test_errors_of_a_host_lengthen_the_pause_until_a_success(watching: Wat
         rest = await watching.tick()
         assert rest is not None
         rests.append(rest)
-        assert len(watching.asked()) == 1, "the second is not tried where the first has failed"
+        assert len(watching.asked()) == 1, "the second is not tried after the first has failed"
         watching.time[0] += rest
     assert rests == [120, 240, 480, LONGEST_S, LONGEST_S, LONGEST_S]
     assert "fails (" in (await watching.row("one")).error

@@ -1,4 +1,4 @@
-"""Pull requests: the real git with a bare repository as remote, and the real `gh` against a scripted GitHub."""
+"""Pull requests: the real git with a bare repository as remote, and the real `gh` with a scripted GitHub."""
 
 import shutil
 import uuid
@@ -33,7 +33,7 @@ need_gh()
 
 @dataclass
 class Shop:
-    """A repository whose ``origin`` is written as people have it, and leads to a bare one on disk."""
+    """A repository whose ``origin`` has a usual URL, which git redirects to a bare one on disk."""
 
     sandbox: Sandbox
     path: Path
@@ -43,7 +43,7 @@ class Shop:
     daemon: DaemonProcess
 
     async def session(self, name: str, files: dict[str, str] | None = None, **fields: Any) -> session_pb2.Session:
-        """A session that has committed some files."""
+        """Create a session that has committed some files."""
         made = await self.client.create(self.path, name=name, base_ref=fields.pop("base_ref", "main"), **fields)
         self.commit(made, files if files is not None else {f"{name}.txt": f"{name}\n"}, f"Add {name}")
         return made
@@ -79,7 +79,7 @@ class Shop:
 
 @dataclass
 class World:
-    """What outlives a test: the daemon, and the scripted GitHub's socket."""
+    """Parts that all tests share: the daemon, and the scripted GitHub's socket."""
 
     sandbox: Sandbox
     daemon: DaemonProcess
@@ -298,7 +298,7 @@ async def test_a_refusal_without_a_remote_says_what_to_do(world: World) -> None:
             assert reason_of(caught.value) == "REMOTE_NOT_FOUND"
 
 
-# ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── polling ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_the_state_has_four_valued_checks_reviews_and_blockers(shop: Shop) -> None:
@@ -362,7 +362,7 @@ async def test_linking_takes_the_number_and_refuses_one_that_is_not_there(shop: 
     assert reason_of(caught.value) in {"FORGE_REFUSED", "PULL_REQUEST_NOT_FOUND"}
 
 
-# ── what reviewers and checks said ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── reviews and checks ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_comments_and_failed_checks_reach_the_agent_once_quoted_and_marked(shop: Shop) -> None:
@@ -401,7 +401,7 @@ async def test_comments_and_failed_checks_reach_the_agent_once_quoted_and_marked
     )
     late = await shop.fix("fixed")
     assert (late.comments, late.checks) == (1, 0)
-    assert "Name it better." in late.prompt.text, "an answer means nothing without what it answers"
+    assert "Name it better." in late.prompt.text, "a reply is quoted with the comment that it answers"
     assert "unknown wrote:\n> Still not." in late.prompt.text
 
 
@@ -427,7 +427,7 @@ async def test_what_is_merged_is_archived_and_its_branches_go_and_nothing_else(s
     assert shop.github.tip(merged.branch) is None
     assert merged.branch not in git(shop.path, "branch", "--format=%(refname:short)")
     assert [each.session_name for each in await shop.clean(remote_branches=True)] == ["stays"], (
-        "run again, nothing is left to do"
+        "a second run has nothing to do"
     )
 
 
@@ -499,7 +499,7 @@ async def test_gh_uses_the_token_of_the_sessions_maker_and_the_agent_does_not_ge
     shop.commit(session, {"keyed.txt": "x\n"})
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await shop.create("keyed")
-    assert reason_of(caught.value) == "FORGE_LOGIN", "the scripted GitHub knows another token alone"
+    assert reason_of(caught.value) == "FORGE_LOGIN", "the scripted GitHub accepts only another token"
     assert {each.authorization for each in shop.github.requests} == {"token another-token"}
 
 

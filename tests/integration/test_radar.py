@@ -1,4 +1,4 @@
-"""The radar on a running daemon: work in two worktrees that will not merge is told before it is committed."""
+"""The radar on a running daemon: conflicts between two worktrees are reported before they are committed."""
 
 from functools import partial
 from pathlib import Path
@@ -77,7 +77,7 @@ async def test_uncommitted_work_on_the_same_lines_is_a_conflict_and_in_the_inbox
     (request,) = await inbox(client)
     assert "shared.txt (11)" in request.reason
 
-    # Answered: it stays away until the pair is red over another file.
+    # After an answer it stays closed until the pair conflicts in another file.
     yes = attention_pb2.Resolution(approve=attention_pb2.Approval())
     await client.attention.ResolveRequest(attention_pb2.ResolveRequestRequest(request=request.id, resolution=yes))
     write(two, "shared.txt", edited(10, "two was here again"))
@@ -89,7 +89,7 @@ async def test_uncommitted_work_on_the_same_lines_is_a_conflict_and_in_the_inbox
     (again,) = await inbox(client)
     assert again.id != request.id
 
-    # And it goes when they merge again.
+    # It closes once they merge again.
     write(two, "shared.txt", "".join(LINES))
     (Path(two.worktree) / "README.md").write_bytes((Path(one.worktree) / "README.md").read_bytes())
     assert not any(each.red for each in (await listed(client, shared)).conflicts)
@@ -194,7 +194,7 @@ async def test_a_working_agent_hears_of_all_conflicts_at_once_and_an_idle_one_of
     names = ("one", "two", "three", "four")
     for name in names:
         write(await client.create(shared, name=name), "shared.txt", edited(4, name))
-    # All files are there before any agent is at work: a look between two of them would tell of some siblings only.
+    # Write all files before any agent works: a check between two writes would report only some siblings.
     for _ in range(2):
         assert sum(each.red for each in (await listed(client, shared)).conflicts) == 6
     for name in names[:3]:

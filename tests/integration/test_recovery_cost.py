@@ -1,4 +1,4 @@
-"""A start costs by what is alive: for sessions that rest the daemon runs no git, and reads none of them by itself."""
+"""The cost of a start depends on living agents: for idle sessions the daemon runs no git and makes no separate read."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +22,7 @@ recovering: ContextVar[bool] = ContextVar("recovering", default=False)
 
 
 async def calls_of_recovery(sessions: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Count the calls to the store and to git of a recovery, beside ``sessions`` that rest and have a checkpoint due."""
+    """Count the calls to store and git of a recovery with ``sessions`` idle sessions that have a due checkpoint."""
     calls: Counter[str] = Counter()
     until_served: Counter[str] = Counter()
 
@@ -36,7 +36,7 @@ async def calls_of_recovery(sessions: int, monkeypatch: pytest.MonkeyPatch) -> C
     recover = Parts.recover
 
     async def recover_counted(parts: Parts, stack: AsyncExitStack) -> None:
-        recovering.set(True)  # for the tasks that it begins too
+        recovering.set(True)  # includes the tasks that it starts
         await recover(parts, stack)
         until_served.update(calls)
 

@@ -1,4 +1,4 @@
-"""Errors: each is typed, tells what to do, and holds nothing of ours that is no business of the caller's."""
+"""Errors: each is typed, says what to do, and has no internals."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ async def test_hostile_strings_get_typed_refusals_and_never_an_internal_error(
     session = await shared.create(repo_of(running), name="victim")
     for name, field, text in texts_of_fields():
         if field == "prompt":
-            continue  # a prompt may be anything
+            continue  # a prompt may have any text
         rest: dict[str, Any] = {"path": str(repo_of(running))} if name == "CreateSession" else {}
         if name in {"SendPrompt", "GetDiff"}:
             rest = {"session": session.id}

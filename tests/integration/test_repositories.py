@@ -1,4 +1,4 @@
-"""When a repository becomes known: with what was asked for, and never by a call that was refused."""
+"""Registration of repositories: by calls that need it, and never by a refused call."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,14 +20,14 @@ async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
 
 
 def state_of(sandbox: Sandbox, repository: Path) -> tuple[str, list[Path], str]:
-    """What a call could have left: refs and worktrees in the repository, files where worktrees are made, lists of worktrees."""
+    """Return everything that a call could leave: refs and worktrees of the repository, files among the worktrees, rows."""
     root = sandbox.root / "state"
     made = [path for name in ("worktrees", "index", "environments") for path in (root / name).rglob("*")]
     return git(repository, "for-each-ref"), made, git(repository, "worktree", "list")
 
 
 async def known(client: Client) -> tuple[list[str], list[str]]:
-    """The repositories' names, and the kinds of all events."""
+    """Return the repositories' names, and the kinds of all events."""
     repos = (await client.repos.ListRepos(repo_pb2.ListReposRequest())).repos
     return [repo.name for repo in repos], [event.WhichOneof("payload") or "" for event in await client.log()]
 
@@ -122,7 +122,7 @@ async def test_a_plan_that_is_refused_does_not_make_its_repository_known(
 
     for text, reason in (
         (one + one, "BAD_PLAN"),
-        (f'{one}base = "whole"\n{two}', "GIT_FAILED"),  # the first of the two was made by then
+        (f'{one}base = "whole"\n{two}', "GIT_FAILED"),  # the first of the two exists by then
     ):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await shared.plans.ApplyPlan(plan_pb2.ApplyPlanRequest(path=str(repository), text=text))
@@ -223,7 +223,7 @@ async def test_the_file_of_a_repository_is_shown_apart_until_the_repository_is_t
         return ran
 
     async def setup() -> tuple[Any, list[Any]]:
-        """What counts, and what does not, of the setting ``setup``."""
+        """Return the effective and the ignored value of the setting ``setup``."""
         shown = (await ctl("config", "show", "--json")).json
         (counts,) = [each["value"] for each in shown["settings"] if each["key"] == "setup"]
         return counts, [each["value"] for each in shown.get("withheld", ())]

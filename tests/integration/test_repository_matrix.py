@@ -1,10 +1,10 @@
-"""Every kind of repository that people have: a session's tree is as the user's own checkout, with a spare and without, or refused in one line.
+"""Every usual kind of repository: a session's tree equals the user's own checkout, with and without a spare, or is refused in one line.
 
-What tools of this kind have got wrong with git and with names, and the test for it:
+Known faults of similar tools with git and with names, and the test of each:
 
 ======================================================  =====================================================================================
 Ten sessions are created at once                        test_pool.test_ten_sessions_at_once_all_succeed_with_and_without_spares,
-                                                        worktrees.test_making.test_ten_at_once_all_succeed
+                                                        worktrees.test_creation.test_ten_at_once_all_succeed
 A stale lock file, a held packed-refs.lock              test_git_process.test_a_lock_file_that_stays_is_named, …is_waited_for;
                                                         test_pool.test_a_claim_waits_for_a_lock_file_and_then_names_it
 A repository without a commit                           test_a_repository_without_a_commit_is_refused_first, and the next
@@ -14,11 +14,11 @@ Submodules, sparse checkout, LFS filters                here: ``submodules``, ``
 A failing post-checkout hook                            here: ``failing hooks``
 The directory was deleted by hand, or is locked         worktrees.test_foreign_worktrees.test_a_deleted_directory_frees_the_branch,
                                                         worktrees.test_half_states.test_a_removal_completes_whatever_the_state
-The branch is checked out elsewhere, or exists          worktrees.test_making.test_a_branch_checked_out_elsewhere_says_where,
+The branch is checked out elsewhere, or exists          worktrees.test_creation.test_a_branch_checked_out_elsewhere_says_where,
                                                         test_starts.test_a_branch_that_is_taken_costs_no_spare
 An adopted worktree, and creation fails                 test_starts.test_an_adopted_worktree_outlives_a_creation_that_fails_and_the_session
 A tree is removed under a running agent                 test_sessions, test_failpoints.test_a_removal_that_is_killed_after_each_step_ends_complete
-"Is it merged?"                                         keeping.test_risk.test_commits_known_elsewhere_are_not_at_risk, test_git_landed
+"Is it merged?"                                         snapshots.test_risk.test_commits_known_elsewhere_are_not_at_risk, test_git_landed
 Stash is shared, `clean -X` deletes `.env`              test_starts.test_changes_are_copied_and_the_callers_tree_stays_unchanged
 Odd names; `a/b` beside `a-b`                           test_names_become_branches_links_and_directories_without_collision_or_escape,
                                                         test_git_names
@@ -112,7 +112,7 @@ while True:
 
 @kind("process filter")
 def process_filter(path: Path, environment: Mapping[str, str]) -> Sample:
-    """What LFS is to git: a long-running filter that is required."""
+    """Configure a required long-running filter, as LFS is."""
     sample = repositories.plain(path, environment)
     program = path.with_name("filter.py")
     program.write_text(FILTER)
@@ -147,7 +147,7 @@ def core_worktree(path: Path, environment: Mapping[str, str]) -> Sample:
 
 @kind("core.worktree of all worktrees")
 def core_worktree_of_all(path: Path, environment: Mapping[str, str]) -> Sample:
-    """As a submodule's repository with the extension."""
+    """Create a repository with the extension, as of a submodule."""
     sample = core_worktree(path, environment)
     sample.git("config", "extensions.worktreeConfig", "true")
     return sample
@@ -165,7 +165,7 @@ def worktree_configuration(path: Path, environment: Mapping[str, str]) -> Sample
 def case_is_ignored(path: Path, environment: Mapping[str, str]) -> Sample:
     sample = repositories.plain(path, environment)
     sample.git("config", "core.ignorecase", "true")
-    sample.git("branch", "ramet/ONE")  # beside which ramet/one cannot be, where a file system ignores case
+    sample.git("branch", "ramet/ONE")  # conflicts with ramet/one on a file system that ignores case
     return sample
 
 
@@ -209,7 +209,7 @@ def failing_hooks(path: Path, environment: Mapping[str, str]) -> Sample:
 
 @kind("objects that cannot be written")
 def borrowed_objects(path: Path, environment: Mapping[str, str]) -> Sample:
-    """A clone that shares the objects of a repository which is read-only."""
+    """Create a clone that shares the objects of a read-only repository."""
     source = repositories.plain(path.with_name("source"), environment)
     source.git("gc", "-q")
     source.git("clone", "-q", "--shared", str(source.path), str(path))
@@ -244,7 +244,7 @@ async def drain(client: Client, path: Path) -> None:
 
 
 def contents(tree: Path) -> dict[str, bytes]:
-    """All files but git's own; those of a repository inside that git ignores belong to that one."""
+    """Return all files except git's own; those of an ignored nested repository belong to that one."""
     return {
         str(file.relative_to(tree)): file.read_bytes()
         for file in tree.rglob("*")
@@ -260,13 +260,13 @@ async def test_a_session_has_what_the_users_own_checkout_has_with_and_without_a_
     elsewhere = {"bare", "separate git dir", "core.worktree", "core.worktree of all worktrees", "symbolic link"}
     before = fingerprint(sample) if name not in elsewhere else None
     own, entries = contents(sample.path), sample.git("ls-files", "-t", "-s")
-    await client.create(sample.path, name=f"{tmp_path.name} first")  # makes the repository known
+    await client.create(sample.path, name=f"{tmp_path.name} first")  # registers the repository
     await drain(client, sample.path)
     made = [await client.create(sample.path, branch="ramet/cold")]
     spares = await fill(client, sample.path)
     assert [spare.state for spare in spares] == ["ready"]
     made.append(await client.create(sample.path, branch="ramet/warm"))
-    assert made[1].id == spares[0].id, "it was given the spare"
+    assert made[1].id == spares[0].id, "it got the spare"
 
     for session in made:
         tree = Path(session.worktree)
@@ -299,7 +299,7 @@ async def test_what_is_checked_out_less_after_a_spare_was_made_is_not_in_the_ses
     assert session.id not in [spare.id for spare in spares]
     assert contents(Path(session.worktree)) == contents(sample.path)
     (spare,) = await fill(client, sample.path)
-    assert spare.id not in [each.id for each in spares], "it was made anew"
+    assert spare.id not in [each.id for each in spares], "it was created without a spare"
     assert contents(Path(spare.path)) == contents(sample.path)
 
 
@@ -370,7 +370,7 @@ async def test_an_initial_commit_changes_nothing_else(
     }
     assert session.base_commit == sample.head
     again = await client.create(sample.path, initial_commit=True, name="again")
-    assert again.base_commit == session.base_commit, "there is a commit, so that none is made"
+    assert again.base_commit == session.base_commit, "there is a commit, so none is created"
 
 
 NAMES = (
@@ -384,7 +384,7 @@ async def test_names_become_branches_links_and_directories_without_collision_or_
     sample = repositories.plain(tmp_path / "repo", environment)
     sessions = [await client.create(sample.path, name=name) for name in NAMES]
 
-    assert [session.name for session in sessions] == list(NAMES), "labels are kept as typed"
+    assert [session.name for session in sessions] == list(NAMES), "labels stay as typed"
     branches = [session.branch for session in sessions]
     assert len({branch.casefold() for branch in branches}) == len(NAMES)
     root = Path(sessions[0].worktree).parent

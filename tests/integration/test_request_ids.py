@@ -1,4 +1,4 @@
-"""Request ids: the same call is done once and has one answer, also after a kill. Update masks."""
+"""Request ids: the same call runs once and has one answer, also after a kill. Update masks."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from tests.support.running import repo_of
 
 @pytest.fixture
 def github(sandbox: Sandbox, repository: Path) -> Iterator[None]:
-    """What `gh` and pushes lead to; two pull requests are open there."""
+    """The scripted GitHub and remote, with two open pull requests."""
     if shutil.which("gh") is None and not os.environ.get("CI"):
         pytest.skip("gh is not installed")
     bare = add_remote(sandbox, repository)
@@ -41,7 +41,7 @@ REPEATABLE = {
     "TestNotifications": "each call is one more test message",
     "AttachNative": "the same process has the same lease",
 }
-"""Calls that need no request id, and why."""
+"""Calls that need no request id, with the reason."""
 
 
 def test_every_call_that_changes_something_takes_a_request_id_and_is_tried_here() -> None:

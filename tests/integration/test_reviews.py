@@ -66,7 +66,7 @@ async def test_comments_reach_the_agent_as_one_prompt_that_quotes_the_lines(clie
     place.write_text("all is new\n")
     assert (await listed(client))[0].current_line == 0
 
-    for _ in range(2):  # twice is the same
+    for _ in range(2):  # the second call is the same
         await client.worktrees.ResolveComment(worktree_pb2.ResolveCommentRequest(comment=first.id[:8]))
     assert [each.state for each in await listed(client)] == [SENT]
     assert [each.state for each in await listed(client, resolved=True)] == [RESOLVED, SENT]
@@ -81,7 +81,7 @@ async def test_a_range_of_an_earlier_state_is_quoted_from_that_state(client: Cli
     assert (await refusal(client.worktrees.AddComment(request)))[0] == "INVALID_INPUT"  # it is gone
     request.at = "base"
     request.line, request.end_line = 2, 1
-    assert (await refusal(client.worktrees.AddComment(request)))[0] == "INVALID_INPUT"  # no range
+    assert (await refusal(client.worktrees.AddComment(request)))[0] == "INVALID_INPUT"  # an invalid range
     request.line, request.end_line = 1, 1
     made: Any = await client.worktrees.AddComment(request)
     assert made.comment.quote == f">     1 {before[0]}" + "".join(
@@ -183,7 +183,7 @@ async def test_new_commits_of_the_base_come_in_and_uncommitted_work_stays(
     assert sorted(file.path for file in diff.files) == ["draft.txt", "mine.txt"]
     assert (await sync(client, method=method)).commits == 0
 
-    # One rewind takes it back: files, the branch, also where it was rebased, and what counts as its work.
+    # One rewind undoes it: files, the branch (also after a rebase), and the base of its work.
     request = worktree_pb2.RewindSessionRequest(session="one", checkpoint=str(answer.checkpoint.number))
     back: Any = await client.worktrees.RewindSession(request)
     assert git(tree, "rev-parse", "HEAD").strip() == answer.old_commit
@@ -239,7 +239,7 @@ async def test_uncommitted_work_in_the_way_is_named_and_unchanged(client: Client
     assert (tree / "dir0/file0.txt").read_text() == "mine, not committed\n"
     assert git(tree, "status", "--porcelain").split() == ["M", "dir0/file0.txt"]
     git(tree, "checkout", "-q", "--", "dir0/file0.txt")
-    # This is in nobody's way.
+    # This file is not in the way.
     commit(tree, "mine.txt", "mine\n")
     (tree / "staged.txt").write_text("mine, only staged\n")
     git(tree, "add", "staged.txt")

@@ -1,4 +1,4 @@
-"""Rewinds, over the socket of a real daemon, with scripted agents."""
+"""Rewinds with a real daemon and scripted agents."""
 
 import shutil
 import subprocess
@@ -55,9 +55,9 @@ async def test_a_rewind_brings_files_and_conversation_back_and_is_undone_by_anot
     assert {file.path for file in answer.files} == {"two.txt", "by-hand", ".gitignore", "dir0/file0.txt"}
     assert answer.session.conversation_id != worked.conversation_id
     assert [event for event in await client.log("made") if event.HasField("session_rewound")]
-    assert not await open_requests(client, "made"), "the turn that was to be looked at is no longer there"
+    assert not await open_requests(client, "made"), "the turn to review no longer exists"
 
-    # The next turn goes on with what was said until then, and nothing later.
+    # The next turn continues after the messages until then, and none later.
     after = await turn(client, "made", write("three.txt", "3\n"))
     assert after.conversation_id == answer.session.conversation_id
     said = transcript(daemon, after.conversation_id)
@@ -79,7 +79,7 @@ async def test_files_alone_are_rewound_on_request(client: Client, worked: sessio
 
     assert not (Path(worked.worktree) / "one.txt").exists()
     assert answer.session.conversation_id == worked.conversation_id
-    assert await open_requests(client, "made"), "the turn that is to be looked at is still part of the conversation"
+    assert await open_requests(client, "made"), "the turn to review is still part of the conversation"
 
 
 async def test_the_start_has_no_conversation_to_continue(
@@ -252,7 +252,7 @@ async def test_a_rewind_keeps_what_was_only_staged(
 
     before = (await rewind(client, "made", "2")).before
 
-    assert before.number == 4  # the files are those of the checkpoint before; what is staged is not
+    assert before.number == 4  # the files equal the previous checkpoint's; the staged ones do not
     assert git(repository, "show", f"{before.ref}:index/one.txt") == "only staged"
     assert git(repository, "show", f"{before.commit}:one.txt") == "1"
 
@@ -271,7 +271,7 @@ async def test_checkpoints_are_known_again_after_their_rows_went_with_a_damaged_
         copy = worktree_pb2.Checkpoint()
         copy.CopyFrom(each)
         copy.ClearField("id")
-        copy.ClearField("create_time")  # of the row; a ref has the commit's, which is made a moment before
+        copy.ClearField("create_time")  # of the row; the ref has the commit's time, a moment earlier
         return copy
 
     found = await count(client, "made", 3)
@@ -283,7 +283,7 @@ async def test_checkpoints_are_known_again_after_their_rows_went_with_a_damaged_
 
     await eventually(read_again)
     await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="made"))
-    assert len(await client.checkpoints("made")) == 3, "the turns that the agent's journal tells again are kept already"
+    assert len(await client.checkpoints("made")) == 3, "turns that the journal repeats have a checkpoint already"
     await rewind(client, "made", "2")
     assert (Path(worked.worktree) / "one.txt").exists()
     assert not (Path(worked.worktree) / "two.txt").exists()
@@ -373,7 +373,7 @@ async def test_a_rewind_to_the_current_state_changes_nothing(
 async def test_a_sync_is_undone_to_the_last_staged_line(
     daemon: DaemonProcess, client: Client, worked: session_pb2.Session, sandbox: Sandbox, repository: Path
 ) -> None:
-    """Also where all that has changed is staged, so that the index is what the files are."""
+    """Also if all changes are staged, so that index and files are equal."""
     await count(client, "made", 3)
     tree = Path(worked.worktree)
     git(tree, "add", "one.txt")

@@ -49,7 +49,7 @@ DENIED = {
     ITSELF: {"child", "stranger"},
     ABOVE: {"child", "stranger"},
 }
-"""Of the callers, those that may not name the session ``lead``."""
+"""Callers that may not name the session ``lead``."""
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +90,12 @@ async def test_every_call_is_served_to_those_who_may_and_to_no_one_else(
     for name, rpc in RPCS.items():
         fields = {each: values[each] for each in rpc.method.input_type.fields_by_name if each in values}
         for who, token in tokens.items():
-            # A child that is to be made for nothing, and what ends its own caller, are left empty.
+            # Left empty: calls that would create a child, or end their own caller.
             given = (
                 fields if ROLES[name] not in {CALLER, OWNER} and not (who == "lead" and ROLES[name] == ABOVE) else {}
             )
             verdicts[name, who] = await rpc.refusal(client.channel, rpc.request(**given), (("ramet-token", token),))
-        if name != "Shutdown":  # has a test of its own
+        if name != "Shutdown":  # has its own test
             given = {key: value for key, value in fields.items() if key == "snapshot" or ROLES[name] in {LOOK, FAMILY}}
             verdicts[name, "owner"] = await rpc.refusal(client.channel, rpc.request(**given))
 

@@ -1,4 +1,4 @@
-"""Permission rules over the socket of a real daemon: made by answers or by hand, they decide calls before they are made."""
+"""Permission rules with a real daemon: created by answers or by hand, they decide calls before they run."""
 
 import asyncio
 import uuid
@@ -29,7 +29,7 @@ def running() -> Iterator[DaemonProcess]:
 
 @pytest.fixture
 async def path(client: Client, sandbox: Sandbox) -> Path:
-    """A repository of its own for each test: rules hold for a whole one."""
+    """Create a repository for each test, as rules apply to a repository."""
     made = sandbox.repository(f"repo-{uuid.uuid4().hex[:6]}")
     await client.repos.RegisterRepo(repo_pb2.RegisterRepoRequest(path=str(made)), metadata=client.metadata)
     return made
@@ -145,7 +145,7 @@ async def test_an_answer_that_can_make_no_rule_answers_nothing(client: Client, p
         "INVALID_INPUT",
         "a plan is answered once",
     )
-    assert len(await requests(client, f"plan-{path.name}")) == 1, "the question stands"
+    assert len(await requests(client, f"plan-{path.name}")) == 1, "the question is still open"
     await approve(client, f"plan-{path.name}")
     await client.reach(f"plan-{path.name}", IDLE)
 

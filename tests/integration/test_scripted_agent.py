@@ -35,13 +35,13 @@ def texts(host: Host) -> list[str]:
 
 
 def results(host: Host) -> list[Frame]:
-    """The tool results that were told."""
+    """Return the tool results that the agent sent."""
     contents = [frame["message"]["content"] for frame in host.frames if frame["type"] == "user"]
     return [content[0] for content in contents if isinstance(content, list) and content[0]["type"] == "tool_result"]
 
 
 async def started(home: Path) -> int:
-    """The pid that `HANG` wrote."""
+    """Return the pid that `HANG` wrote."""
     path = home / "repo" / "pid"
     return int(await eventually(lambda: path.exists() and path.read_text().strip()))
 
@@ -271,7 +271,7 @@ async def test_an_interrupt_kills_the_running_tool(tmp_path: Path) -> None:
     async with running(tmp_path, "--allowedTools", "Bash") as host:
         await host.prompt(script(HANG))
         pid = await started(tmp_path)
-        assert os.getsid(pid) == pid  # as the real one's tools, out of reach of a signal to the agent's group
+        assert os.getsid(pid) == pid  # as the real one's tools, in another process group
         await host.control("interrupt")
         assert (await host.result())["terminal_reason"] == "aborted_tools"
         await gone(pid)

@@ -1,4 +1,4 @@
-"""The scripted agent against the real CLI: the same conversation, the same frames."""
+"""The scripted agent compared with the real CLI: the same frames for the same conversation."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.support.agents import SCRIPTED
 from tests.support.contract import GOLDEN, Shapes, converse, converse_with_both, kinds, shapes
 
-# What the scripted agent does without: nothing that reads frames should need it.
+# Fields that the scripted agent leaves out: no reader of frames should need them.
 LEFT_OUT = {
     "control_response:commands": {
         "analytics_disabled", "fast_mode_disabled_reason", "fast_mode_state", "feedback_mode", "hooks_when_unanswered_kept",

@@ -1,4 +1,4 @@
-"""The life of sessions, over the socket of a real daemon, with scripted agents."""
+"""The life of sessions, with a real daemon and scripted agents."""
 
 import asyncio
 from pathlib import Path
@@ -208,7 +208,7 @@ async def test_a_prompt_sent_into_a_turn_starts_none_after_interrupt_and_survive
         assert (await client.sessions.PauseSession(asked, metadata=client.metadata)).session.state == PAUSED
         resumed = session_pb2.ResumeSessionRequest(session=name)
         await client.sessions.ResumeSession(resumed, metadata=client.metadata)
-        # What was cut off is taken up first, and hangs again.
+        # The interrupted turn is resumed first, and hangs again.
         await eventually(lambda: says(client, name, "begun", times=2))
         await client.sessions.StopSession(session_pb2.StopSessionRequest(session=name), metadata=client.metadata)
         details = await client.sessions.GetSession(
@@ -223,7 +223,7 @@ async def test_a_prompt_sent_into_a_turn_starts_none_after_interrupt_and_survive
 
 
 async def says(client: Client, name: str, words: str, *, times: int = 1) -> bool:
-    """Whether the agent has said this, so many times."""
+    """Return whether the agent has said this so many times."""
     blocks = [block.text for event in await client.log(name) for block in event.assistant_message.blocks]
     return blocks.count(words) >= times
 

@@ -1,4 +1,4 @@
-"""Preparing worktrees: setup, carried files, trust, ports, teardown; and ten sessions with dev servers at once."""
+"""Preparation of worktrees: setup, carried files, trust, ports, teardown; and ten sessions with dev servers at once."""
 
 import asyncio
 import socket
@@ -64,7 +64,7 @@ web = "setsid python3 server.py & wait"
 
 @pytest.fixture
 def project(repository: Path) -> Path:
-    """A repository that looks like one of npm's, with a dev server."""
+    """Create a repository like one with npm, with a dev server."""
     path = repository
     (path / "npm").write_text(NPM)
     (path / "npm").chmod(0o755)
@@ -271,7 +271,7 @@ async def test_setups_and_servers_survive_a_kill_and_are_reattached(
     server = await start(client, "one", name="web")
     await eventually(lambda: answers(session.ports[0]))
 
-    daemon.restart()  # serves, though the setup goes on until its gate is open
+    daemon.restart()  # serves, although the setup runs until its gate is open
 
     assert answers(session.ports[0])
     async with connected(sandbox) as later:

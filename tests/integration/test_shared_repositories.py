@@ -1,4 +1,4 @@
-"""`core.sharedRepository`: what we make is as open as what git makes, and the daemons of two people work in one repository."""
+"""`core.sharedRepository`: Ramet's files have the same permissions as git's, and the daemons of two people work in one repository."""
 
 import os
 import shutil
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as 
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that others can enter, with a home for each of two people of one group."""
+    """Create a directory that others can enter, with a home for each of two people of one group."""
     made = Path(tempfile.mkdtemp(prefix="ramet-shared-"))
     made.chmod(0o755)
     for person in PEOPLE:
@@ -62,7 +62,7 @@ def place() -> Iterator[Path]:
 
 
 def work(place: Path, person: int, umask: int, name: str) -> None:
-    """Have a daemon's git layer of that person make a worktree and keep what is in it."""
+    """Run the git layer as that person: create a worktree and take a snapshot of it."""
     arguments = (place / "repository", name, place / str(person), person, GROUP, umask)
     environment = {"PATH": os.environ["PATH"], "HOME": str(place / str(person))}
     command = [sys.executable, "-c", WORK, *map(str, arguments)]
@@ -76,7 +76,7 @@ def run(place: Path, person: int, umask: int, *command: str, at: Path | None = N
         "HOME": str(place / str(person)),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
-    # By programs, not by Python's own `user=`: that forks this process, in which gRPC's threads may be at work.
+    # By a program, not by Python's own `user=`, which forks this process, where gRPC's threads may run.
     become = ("setpriv", f"--reuid={person}", f"--regid={GROUP}", "--clear-groups")
     masked = ("sh", "-c", f'umask {umask:o}; exec "$@"', "sh")
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Where sessions start from: remote branches, the caller's changes, checkouts of somebody else; what is refused, and what stays as it is."""
+"""Starting points of sessions: remote branches, the caller's changes, foreign checkouts; refusals, and unchanged checkouts."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.support.repositories import Sample, fingerprint
 
 
 def untouched(sample: Sample) -> dict[str, object]:
-    """Its `fingerprint`, but for the branches of the sessions that were made beside it."""
+    """Return its `fingerprint`, without the branches of sessions."""
     found = fingerprint(sample)
     refs = found["refs"]
     assert isinstance(refs, list)
@@ -47,7 +47,7 @@ async def remove(client: Client, session: session_pb2.Session) -> None:
 
 
 async def changed(client: Client, name: str) -> list[str]:
-    """Paths of what a session has changed."""
+    """Return the paths that a session has changed."""
     request = worktree_pb2.GetDiffRequest(session=name, stat_only=True)
     return [each.path for each in (await client.worktrees.GetDiff(request, metadata=client.metadata)).files]
 
@@ -69,7 +69,7 @@ async def test_a_remote_branch_becomes_a_local_one_that_follows_it_as_git_would(
     assert sample.git("rev-parse", "HEAD", at=tree) == sample.git("rev-parse", "origin/topic")
     assert await refusal(client, sample.path, existing_branch="origin/topic") == "BRANCH_TAKEN"
     await remove(client, session)
-    assert "topic" not in sample.git("branch", "--list"), "we made it"
+    assert "topic" not in sample.git("branch", "--list"), "Ramet created it"
     assert sample.git("config", "--get-regexp", "^branch\\.").count("topic") == 0
 
 
@@ -94,11 +94,11 @@ async def test_the_base_is_fetched_first_and_a_branch_behind_starts_from_its_rem
     session = await client.create(sample.path, fetch=True)
 
     assert (session.base_commit, session.base_ref) == (newer, "origin/main")
-    assert sample.head == before, "the person's own branch stays where it is"
+    assert sample.head == before, "the person's own branch does not move"
     assert (Path(session.worktree) / "newer.txt").exists()
     sample.write("ours.txt")
     ours = sample.commit("ours")
-    assert (await client.create(sample.path, fetch=True)).base_commit == ours, "commits of one's own are not left out"
+    assert (await client.create(sample.path, fetch=True)).base_commit == ours, "the person's own commits are included"
 
 
 @pytest.mark.parametrize("named", ["feat/new", "origin/feat/new"])
@@ -113,7 +113,7 @@ async def test_a_branch_that_only_the_remote_has_is_fetched_and_worked_on(
     (other / "new.txt").write_text("new\n")
     tip = sample.commit("new", at=other)
     sample.git("push", "-q", "origin", "feat/new", at=other)
-    if narrow:  # as a clone of a single branch has it
+    if narrow:  # as in a clone of a single branch
         sample.git("config", "remote.origin.fetch", "+refs/heads/main:refs/remotes/origin/main")
     assert await refusal(client, sample.path, existing_branch=named) == "REF_NOT_FOUND"
 
@@ -178,7 +178,7 @@ async def test_changes_are_copied_and_the_callers_tree_stays_unchanged(client: C
     sample.write(".env", "SECRET=1\n")
     (sample.path / "README.md").unlink()
     before = untouched(sample)
-    for _ in range(2):  # made, and claimed
+    for _ in range(2):  # created and claimed
         session = await client.create(sample.path, with_changes=True)
         await fill(client, sample.path)
         tree = Path(session.worktree)
@@ -203,7 +203,7 @@ async def test_a_session_in_place_works_in_the_checkout_alone_and_leaves_it_when
     assert await refusal(client, sample.path, in_place=True) == "PATH_TAKEN"
     assert await refusal(client, sample.path, in_place=True, branch="x") == "INVALID_INPUT"
     await eventually(lambda: client.checkpoints("here"))
-    assert await changed(client, "here") == [], "what the person had there is no change of the session"
+    assert await changed(client, "here") == [], "the person's changes there are no change of the session"
     sample.write("its.txt", "new\n")
     assert await changed(client, "here") == ["its.txt"]
     (sample.path / "its.txt").unlink()
@@ -244,7 +244,7 @@ async def test_an_adopted_worktree_outlives_a_creation_that_fails_and_the_sessio
 
     assert untouched(there) == before
     assert sample.git("worktree", "list").count("by hand") == 1
-    assert await refusal(client, sample.path, adopt_path=str(sample.path)) == "INVALID_INPUT", "that is --in-place"
+    assert await refusal(client, sample.path, adopt_path=str(sample.path)) == "INVALID_INPUT", "as with --in-place"
     assert await refusal(client, sample.path, adopt_path=taken.worktree) == "PATH_TAKEN"
 
 

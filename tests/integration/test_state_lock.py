@@ -1,4 +1,4 @@
-"""One state has one daemon, whatever directory a shell looks for its socket in."""
+"""A state directory has one daemon, for any runtime directory of a shell."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture
 def elsewhere(daemon: DaemonProcess) -> Path:
-    """Another runtime directory, as a shell without XDG_RUNTIME_DIR has one."""
+    """Return another runtime directory, as of a shell without XDG_RUNTIME_DIR."""
     path = daemon.sandbox.root / "elsewhere"
     path.mkdir(mode=0o700)
     return path
@@ -80,14 +80,14 @@ def remove_socket(daemon: DaemonProcess) -> None:
 
 def remove_directory(daemon: DaemonProcess) -> None:
     directory = daemon.sandbox.socket.parent
-    shutil.rmtree(directory.rename(directory.with_name("removed")))  # at once: else the daemon would bind while it goes
+    shutil.rmtree(directory.rename(directory.with_name("removed")))  # at once, or the daemon would bind meanwhile
 
 
 def replace_socket(daemon: DaemonProcess) -> None:
     other = daemon.sandbox.socket.with_name("dead.sock")
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(other))
-    other.replace(daemon.sandbox.socket)  # at once: else the daemon would bind in between
+    other.replace(daemon.sandbox.socket)  # at once, or the daemon would bind in between
 
 
 @pytest.mark.parametrize("harm", [remove_socket, remove_directory, replace_socket])
@@ -102,7 +102,7 @@ def test_a_lost_socket_is_bound_again_and_open_connections_stay(
         before = path.lstat()
         connected = open_sockets(daemon.pid)
         harm(daemon)
-        # The harm itself may have put another file there: what counts is that the daemon answers again.
+        # The test itself may have put another file there; the daemon must answer again.
         eventually_sync(lambda: daemon.sandbox.ctl("daemon", "status", "--json").json.get("pid") == daemon.pid)
         assert not os.path.samestat(path.lstat(), before)
         assert stub.GetInfo(daemon_pb2.GetInfoRequest(), metadata=metadata).pid == daemon.pid
@@ -112,13 +112,13 @@ def test_a_lost_socket_is_bound_again_and_open_connections_stay(
 
 
 def open_sockets(pid: int) -> set[str]:
-    """The sockets of a process, by inode: a connection that breaks is gone from it."""
+    """Return the sockets of a process, by inode; a broken connection is not among them."""
     links = {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()}
     return {link for link in links if link.startswith("socket:")}
 
 
 def test_a_command_starts_one_daemon_at_most_and_waits_for_the_one_that_is_there(daemon: DaemonProcess) -> None:
-    """Its socket is gone, and it cannot bind another one yet: as when it is stopped, or its machine too busy."""
+    """The socket is deleted, and the daemon cannot bind another one yet, as if it were suspended or the machine too busy."""
     os.kill(daemon.pid, signal.SIGSTOP)
     try:
         daemon.sandbox.socket.unlink()
@@ -141,7 +141,7 @@ def test_a_command_starts_one_daemon_at_most_and_waits_for_the_one_that_is_there
 def test_nothing_of_the_daemons_own_is_open_to_others_whatever_the_umask(umask: int) -> None:
     with make_sandbox() as sandbox:
         repository = sandbox.repository()
-        made = subprocess.run(  # not `ctl`: what it forks from has an umask of its own
+        made = subprocess.run(  # not `ctl`, whose zygote has another umask
             [sys.executable, "-m", "rametctl", "new", "--name", "one", "say hi"],
             cwd=repository,
             env=sandbox.environ,
@@ -153,7 +153,7 @@ def test_nothing_of_the_daemons_own_is_open_to_others_whatever_the_umask(umask: 
         assert made.returncode == 0, made.stderr
         state = sandbox.root / "state"
         assert stat.S_IMODE(state.stat().st_mode) == 0o700
-        # What an agent works on is as open as its own shell would make it, behind the closed directory.
+        # Files of an agent have the permissions that its own shell would give them, inside the private directory.
         (tree,) = [path for path in (state / "worktrees").rglob("dir0") if path.is_dir()]
         assert stat.S_IMODE((tree / "file0.txt").stat().st_mode) == 0o666 & ~umask
         found = {

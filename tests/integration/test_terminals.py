@@ -1,4 +1,4 @@
-"""Commands in worktrees: started, followed, found again after a kill, ended with everything they started."""
+"""Commands in worktrees: started, followed, reattached after a kill, ended with everything they started."""
 
 import sqlite3
 import uuid
@@ -40,7 +40,7 @@ async def stop(client: Client, command: str) -> terminal_pb2.Command:
 
 
 async def watch(client: Client, command: str, offset: int = 0) -> tuple[bytes, terminal_pb2.Command]:
-    """All output from an offset to the end, and how it ended."""
+    """Return all output from an offset to the end, and the exit."""
     request = terminal_pb2.WatchOutputRequest(command=command, offset=offset, follow=True)
     output = b""
     async for answer in client.terminals.WatchOutput(request):
@@ -92,7 +92,7 @@ async def test_a_command_finds_its_place_in_its_environment(client: Client, sand
     assert variables["RAMET_SESSION_NAME"] == "Ports here"
     assert [variables[f"RAMET_PORT_{index}"] for index in range(10)] == [str(port) for port in session.ports]
     assert variables["RAMET_COMMAND"] == command.id
-    # It acts as the session: whatever a repository's scripts do, they may do no more than that.
+    # It acts as the session, so a repository's scripts have no more rights.
     assert variables["RAMET_SESSION"] == session.id
     assert variables["RAMET_TOKEN"].startswith(session.id)
 
@@ -106,7 +106,7 @@ async def test_stopping_ends_what_called_setsid_and_spares_others(
     command = await start(client, "one", "sh", "-c", script)
 
     def sleeping() -> set[str]:
-        commands = [command_of(each) for each in sandbox.processes()]  # of one that has just gone, none
+        commands = [command_of(each) for each in sandbox.processes()]  # none, of one that has just ended
         return {command[1] for command in commands if command[:1] == ["sleep"]}
 
     await eventually(lambda: sleeping() == {"601", "602", "603"})

@@ -1,4 +1,4 @@
-"""A worktree inside another repository that has lost its .git file: nothing that runs in it works in the repository around it."""
+"""A worktree inside another repository that has lost its .git file: no command in it works in the outer repository."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Trouble on the model's side: held and tried again; a lapsed login is one request; the inbox has what cannot go on, and nothing that is put away."""
+"""Errors of the model's API: sessions wait and try again; an expired login is one request; the inbox has sessions that cannot continue."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ async def client(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 
 async def ctl(sandbox: Sandbox, *arguments: str, **more: Any) -> Ran:
-    """`Sandbox.ctl` beside a daemon in this loop."""
+    """Run `Sandbox.ctl` with a daemon in this loop."""
     return await asyncio.to_thread(partial(sandbox.ctl, *arguments, **more))
 
 
@@ -79,7 +79,7 @@ async def test_the_rest_between_tries_grows_to_a_limit(
     async def tried_often() -> bool:
         return len(rests) >= 4
 
-    await eventually(tried_often)  # no try is the last one
+    await eventually(tried_often)  # tries have no limit
     assert (1 - projection.JITTER, 1 + projection.JITTER) in rests
     session = await client.get("again")
     assert session.state != FAILED
@@ -190,7 +190,7 @@ async def test_the_inbox_has_what_is_stuck_with_its_command_and_an_approval_resu
     shown = (await ctl(sandbox, "inbox")).stdout
     assert "→ rametctl resume broken" in shown
     assert (await ctl(sandbox, "approve", "broken")).code == 0
-    await client.reach("broken", IDLE, FAILED)  # what was asked for is quoted, and so the script runs again
+    await client.reach("broken", IDLE, FAILED)  # the prompt is quoted, and so the script runs again
     assert {each.session_name for each in await inbox(client)} == {"broken", "dear"}
     assert (await ctl(sandbox, "set", "dear", "--budget", "none")).code == 0
     await client.reach("dear", IDLE)

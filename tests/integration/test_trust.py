@@ -1,4 +1,4 @@
-"""Trust is bound to content: what an agent, a landing or a pull puts into a repository runs only once the person has trusted it."""
+"""Trust is bound to content: files from an agent, a landing or a pull run only once the person has trusted them."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ SECRET = ".secret"
 
 
 def settings(marks: Path) -> str:
-    """A `.ramet.toml` in which every command leaves a mark, and that carries a secret."""
+    """Return a `.ramet.toml` whose commands leave marks, and that carries a secret."""
     commands = {name: f"touch {marks}/{name}" for name in ("setup", "teardown", "web", "check")}
     return (
         f'setup = ["{commands["setup"]}"]\nteardown = ["{commands["teardown"]}"]\ncarry = ["{SECRET}"]\n'
@@ -35,7 +35,7 @@ def settings(marks: Path) -> str:
 
 
 class World:
-    """A trusted repository without commands, an agent's session in it, and the marks that commands leave."""
+    """A trusted repository without commands, an agent's session in it, and the marks of commands."""
 
     def __init__(self, client: Client, sandbox: Sandbox, path: Path) -> None:
         self.client, self.sandbox, self.path = client, sandbox, path
@@ -46,7 +46,7 @@ class World:
         return await self.client.create(self.path, name="agent", **fields)
 
     def write(self, place: Path, *, commit: bool) -> None:
-        """What the agent writes, in files alone or committed."""
+        """Write files as the agent, uncommitted or committed."""
         (place / ".ramet.toml").write_text(settings(self.marks))
         (place / ".worktreeinclude").write_text(f"{SECRET}\n")
         if commit:
@@ -234,9 +234,9 @@ async def land(client: Client, name: str, **fields: Any) -> landing_pb2.Landing:
 
 
 async def use_everything(world: World, session: session_pb2.Session) -> None:
-    """Have the daemon run whatever it would of the session's settings: the setup has been awaited by its turn."""
+    """Let the daemon run the session's settings: its turn waits for the setup."""
     metadata = world.client.metadata
-    for call in (  # refused where they are not trusted
+    for call in (  # refused if they are not trusted
         world.client.terminals.SetUpSession(terminal_pb2.SetUpSessionRequest(session=session.id), metadata=metadata),
         world.client.terminals.StartCommand(
             terminal_pb2.StartCommandRequest(session=session.id, name="web", request_id=str(uuid.uuid4())),
@@ -360,14 +360,14 @@ def put(path: Path, text: str) -> None:
 
 
 def loads_all(sandbox: Sandbox, session: session_pb2.Session) -> bool:
-    """Whether the living agent of a session was started with its repository's own settings."""
+    """Return whether the living agent of a session was started with its repository's own settings."""
     (agent,) = [each for each in sandbox.agents() if each.environ().get("RAMET_SESSION") == session.id]
     command = agent.cmdline()
     return "--setting-sources=user" not in command
 
 
 async def test_what_runs_for_no_session_may_only_look(world: World) -> None:
-    """A landing check and the setup of a spare run an agent's code, and have no session whose rights they could have."""
+    """A landing check and the setup of a spare run an agent's code without a session, and so have only read rights."""
     ctl, marks = f"{sys.executable} -m rametctl", world.marks
     tried = (
         f"env | grep -q ^RAMET_SESS && exit 0; {ctl} ls > {marks}/PLACE-ls; "
@@ -486,7 +486,7 @@ async def test_a_changed_hook_in_the_checkout_does_not_run_until_the_person_trus
     said = mark.read_text()
     assert "a git hook" in said
     assert "allowed" not in said
-    assert "hooked" in said, "it may look"
+    assert "hooked" in said, "it may read"
 
 
 async def test_the_inbox_has_one_entry_for_each_repository_that_changed_what_was_trusted(
@@ -536,4 +536,4 @@ async def test_the_inbox_has_one_entry_for_each_repository_that_changed_what_was
     third = await entry('+setup = ["make all"]')
     assert third.session_id != second.session_id
     await client.trust(repository)
-    assert await entries() == [], "what is trusted now is no question any more"
+    assert await entries() == [], "trusted contents need no question any more"

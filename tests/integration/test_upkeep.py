@@ -1,4 +1,4 @@
-"""gc and doctor: what can go and what stays, and every difference between what should be and what is, by its code."""
+"""gc and doctor: removable and kept things, and every finding by its code."""
 
 import os
 import shutil
@@ -39,7 +39,7 @@ def commit(tree: Path, name: str) -> None:
 
 
 async def at_rest(client: Client, name: str) -> None:
-    """Wait until the session is idle after a turn; its agent lives on."""
+    """Wait until the session is idle after a turn; its agent stays alive."""
     await client.reach(name, IDLE)
 
     async def turned() -> bool:

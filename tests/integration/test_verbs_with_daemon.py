@@ -1,4 +1,4 @@
-"""The verbs for families, rules, answers and costs against a real daemon with scripted agents."""
+"""The verbs for families, rules, answers and costs with a real daemon and scripted agents."""
 
 import asyncio
 import json
@@ -82,7 +82,7 @@ async def test_an_elicitation_is_answered_and_declined(client: Client, sandbox: 
     await client.reach("elicits", WAITING)
     assert "Where to?" in sandbox.ctl("inbox").stdout
     empty = sandbox.ctl("approve", "elicits", "--json")
-    assert (empty.code, empty.json["error"]["reason"]) == (2, "INVALID_INPUT"), "a yes alone says no region"
+    assert (empty.code, empty.json["error"]["reason"]) == (2, "INVALID_INPUT"), "an approval has no region"
     answered = sandbox.ctl("answer", "elicits", "region=eu", "--json")
     assert answered.json["kind"] == "elicitation"
     again = answered.json["id"]

@@ -38,7 +38,7 @@ async def view(world: World) -> AsyncIterator[View]:
 
 @asynccontextmanager
 async def current(environ: Mapping[str, str]) -> AsyncIterator[View]:
-    """A view that is kept current inside the block."""
+    """Yield a view that is updated inside the block."""
     link = Link(directories(environ), environ, autostart=False)
     view = View(link)
     task = asyncio.create_task(view.run())
@@ -118,7 +118,7 @@ async def test_a_killed_daemon_leaves_neither_a_gap_nor_a_double(world: World, v
 
 
 async def test_concurrent_calls_continue_with_the_next_daemon(world: World) -> None:
-    """The one that finds out closes the channel, which cancels all others: no cancellation of the tasks that wait."""
+    """The first call to fail closes the channel, which cancels all others; this must not cancel the waiting tasks."""
     link = Link(directories(world.environ), world.environ, autostart=True)
     forever = session_pb2.WaitSessionsRequest()
     calls = [asyncio.create_task(link.call(lambda daemon: daemon.sessions.WaitSessions, forever)) for _ in range(3)]
@@ -156,7 +156,7 @@ async def test_another_event_log_replaces_everything_that_was_known(world: World
 
 
 async def test_an_older_event_does_not_undo_what_was_read_since(world: World, view: View) -> None:
-    """The session is read while its events are still on their way."""
+    """The session is read before its events arrive."""
     session = world.state.session("fix")
     world.state.event(session, session_created=event_pb2.SessionCreated(session=session))
     await eventually(lambda: session.id in view.sessions)
@@ -253,7 +253,7 @@ async def test_what_will_not_pass_by_itself_ends_the_view(world: World) -> None:
 
 
 async def test_it_holds_what_a_real_daemon_says_over_two_kills() -> None:
-    """One session ends a turn, one asks; afterwards the view and fresh lists say the same."""
+    """One session ends a turn, one asks; afterwards the view equals fresh lists."""
     with make_sandbox() as sandbox:
         repository = sandbox.repository()
         daemon = DaemonProcess(sandbox)

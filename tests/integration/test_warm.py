@@ -1,4 +1,4 @@
-"""Spares with warm agents, as a person and the tidying parts of the daemon see them."""
+"""Spares with warm agents, for a person, gc and doctor."""
 
 import asyncio
 import contextlib
@@ -104,7 +104,7 @@ async def test_an_agents_prompt_describes_its_session_once_with_ports(sandbox: S
     )
     asked = [json.loads(line).get("request", {}) for line in written.splitlines()]
     applied = [each["settings"]["env"] for each in asked if each.get("subtype") == "apply_flag_settings"]
-    # When it came up, and when it got its session.
+    # Its start, and its session.
     assert [each.get("RAMET_PORT_0") for each in applied] == [None, str(two.ports[0])]
     running.kill()
 

@@ -1,4 +1,4 @@
-"""The web page over HTTP: who gets what, what forms do, what streams bring, and texts of others as data."""
+"""The web page over HTTP: access, forms, streams, and hostile texts as data."""
 
 import asyncio
 import json
@@ -49,13 +49,13 @@ async def owner(world: World) -> AsyncIterator[Visitor]:
 
 
 def filled(path: str, world: World) -> str:
-    """A route's path with the ids of what the world has."""
+    """Return a route's path with ids of the world's things."""
     (session,) = world.state.sessions
     request = next(iter(world.state.requests), "none")
     return path.replace("{session}", session).replace("{request}", request)
 
 
-# Who gets what
+# Access
 
 ATTEMPTS: list[tuple[str, dict[str, Any], int]] = [
     ("no session", {"cookie": ""}, 401),
@@ -64,7 +64,7 @@ ATTEMPTS: list[tuple[str, dict[str, Any], int]] = [
     ("a foreign host", {"host": "evil.example"}, 400),
     ("a foreign host with our port", {"host": "evil.example:7363"}, 400),
     ("no host", {"host": ""}, 400),
-    # Frameworks put a request's address together from its Host header: it must not name another path.
+    # Frameworks build a request's address from its Host header, which must not change the path.
     *((f"a host with {what}", {"host": host}, 400) for what, host in {
         "a public path": "127.0.0.1:7363/static/?", "a query": "127.0.0.1?", "a fragment": "127.0.0.1#",
         "a user": "x@127.0.0.1:7363", "a list": "127.0.0.1,evil.example", "a backslash": "127.0.0.1\\static",
@@ -86,7 +86,7 @@ async def test_no_route_answers_a_stranger(
         headers = {"cookie": f"{COOKIE}={owner.site.access.link()}"}
     for path in [*owner.paths, "/live?at=/", *ACTIONS]:
         if path in {"/login", "/favicon.svg"}:
-            continue  # they say nothing of the daemon
+            continue  # they reveal nothing of the daemon
         method = "POST" if path in ACTIONS else "GET"
         answer = await owner.ask(method, filled(path, world), **{"origin": ORIGIN, **headers})
         assert (path, answer.status_code) == (path, status)
@@ -239,7 +239,7 @@ async def test_the_file_of_sessions_holds_no_secret(owner: Visitor, world: World
     assert owner.cookie not in stored
 
 
-# What forms do
+# Forms
 
 
 async def test_a_prompt_goes_to_the_session_with_its_files(owner: Visitor, world: World, tmp_path: Path) -> None:
@@ -449,7 +449,7 @@ async def test_many_foreign_connections_do_not_block_others(owner: Visitor) -> N
             writer.close()
 
 
-# Texts of others
+# Hostile texts
 
 
 TEXTS = [
@@ -466,7 +466,7 @@ TEXTS = [
 
 
 class Inspector(HTMLParser):
-    """Collects what a page must not have: code, embedded things, and links to elsewhere that open by themselves."""
+    """Collects forbidden parts of a page: code, embedded things, and links to other sites that open by themselves."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -525,7 +525,7 @@ async def test_texts_of_others_are_data_wherever_they_are_shown(world: World, te
 
 
 class Watched:
-    """A tab whose stream is read by the test."""
+    """A tab whose stream the test reads."""
 
     def __init__(self, site: Site, tab: Tab) -> None:
         self.tab = tab
@@ -538,7 +538,7 @@ class Watched:
         raise EOFError
 
     async def next(self) -> dict[str, Any]:
-        """The next message. Raises EOFError where the stream has ended."""
+        """Return the next message. Raise EOFError at the end of the stream."""
         while True:
             message = await asyncio.wait_for(self._message(), 20)
             if message.startswith("id: "):
@@ -572,7 +572,10 @@ async def test_a_stream_continues_after_its_page_and_after_a_break(owner: Visito
     lost = Watched(owner.site, owner.site.resume(f"{tab.id}.0", page))
     everything = await lost.next()
     assert ["one" in str(everything), "two" in str(everything)] == [True, True]
-    assert everything["lists"]["requests"] == {"order": [], "changed": {}}  # an answered request leaves every browser
+    assert everything["lists"]["requests"] == {
+        "order": [],
+        "changed": {},
+    }  # an answered request disappears in every browser
     await lost.news.aclose()
     unknown = Watched(owner.site, owner.site.resume("of-another-server.7", page))
     assert "two" in str(await unknown.next())
@@ -591,7 +594,7 @@ async def test_a_hidden_page_queues_nothing(owner: Visitor, world: World, monkey
     warn(world, session, "another")
     await eventually(lambda: not owner.site.view.transcripts)
     monkeypatch.undo()
-    assert "another" in (await owner.get(f"/sessions/{session.id}")).text  # whoever comes back finds all
+    assert "another" in (await owner.get(f"/sessions/{session.id}")).text  # a reconnecting browser gets everything
 
 
 async def test_a_slow_tab_gets_one_message_with_everything(owner: Visitor, world: World) -> None:

@@ -50,7 +50,7 @@ async def fresh(running: DaemonProcess, name: str, prompt: str = "") -> session_
 
 
 async def shows(owner: Visitor, path: str, *words: str) -> str:
-    """The page, once all of ``words`` are on it."""
+    """Return the page once it has all of ``words``."""
 
     async def look() -> str:
         answer = await owner.get(path)
@@ -94,7 +94,7 @@ async def test_the_queue_shows_what_a_check_writes(owner: Visitor, running: Daem
 
 
 async def contest(running: DaemonProcess, client: Client, name: str, check: str) -> list[session_pb2.Session]:
-    """Two contenders that have each ended a turn, the second with a file of its own."""
+    """Create two contenders that have each ended a turn, the second with a separate file."""
     request = session_pb2.CreateSessionRequest(
         path=str(repo_of(running)), prompt=script({"text": "**Done** <i>so</i>"}), name=name, contenders=["", ""],
         check=check,
@@ -227,7 +227,7 @@ async def test_upkeep_finds_and_repairs_and_settings_are_shown(owner: Visitor) -
 
 async def test_a_page_that_needs_the_daemon_waits_for_it(owner: Visitor, running: DaemonProcess) -> None:
     running.kill()
-    await owner.site.link.close()  # else calls on the broken channel wait for the next daemon
+    await owner.site.link.close()  # or calls on the broken channel would wait for the next daemon
     away = await owner.get("/upkeep")
     assert (away.status_code, "The daemon does not answer" in away.text) == (503, True)
     assert '<meta http-equiv="refresh" content="2">' in away.text

@@ -87,7 +87,7 @@ async def test_each_kind_of_file_is_shown_as_such(
     shown = (await owner.get(f"{url}&view=split")).text
     assert [word for word in words if word not in shown] == []
     assert "<script" not in shown
-    assert ("review/picture" in shown) is (path == "logo.png")  # nothing else is asked for as a picture
+    assert ("review/picture" in shown) is (path == "logo.png")  # no other file is requested as a picture
 
 
 async def test_a_long_file_arrives_in_pieces(owner: Visitor, session: session_pb2.Session) -> None:
@@ -171,7 +171,7 @@ async def test_a_read_only_link_looks_and_does_nothing(owner: Visitor, session: 
 async def test_a_read_only_link_shows_no_state_of_others(
     owner: Visitor, session: session_pb2.Session, running: DaemonProcess
 ) -> None:
-    """What a name reaches: branches, the stash, other sessions, commits, checkpoints of others by their refs."""
+    """Names that a read-only link must not reach: branches, the stash, other sessions, commits, others' checkpoints by their refs."""
     repository, elsewhere = repo_of(running), Path(session.worktree).parent / "elsewhere"
     git(repository, "worktree", "add", "-q", "-b", "secret", str(elsewhere))
     (elsewhere / "secret.txt").write_text("of others\n")
@@ -182,10 +182,8 @@ async def test_a_read_only_link_shows_no_state_of_others(
     guest = owner.link(session=session.id)
     for name in ("secret", "refs/heads/secret", "secret~0", commit, commit[:8], "1234", "stash", "HEAD", "fix"):
         for side in ("against", "until"):
-            assert "of others" in await piece(
-                owner, session, "secret.txt", **{side: "secret"}
-            )  # it is there to be seen
-            await review(owner, session, **{side: name}) if name not in {"1234", "stash"} else None  # and is held here
+            assert "of others" in await piece(owner, session, "secret.txt", **{side: "secret"})  # it is visible
+            await review(owner, session, **{side: name}) if name not in {"1234", "stash"} else None  # and waits here
             page = await review(guest, session, **{side: name})
             assert "own states only" in page
             assert "secret.txt" not in page
@@ -216,7 +214,7 @@ async def test_accepted_work_is_queued_to_land(owner: Visitor, client: Client, r
     assert (await owner.post(f"/sessions/{session.id}/land", {"method": "octopus"})).status_code == 409
     refused = (await owner.post(f"/sessions/{session.id}/land", {"local": "1"})).json()
     assert "uncommitted" in refused["error"]
-    assert "--" not in refused["hint"]  # the page has no options of a command line
+    assert "--" not in refused["hint"]  # the page has no command-line options
     done = await owner.post(f"/sessions/{session.id}/land", {"message": "add small", "local": "1"})
     assert done.json()["go"] == "/queue", done.text
 

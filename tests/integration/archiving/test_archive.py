@@ -1,4 +1,4 @@
-"""Archive and restore: whatever a session had comes back, or it is said what did not."""
+"""Archive and restore: everything of a session is restored, or a warning names the difference."""
 
 import shutil
 from pathlib import Path
@@ -225,7 +225,7 @@ async def test_deleted_tree_and_branch_are_restored_from_the_newest_checkpoint(
     assert git(tree, "rev-parse", made.branch, "HEAD").split() == [committed, committed]
     assert git(tree, "status", "--porcelain", "--untracked-files=all").splitlines() == [
         "M committed.txt",
-        "A  staged.txt",  # git's entry of the worktree had it still
+        "A  staged.txt",  # git's entry of the worktree still had it
         "?? link",
         "?? run.sh",
         '?? "sub dir/untrack\\303\\251d"',
@@ -270,7 +270,7 @@ async def test_an_archived_session_is_archived_in_a_rebuilt_database_too(
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon that is made afterwards does not wait long for a lock file."""
+    """Let daemons that start afterwards wait only briefly for a lock file."""
     defaults = Git.__init__.__kwdefaults__ or {}
     monkeypatch.setattr(Git.__init__, "__kwdefaults__", {**defaults, "lock_timeout": 0.3})
 

@@ -1,4 +1,4 @@
-"""Worktrees that somebody deleted or moved by hand: what git's entry of them alone has is at risk, is kept, and comes back."""
+"""Worktrees that a person deleted or moved: work that only git's entry of them has is at risk, recorded, and restored."""
 
 import asyncio
 import shlex
@@ -116,7 +116,7 @@ async def test_a_tree_lost_after_a_rewind_is_restored_to_the_rewound_state(
 
 
 def merge_that_conflicts(repository: Path, tree: Path) -> str:
-    """Under way, of a commit that no branch has, with a file resolved and staged and another in conflict. Returns that commit."""
+    """Start a merge of a commit on no branch, with one file resolved and staged and another in conflict. Return that commit."""
     for name in ("resolved.txt", "open.txt"):
         (tree / name).write_text("ours\n")
     git(tree, "add", "-A")

@@ -1,4 +1,4 @@
-"""What git has lost of a session by accident: removals say what is missing, and go on without it when they are told to."""
+"""Objects that git has lost by accident: a removal names them, and with --force continues without them."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ async def remove(client: Client, name: str, *, force: bool = False) -> session_p
 
 
 def lose(repository: Path, revision: str) -> str:
-    """Delete an object, as a disk or somebody's `git prune` may. Returns its name."""
+    """Delete an object, as a disk or a `git prune` may. Return its name."""
     name = git(repository, "rev-parse", revision)
     (repository / ".git" / "objects" / name[:2] / name[2:]).unlink()
     return name

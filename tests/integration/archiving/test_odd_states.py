@@ -1,4 +1,4 @@
-"""Names that are not UTF-8, objects that git has lost, repositories that went elsewhere: told in words, and nothing of others is touched."""
+"""Names that are not UTF-8, lost objects, moved repositories: each is reported, and nothing of others changes."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sessions that wait for one that goes."""
+"""Sessions that wait for a removed one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Removal and trash: what was removed comes back as it was, or it is said what did not."""
+"""Removal and trash: a removed session is restored exactly, or a warning names the difference."""
 
 import shutil
 from pathlib import Path
@@ -49,7 +49,7 @@ async def test_commits_made_on_the_branch_of_an_archive_go_to_the_trash_with_it(
     assert not git(repository, "branch", "--list", made.branch)
     assert tip in git(repository, "rev-list", f"--glob=refs/ramet/commits/{made.id}").split()
     back = await restore_trash(client, "goes-on")
-    # What was in its worktree comes back as it was; where others went on is told, and kept.
+    # The worktree is restored exactly; warnings name newer commits and changes of others, which stay.
     assert git(repository, "rev-parse", ours) == git(repository, "rev-parse", f"{tip}^")
     assert state_of(Path(made.worktree)) == was
     assert any(tip[:12] in warning for warning in back.warnings)
@@ -142,7 +142,7 @@ async def test_a_trash_entry_is_named_by_name_prefix_or_id(client: Client, repos
     assert first.id in words
     assert second.id in words
     assert (await refusal(restore_trash(client, "nothing")))[0] == "TRASH_ENTRY_NOT_FOUND"
-    # A removal that is asked for again does not go on to whoever's id begins so.
+    # A repeated removal does not remove another session whose id has this prefix.
     assert (await refusal(remove(client, "same")))[0] == "SESSION_NOT_FOUND"
     bystander = await client.create(repository, name="bystander")
     assert (await refusal(remove(client, bystander.id[:3])))[0] == "SESSION_NOT_FOUND"

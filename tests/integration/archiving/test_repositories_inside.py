@@ -1,4 +1,4 @@
-"""Repositories and worktrees inside a session's worktree: what only they have is named before it goes, kept as it is, and comes back."""
+"""Nested repositories and worktrees: a refusal names work that only they have; they are recorded unchanged, and restored."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.full
 
 
 def repository_in(tree: Path, place: str = "own") -> Path:
-    """With a commit, a branch beside it, two stashes, something staged, and a file that nobody added."""
+    """Create a nested repository with a commit, another branch, two stashes, a staged and an untracked file."""
     own = tree / place
     own.mkdir()
     git(own, "init", "-q", "-b", "main")
@@ -71,7 +71,7 @@ async def test_a_nested_repository_that_cannot_be_copied_is_restored(client: Cli
     while len(str(deep)) < 3860:
         deep /= "x" * 200
     deep /= "x" * (4090 - len(str(deep)))
-    deep.mkdir(parents=True)  # as deep as can be
+    deep.mkdir(parents=True)  # as deep as possible
 
     await archive(client, "made")
     assert list((await restore(client, "made")).warnings) == []

@@ -1,4 +1,4 @@
-"""Calls that looked at a session before another one was done with it."""
+"""Calls that read a session before another call has changed it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture
 def first(monkeypatch: pytest.MonkeyPatch) -> Callable[[Awaitable[Any], Callable[[], Awaitable[Any]]], Awaitable[Any]]:
-    """Make a call that has looked, and begins only once what is done meanwhile is over."""
+    """Make a call that has read the session, and that begins only after ``meanwhile``."""
     run = Operations.run
 
     async def make(call: Awaitable[Any], meanwhile: Callable[[], Awaitable[Any]]) -> asyncio.Future[Any]:

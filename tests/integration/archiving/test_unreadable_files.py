@@ -1,4 +1,4 @@
-"""Files that git cannot read: they are nowhere but in the worktree, and move aside with it."""
+"""Files that git cannot read: only the worktree has them, and they move to the shelf with it."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ async def refused(call: Any) -> str:
 
 
 def through_a_filter(repository: Path, tree: Path) -> Path:
-    """A file that git cannot store."""
+    """Create a file that git cannot store."""
     git(repository, "config", "filter.broken.clean", "false")
     git(repository, "config", "filter.broken.required", "true")
     (repository / ".git" / "info" / "attributes").write_text("secret filter=broken\n")
@@ -112,7 +112,7 @@ async def test_closed_directories_are_reported_also_those_that_appear_under_a_tr
         tracker = await layer.trackers.watch(sample.path)
         closed = closed_directory(sample.path)
         words = ("could not open directory 'closed/': Permission denied",)
-        if os.geteuid():  # the tracker itself is kept out
+        if os.geteuid():  # the tracker itself cannot read it
             assert (await tracker.tree()).skipped == words
         await layer.trackers.unwatch(sample.path)
 

@@ -1,4 +1,4 @@
-"""Work that was not committed, and whose worktree is gone: what got into a branch by another way is not at risk."""
+"""Uncommitted work whose worktree is gone: changes that a branch has by now are not at risk."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ FILE = "dir0/file0.txt"
 
 
 async def gone(client: Client, repository: Path, name: str, *, archived: bool) -> None:
-    """A session with a changed file, a new one and a deleted one, none committed, whose worktree is gone."""
+    """Create a session with an uncommitted change, new file and deletion, whose worktree is gone."""
     tree = Path((await client.create(repository, name=name)).worktree)
     work(tree)
     if archived:
@@ -100,7 +100,7 @@ async def test_what_got_elsewhere_in_part_or_changed_is_at_risk(
     assert "uncommitted" in await refusal(client, "one")
     if not archived:
         assert "uncommitted" in await reason(client, "one")
-    # The branch that goes with the session is no other place.
+    # The session's own branch does not count, as it is deleted too.
     work(repository)
     (repository / "new.txt").write_text("new\n")
     git(repository, "add", "-A")

@@ -1,4 +1,4 @@
-"""What people get wrong is typed to the one daemon of a module, in its one repository."""
+"""One daemon and one repository for the mistakes of a module."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A daemon that cannot be reached, or cannot be: one clear line that says what to do, the right exit code, and nothing half made."""
+"""A daemon that cannot be reached or started: one line that says what to do, the right exit code, and nothing half created."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_a_socket_path_that_is_too_long_is_refused_by_both_sides(sandbox: Sandbo
 
 
 def daemon_says(sandbox: Sandbox, code: int, **more: str) -> str:
-    """Run the daemon, which leaves with ``code`` at once; returns its one line."""
+    """Run the daemon, which exits with ``code`` at once; return its one line."""
     done = subprocess.run(
         [sys.executable, "-m", "rametd"],
         env={**sandbox.environ, **more}, capture_output=True, text=True, timeout=30, check=False,

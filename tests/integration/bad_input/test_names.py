@@ -1,4 +1,4 @@
-"""Repositories, refs, sessions and names that there are not, or cannot be: one clear line that says what to do, and nothing half made."""
+"""Unknown or invalid repositories, refs, sessions and names: one line that says what to do, and nothing half created."""
 
 import shutil
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_a_repository_that_was_moved_away_can_be_listed_shown_and_cleaned_up(box
     removed = box.ctl("rm", "orphan", "--force")
     assert removed.code == 0, removed.stderr
     assert box.ctl("show", "orphan").code == 3
-    assert tree.exists(), "nobody has saved what is in it"
+    assert tree.exists(), "its contents are saved nowhere"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Prompts, agents and worktrees that nothing can be done with: one clear line that says what to do, and nothing half made."""
+"""Unusable prompts, agents and worktrees: one line that says what to do, and nothing half created."""
 
 import json
 import shutil
@@ -66,7 +66,7 @@ def test_an_option_that_does_not_exist_is_wrong_usage_and_no_prompt(box: Sandbox
 
 @pytest.fixture
 def program(running: DaemonProcess) -> Iterator[Path]:
-    """The file that the daemon runs as Claude Code, to be broken; whole again afterwards."""
+    """Yield the file that the daemon runs as Claude Code, for tests to break; restore it afterwards."""
     path = running.sandbox.root / "bin" / "claude"
     whole = path.read_text()
     yield path

@@ -1,4 +1,4 @@
-"""A daemon inside the test's own loop, by which its database can be changed while it is stopped."""
+"""A daemon inside the test's own loop, whose database tests can change while it is stopped."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Repositories whose own refs are those of a remote: there `git fetch --prune` deletes what is a session's."""
+"""Repositories whose own refs are those of a remote: there `git fetch --prune` deletes sessions' branches."""
 
 from pathlib import Path
 

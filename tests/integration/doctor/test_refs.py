@@ -1,4 +1,4 @@
-"""What only a ref of ours keeps, or kept: told, with the way to have it again."""
+"""Work that only a ref of Ramet has or had: doctor reports it with the command that restores it."""
 
 import sqlite3
 from contextlib import closing
@@ -17,7 +17,7 @@ DAY_S = 86400.0
 
 
 async def put_away(client: Client, repository: Path, name: str, *, checkpoint: bool = True) -> str:
-    """Archive a session with one file in its second checkpoint and one that is newer. Returns its ref."""
+    """Archive a session with one file in its second checkpoint and a newer one. Return its ref."""
     made = await client.create(repository, name=name)
     await eventually(lambda: client.checkpoints(name))
     tree = Path(made.worktree)
@@ -40,7 +40,7 @@ async def test_the_advice_restores_the_lost_ref_of_an_archive(
     for ref in refs.values():
         (repository / ".git" / ref).unlink()
     with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
-        for name in ("by its log", "by its shelf"):  # as a database has them that was rebuilt
+        for name in ("by its log", "by its shelf"):  # as in a rebuilt database
             session_id = refs[name].rpartition("/")[2]
             database.execute("UPDATE sessions SET archive_commit = '' WHERE id = ?", (session_id,))
 

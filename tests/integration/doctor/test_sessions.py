@@ -1,4 +1,4 @@
-"""Sessions whose worktree, ports, agent or rows are not as they should be: each by its code, and each advice does what it says."""
+"""Sessions with a wrong worktree, ports, agent or rows: each has its code, and each advice works."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from tests.support.eventually import eventually
 
 
 def begin(sandbox: Sandbox, kind: str, session_id: str, *, step: str = "", failed: str = "", **data: str) -> None:
-    """Store an operation as one leaves it that did not get to its end."""
+    """Store an unfinished operation."""
     with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
         database.execute(
             "INSERT INTO operations (id, kind, session_id, principal, step, data, failed, create_time, update_time)"
@@ -67,7 +67,7 @@ async def test_two_sessions_with_the_same_ports_are_found_and_separated(sandbox:
         (found,) = (await diagnose(client)).values()
         assert (found.code, found.subject in {"one", "two"}) == ("ports-shared", True)
         await follow(sandbox, repository, found.advice, "give it other ports")
-        # That it has other ports was told; what it had been is back, and so nothing is to be said of its ref.
+        # The restore warned of other ports; all else is restored, so there is no finding about its ref.
         assert not await diagnose(client)
 
 
@@ -260,4 +260,4 @@ async def test_doctor_reports_taken_ports_turns_without_agents_and_removal_lefto
     repository.rename(sandbox.root / "moved")
     found = await diagnose(client)
     assert codes(found)["repo"] == ("repository-missing", "error")
-    assert found["repo"].advice == "move it back"  # it has sessions, and so cannot be forgotten
+    assert found["repo"].advice == "move it back"  # it has sessions, and so cannot be removed

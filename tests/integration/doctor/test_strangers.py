@@ -1,4 +1,4 @@
-"""What people made by hand where Ramet keeps its own: told, and left alone."""
+"""Things that people created by hand among Ramet's: reported, and not changed."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.full
 
 
 def strangers(repository: Path, folder: Path) -> dict[str, Path]:
-    """What somebody might leave where worktrees are made, beside a session's in ``folder``."""
+    """Create things that a person may leave among the worktrees, beside a session's in ``folder``."""
     paths = {
         "by hand": folder / "by hand",
         "named like ours": folder / "aaaaaaa7",
@@ -32,7 +32,7 @@ def strangers(repository: Path, folder: Path) -> dict[str, Path]:
     for name, path in (("a file", folder / "a note.txt"), ("a file in the root", folder.parent / "note.txt")):
         path.write_text("mine\n")
         paths[name] = path
-    (folder / "landing-0123456789").mkdir()  # named like a queue's own
+    (folder / "landing-0123456789").mkdir()  # named like a queue's worktree
     (folder / "link").symlink_to(repository)
     return paths
 
@@ -140,7 +140,7 @@ async def test_foreign_refs_among_ramets_are_reported_and_unchanged(
 
 async def test_in_a_root_that_the_person_has_chosen_strangers_are_no_fault(sandbox: Sandbox) -> None:
     sandbox.configure(f'[worktrees]\nroot = "{sandbox.root}/mine"\n')
-    repository = sandbox.repository("mine")  # it lies in that root itself, as its state directory might
+    repository = sandbox.repository("mine")  # it is in that root itself, as its state directory might be
     inner = sandbox.root / "mine" / "nested"
     inner.mkdir()
     async with daemon_here(sandbox), connected(sandbox) as client:
@@ -189,7 +189,7 @@ async def test_doctor_and_gc_agree_about_branches_of_removed_sessions(
     folder = Path((await client.create(repository, name="lives")).worktree).parent
     await client.create(repository, name="binned")
     await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session="binned"))
-    git(repository, "branch", "ramet/binned")  # what somebody made since belongs to what may come back
+    git(repository, "branch", "ramet/binned")  # newer files there belong to a session that may be restored
     own = git(repository, "commit-tree", "-p", "main", "-m", "own work", "main^{tree}")
     for branch, start in (
         ("ramet/landed", "main"),

@@ -1,4 +1,4 @@
-"""Two Ramets with one repository, such as two people's: neither takes what the other keeps there for garbage, however old it gets."""
+"""Two Ramets with one repository, such as two people's: neither treats the other's refs and worktrees as garbage, at any age."""
 
 import shutil
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ SHORT = '[retention]\ntrash = "1s"\n'
 
 @pytest.fixture
 def elsewhere() -> Iterator[Sandbox]:
-    """Another home."""
+    """Yield a sandbox with another home."""
     with make_sandbox() as made:
         yield made
 
 
 async def leave(client: Client, repository: Path) -> dict[str, Path]:
-    """A session of each kind that leaves something in the repository: at work, archived, removed, gone from disk, without a checked-out branch."""
+    """Create a session of each kind with things in the repository: working, archived, removed, deleted on disk, with a detached HEAD."""
     trees = {}
     for name in ("works", "filed", "binned", "unplugged", "detached"):
         trees[name] = Path((await client.create(repository, name=name)).worktree)
@@ -75,7 +75,7 @@ async def test_another_ramets_refs_are_reported_in_one_line_and_never_touched(
             assert (tree / "only.txt").read_text() == f"of {name}\n"
         assert codes(await diagnose(theirs)) == {
             "detached": ("branch-not-checked-out", "warning"),
-            "refs/ramet": ("ref-foreign", "info"),  # what is in our trash
+            "refs/ramet": ("ref-foreign", "info"),  # contents of the first one's trash
         }
 
 

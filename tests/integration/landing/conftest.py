@@ -1,4 +1,4 @@
-"""What lands in the tests of landing, and the repository of somebody who is in the middle of something."""
+"""Sessions for tests of landing, and the repository of a person with work of their own."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ def landings(client: Client) -> Landings:
 
 @pytest.fixture
 def repository(sandbox: Sandbox, untouched: Untouched) -> Path:
-    """Its owner works on a branch of their own, with changes of every kind; none of it is ever anybody else's business."""
+    """Create a repository whose owner has changes of every kind on another branch, which no test may change."""
     path = sandbox.repository()
     (path / ".gitignore").write_text("*.secret\n")
     git(path, "add", "-A")

@@ -1,4 +1,4 @@
-"""The merge queue: what lands, in which order, and that nobody's checkout is touched but by git's own fast-forward."""
+"""The merge queue: results, order, and that only git's own fast-forward changes a checkout."""
 
 import re
 import shlex
@@ -266,7 +266,7 @@ async def test_a_branch_with_an_upstream_is_landed_on_only_with_local(
     await landings.land("local", target="ours", local=True)
 
     assert (await landings.wait("local"))["local"].state == LANDED
-    # There is nothing to ask a person about the branch.
+    # The branch needs no question to the person.
     _, words = await refusal(landings.land("local", target="ours"))
     assert words.startswith("local has landed already")
     assert git(repository, "rev-parse", "main") == before != git(repository, "rev-parse", "ours")

@@ -1,4 +1,4 @@
-"""Work that lands on a branch which another session has checked out, while the files of that one are in other hands."""
+"""Work that lands on a branch that another session has checked out, while other operations use that session's files."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.full
 
 
 def held(sandbox: Sandbox, repository: Path, tree: Path) -> tuple[Path, Path]:
-    """Have git wait as it writes ``slow.txt`` in that tree, for as long as the first of two files is there; the second appears once it does."""
+    """Make git wait when it writes ``slow.txt`` in that tree while the first of two files exists; the second one signals that it waits."""
     gate, begun = sandbox.root / "gate", sandbox.root / "begun"
     (repository / ".git/info/attributes").write_text("slow.txt filter=slow\n")
     wait = f"touch {begun}; while [ -e {gate} ]; do sleep 0.05; done"
@@ -48,7 +48,7 @@ async def test_nothing_lands_in_a_tree_whose_files_are_in_other_hands(
     holder = await client.create(repository, name="holder", existing_branch="release")
     tree = Path(holder.worktree)
     (tree / "slow.txt").write_text("slow\n")
-    # Its number is 2 where that of the start was made before the file was written.
+    # Its number is 2 if the start's checkpoint was created before the file was written.
     made = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="holder"))
     (tree / "slow.txt").unlink()
     newer = await with_work(client, repository, "newer", "slow.txt", base_ref="main")

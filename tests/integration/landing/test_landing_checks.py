@@ -1,4 +1,4 @@
-"""The checks of the merge queue: when they run and where, whom their failure is told, and what is left of one that is cut short."""
+"""The checks of the merge queue: time and place, reports of failures, and interrupted checks."""
 
 from pathlib import Path
 
@@ -70,7 +70,7 @@ async def test_the_check_runs_after_the_setup_with_ports_and_the_target_in_its_e
     client: Client, landings: Landings, sandbox: Sandbox
 ) -> None:
     path = sandbox.repository("set-up")
-    (path / ".gitignore").write_text("made.txt\n")  # what a setup makes is no work of a session's
+    (path / ".gitignore").write_text("made.txt\n")  # files of a setup are no work of a session
     (path / ".ramet.toml").write_text(
         'setup = "echo ready > made.txt"\n[land]\ncheck = "test -e made.txt && test $RAMET_TARGET = main && test $RAMET_PORT_0 -gt 0"\n'
     )
@@ -78,7 +78,7 @@ async def test_the_check_runs_after_the_setup_with_ports_and_the_target_in_its_e
     git(path, "commit", "-qm", "settings")
     await with_work(client, path, "one")
     await landings.land("one", check=["test ! -e made.txt"])
-    assert (await landings.wait("one"))["one"].state == LANDED, "nothing of a repository runs that is not trusted"
+    assert (await landings.wait("one"))["one"].state == LANDED, "nothing of an untrusted repository runs"
     await client.trust(path)
     await with_work(client, path, "two")
 
@@ -138,7 +138,7 @@ async def test_a_sessions_own_check_that_the_target_fails_too_goes_to_its_agent(
     await landings.land("one", check=["test -f docs/guide.md || { echo no guide; exit 1; }"])
     held = (await landings.wait("one"))["one"]
 
-    assert held.returns == 2, "its agent had it, and did nothing"
+    assert held.returns == 2, "its agent got it, and did nothing"
     assert (
         "the check fails (and on main without this work): code 1: no guide; its agent made no new commit;"
         " asked its agent 2 times" in held.reason

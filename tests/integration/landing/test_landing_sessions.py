@@ -1,4 +1,4 @@
-"""The sessions in the merge queue: at work, asked to mend a conflict, archived, removed."""
+"""Sessions in the merge queue: working, asked to resolve a conflict, archived, removed."""
 
 from pathlib import Path
 

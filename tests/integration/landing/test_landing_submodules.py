@@ -1,4 +1,4 @@
-"""Submodules that land: no pointer that nobody can follow, and checks that see the files of the commit."""
+"""Submodules that land: only published commits, and checks that see the files of the commit."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""One daemon for all tests of plans; each has a repository of its own."""
+"""One daemon for all tests of plans; each test has its own repository."""
 
 import uuid
 from collections.abc import AsyncIterator, Iterator

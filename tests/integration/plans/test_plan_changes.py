@@ -1,4 +1,4 @@
-"""Plans that are applied again: what has changed is foretold and done, and nothing else."""
+"""Plans that are applied again: exactly the differences are announced and applied."""
 
 from pathlib import Path
 
@@ -80,7 +80,7 @@ async def test_a_changed_plan_says_what_it_changes_and_changes_just_that(client:
         ("d", ""),
         ("c", "dropped from the plan"),
     ]
-    # What was dropped comes back as it was left.
+    # A dropped thread that returns keeps its session.
     assert actions(await apply(client, repository, second + '[[threads]]\nid = "c"\ngoal = "three"\n')) == [
         ("keep", "a"),
         ("keep", "b"),

@@ -1,4 +1,4 @@
-"""How the threads of a plan stand, and the cleaning up of those that have landed."""
+"""The state of a plan's threads, and the clean-up of landed ones."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ async def test_status_counts_what_is_inside_and_outside_and_cleanup_takes_what_h
     assert not tree.exists()
     assert not git(repository, "branch", "--list", lands.branch)
 
-    # What has landed is not made again, and is not lost sight of.
+    # A landed thread is not created again, and stays in the status.
     assert actions(await apply(client, repository, plan)) == [("keep", "lands"), ("keep", "stays")]
     assert [each.landed for each in (await status(client, repository)).threads] == [True, False]
     other = Path(stays.worktree)
@@ -70,7 +70,7 @@ async def test_what_was_merged_in_from_the_target_is_not_a_threads_own(client: C
     (tree / "dir0" / "own.txt").write_text("own\n")
     git(tree, "add", "-A")
     git(tree, "commit", "-qm", "own")
-    for text in ("one", "two"):  # the target goes on after it was merged in
+    for text in ("one", "two"):  # the target has newer commits after the merge
         (repository / "dir1" / "landed.txt").write_text(text)
         git(repository, "add", "-A")
         git(repository, "commit", "-qm", text)

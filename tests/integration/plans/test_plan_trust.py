@@ -29,7 +29,7 @@ NAMED = [
 
 @pytest.fixture
 def outside(repository: Path) -> Path:
-    """A file of the person beside the repository, and links and files in the repository."""
+    """Create a file of the person beside the repository, and links and files in the repository."""
     made = repository.with_name("outside.md")
     made.write_text("secret\n")
     (repository / "task.md").write_text("do it\n")
@@ -44,7 +44,7 @@ def outside(repository: Path) -> Path:
 
 
 async def prompt_of(client: Client, path: Path, named: str, file: Path | None, token: str = "") -> str:
-    """The prompt that the daemon read for a thread with a prompt file, "" where it refused."""
+    """Return the prompt that the daemon read for a thread with a prompt file, "" if it refused."""
     text = f'[[threads]]\nid = "a"\nprompt_file = "{named}"\n'
     request = plan_pb2.CheckPlanRequest(path=str(path), text=text, file=str(file) if file else "")
     metadata = (*client.metadata, *((("ramet-token", token),) if token else ()))
@@ -75,7 +75,7 @@ async def test_only_the_persons_own_plan_outside_of_any_repository_names_any_fil
     assert await prompt_of(client, repository, "outside.md", own, token_of(running.sandbox, session.id)) == ""
 
 
-@pytest.mark.own_changes  # what lands is in the checkout
+@pytest.mark.own_changes  # landed files are in the checkout
 @pytest.mark.parametrize("place", ["in the repository", "on standard input", "the person's own"])
 async def test_the_check_of_a_plan_runs_once_the_person_trusts_it(client: Client, repository: Path, place: str) -> None:
     marks = repository.with_name(f"marks-{uuid.uuid4().hex[:6]}")

@@ -1,4 +1,4 @@
-"""Plans, over the socket of a real daemon: checked, applied, and made by all of its threads or none."""
+"""Plans with a real daemon: checked, and applied completely or not at all."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from tests.support.plans import (
 
 
 def system_prompts(sandbox: Sandbox) -> dict[str, str]:
-    """By worktree, what each running agent was told beside its own instructions."""
+    """Return the text that Ramet added to each running agent's system prompt, by worktree."""
     found = {}
     for agent in sandbox.agents():
         argv = command_of(agent)
@@ -137,7 +137,7 @@ async def test_a_plan_with_one_fault_makes_nothing(client: Client, running: Daem
 
 
 async def test_what_only_the_making_finds_leaves_nothing_either(client: Client, repository: Path) -> None:
-    # A ref of that name as a directory is no branch, and so is not found beforehand.
+    # A ref with that name as a directory is no branch, so the check does not find it.
     blocker = repository / ".git" / "refs" / "heads" / "blocked" / "x.lock"
     blocker.parent.mkdir(parents=True)
     blocker.write_text("")

@@ -1,4 +1,4 @@
-"""What is at risk: all that exists nowhere else, and nothing more."""
+"""Work at risk: exactly the work that exists nowhere else."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Worktrees that are archived and restored: moved aside with their git directory, thinned, filled and moved back."""
+"""Worktrees that are archived and restored: moved to the shelf with their git directory, thinned, filled and moved back."""
 
 import shutil
 import stat
@@ -144,7 +144,7 @@ STATES: list[Callable[[Sample], None]] = [
 
 
 def picture(tree: Sample) -> dict[str, object]:
-    """All that git says of a worktree, and all files that it does not ignore, byte for byte."""
+    """Return git's whole state of a worktree, and all files that are not ignored, byte for byte."""
     status = tree.git("status", "--porcelain=v2", "--branch", "--ignore-submodules=none", "--untracked-files=all")
     index = tree.git("ls-files", "-s", "-v")
     files: dict[str, object] = {}
@@ -240,7 +240,7 @@ async def test_a_deleted_worktree_is_restored_from_its_snapshot(
 
     after = picture(tree)
     assert after["files"] == before["files"]
-    # A checkpoint at the end of a turn has the files alone.
+    # A checkpoint at the end of a turn has only the files.
     if gone != "tree and entry before":
         assert after["index"] == before["index"]
         assert after["status"] == before["status"]

@@ -1,4 +1,4 @@
-"""Snapshots: what git would commit, and nothing of the user's is touched."""
+"""Snapshots: the files that git would commit, without any change for the user."""
 
 import os
 import shutil
@@ -238,7 +238,7 @@ async def test_any_tree_is_snapshot_as_git_would(
 async def test_files_created_during_a_rewind_are_saved(
     git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
 ) -> None:
-    """As the git of a daemon that was killed in the middle of the same goes on for a while."""
+    """Simulate the git process of a killed daemon, which continues for a while."""
     tree.write("new", "as it was")
     target = await git.snapshots.take(tree.path, ref="refs/ramet/checkpoints/s/1")
     (tree.path / "new").unlink()
@@ -270,7 +270,7 @@ async def test_changes_of_skip_worktree_files_are_work_too(
     taken = await git.snapshots.take(sample.path)
 
     assert sample.git("show", f"{taken.files}:src/app.py") == "mine"
-    assert sample.git("ls-tree", "--name-only", taken.files, "absent") == "absent", "not there, as in a sparse checkout"
+    assert sample.git("ls-tree", "--name-only", taken.files, "absent") == "absent", "missing, as in a sparse checkout"
     assert "src/app.py" in (await git.worktrees.work_at_risk(repo, sample.path, "main", None)).uncommitted
     assert sample.git("ls-files", "-v") == marks
 

@@ -1,4 +1,4 @@
-"""Worktrees that are followed."""
+"""Worktrees with a change tracker."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.support.tracked import SOURCES, Scans
 
 @pytest.fixture
 def linked(sample: Sample, tmp_path: Path) -> Sample:
-    """A worktree of it, as sessions have, in a directory of its own."""
+    """Create a linked worktree, as of a session, in a separate directory."""
     sample.git("worktree", "add", "-q", "-b", "work", str(tmp_path / "trees" / "work"))
     return Sample(tmp_path / "trees" / "work", sample.environment)
 
@@ -37,7 +37,7 @@ async def tracker(context: GitContext, sample: Sample, events: str) -> AsyncIter
 
 @pytest.fixture
 async def tracked(context: GitContext, linked: Sample, events: str) -> AsyncIterator[Tracker]:
-    """The tracker of `linked`."""
+    """Yield the tracker of `linked`."""
     tracker = await trackers.track(context, linked.path)
     yield tracker
     await tracker.close()

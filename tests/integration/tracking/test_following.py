@@ -1,4 +1,4 @@
-"""The change tracker: who is told of what changes, where events are lost or the system has no watches, and its end."""
+"""The change tracker: its subscribers, lost events, systems without watches, and its end."""
 
 import asyncio
 import shutil
@@ -46,7 +46,7 @@ async def test_a_scan_replaces_lost_events(
 ) -> None:
     tracker = await trackers.track(context, sample.path)
     mark = await tracker.mark()
-    # The queue is over when 16,384 changes wait in it; that it is reported is all that differs.
+    # The kernel's queue overflows at 16,384 changes; only the report differs.
     overflow = iter([inotify.Event(-1, inotify.IN_Q_OVERFLOW, "")])
     events = tracker._events
     assert isinstance(events, InotifyEvents)
@@ -65,7 +65,7 @@ async def test_a_scan_replaces_lost_events(
 async def test_a_caller_that_is_cancelled_takes_no_change_with_it(
     context: GitContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its events were out of the queue, and nobody had looked at them yet."""
+    """Cancel after its events were read from the queue and before they were processed."""
     tracker = await trackers.track(context, sample.path)
     (sample.path / "written before it is cancelled").write_text("1\n")
     begun, never = asyncio.Event(), asyncio.Event()
@@ -144,7 +144,7 @@ async def test_ignored_directories_take_no_watches(context: GitContext, sample: 
 
 
 def instances() -> int:
-    """The inotify instances of this process."""
+    """Return the inotify instances of this process."""
     descriptors = Path("/proc/self/fd").iterdir()
     return sum("inotify" in str(each.readlink()) for each in descriptors if each.is_symlink())
 

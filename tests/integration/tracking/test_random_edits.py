@@ -1,4 +1,4 @@
-"""Random edits, of every kind that ever made a tree from known paths another than the one that a scan finds."""
+"""Random edits of every kind that ever made the tracker's tree differ from a scan's."""
 
 import asyncio
 import os
@@ -61,7 +61,7 @@ STEPS = st.one_of(
     st.tuples(st.just("out"), DIRECTORIES, st.just("")),
     st.tuples(st.just("in"), DIRECTORIES, st.just("")),
     st.tuples(st.just("look"), st.just(""), st.just("")),
-    st.tuples(st.just("read"), st.just(""), st.just("")),  # else whatever happens waits in the queue for the next look
+    st.tuples(st.just("read"), st.just(""), st.just("")),  # or events would wait in the queue for the next read
     st.tuples(st.just("meanwhile"), NAMES, st.sampled_from(["1\n", "*.log\n"])),
     st.tuples(st.just("scaffold"), DIRECTORIES, st.sampled_from(["*.log\n", "sub/\n", ""])),
 )
@@ -75,7 +75,7 @@ def remove(path: Path) -> None:
 
 
 def act(sample: Sample, kind: str, name: str, more: str) -> None:
-    """One random step; one that makes no sense does nothing."""
+    """Make one random step; an impossible one does nothing."""
     path = sample.path / name
     try:
         match kind:
@@ -121,7 +121,7 @@ def act(sample: Sample, kind: str, name: str, more: str) -> None:
 
 
 def nest(sample: Sample, path: Path, more: str) -> None:
-    """A repository inside, with a commit or without; git refuses one around another without."""
+    """Create a nested repository, with or without a commit; git refuses to add one that contains another without."""
     path.mkdir(parents=True, exist_ok=True)
     for words in ("init -q", "add -A", "commit -q -m inner --allow-empty") if more else ("init -q",):
         subprocess.run(
@@ -161,14 +161,14 @@ async def test_random_edits_give_the_same_tree_both_ways(
     try:
         for kind, name, more in [*steps, ("look", "", "")]:
             match kind:
-                case "look":  # at what a checkpoint holds
+                case "look":  # to a checkpoint's files
                     taken = await capture(context, sample.path, ref=f"{CHECKPOINTS}any/1")
                     assert taken.files == await scanned(context, sample)
                 case "read":
                     await tracker.mark()
-                case "meanwhile":  # it may or may not be in that tree; the next look has to find it
+                case "meanwhile":  # it may be missing in that tree; the next one must have it
                     await asyncio.gather(tracker.tree(), asyncio.to_thread(act, sample, "write", name, more))
-                case "scaffold":  # and that while watches are set anew
+                case "scaffold":  # while watches are set again
                     sample.write(".gitignore", more)
                     await asyncio.gather(tracker.tree(), asyncio.to_thread(act, sample, kind, name, more))
                 case _:

@@ -1,4 +1,4 @@
-"""The change tracker: a tree from known paths is the tree that looking at every file finds, whatever is done to the files."""
+"""The change tracker: its tree equals that of a scan, after any change."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from tests.support.tracked import Scans, scanned
 
 
 def edits(sample: Sample) -> Iterator[str]:
-    """One change after the other, each of a kind of its own."""
+    """Changes of different kinds, one after the other."""
     path = sample.path
     sample.write("src/app.py", "changed\n")
     yield "a file is changed"
@@ -81,7 +81,7 @@ async def test_a_tree_from_known_paths_is_the_one_that_a_scan_finds(
 ) -> None:
     for what in edits(sample):
         assert (await tracker.tree()).tree == await scanned(context, sample), what
-    # Only that an ignored file was tracked, and no longer, makes it look at everything.
+    # Only an ignored file that is no longer tracked causes a scan.
     assert scans.count <= 3
 
 
@@ -185,5 +185,5 @@ async def test_a_garbage_collected_tree_is_written_again(
     taken = await capture(context, sample.path, ref=f"{CHECKPOINTS}any/1")
 
     assert "src/feature/important.py" in sample.git("ls-tree", "-r", "--name-only", taken.files)
-    sample.git("rev-list", "--objects", taken.id)  # fails where an object is missing
+    sample.git("rev-list", "--objects", taken.id)  # fails if an object is missing
     sample.git("fsck", "--connectivity-only", taken.id)

@@ -1,4 +1,4 @@
-"""A repository whose user is in the middle of something, which no test of worktrees may touch."""
+"""A repository whose user has unfinished work, which no test of worktrees may change."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support.repositories import Sample, fingerprint
 
 @pytest.fixture
 def sample(tmp_path: Path, environment: dict[str, str]) -> Sample:
-    """A repository whose user is in the middle of something."""
+    """Create a repository whose user has unfinished work."""
     sample = repositories.plain(tmp_path / "repo", environment)
     sample.write("src/app.py", "stashed\n")
     sample.git("stash", "-q")
@@ -31,7 +31,7 @@ def trees(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def untouched(sample: Sample) -> Iterator[None]:
-    """Whatever a test does, the user's checkout, index, stash and settings are the same afterwards, and so are the refs of others."""
+    """Check after each test that the user's checkout, index, stash, settings and other refs are unchanged."""
     before = fingerprint(sample)
     before.pop("refs")
     yield

@@ -1,4 +1,4 @@
-"""Removing and verifying worktrees that somebody has moved, copied, pruned or put something else in the place of."""
+"""Removal and verification of worktrees that a person has moved, copied, pruned or replaced."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every half state that a kill can leave is undone, completed or done again."""
+"""Every incomplete state that a kill can leave is undone, completed or repeated."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.full
 
 
 def half_made(kind: str, sample: Sample, path: Path) -> None:
-    """What a kill leaves behind at each step of a creation of ``path`` with the branch `one`."""
+    """Create the state that a kill leaves at a step of the creation of ``path`` with the branch `one`."""
     reason = "in use by ramet (rametctl rm removes it)"
     admin = sample.path / ".git" / "worktrees" / path.name
     branch = ("update-ref", "--create-reflog", "-m", f"ramet: made for {path}", "refs/heads/one", "HEAD", "0" * 40)

@@ -1,4 +1,4 @@
-"""What the verbs tell a person who has come upon something out of the ordinary, and that what they tell to do works."""
+"""Messages of verbs in unusual situations, and that the commands that they advise work."""
 
 import re
 import shutil
@@ -93,7 +93,7 @@ async def test_the_advice_of_every_verb_restores_a_deleted_worktree(
         assert found is not None, (verb, ran.stderr)
         back = " ".join(found.groups())
     assert back == f"archive {name} restore {name}"
-    assert (await client.get(name)).state == IDLE, "nothing was queued for an agent that could not work"
+    assert (await client.get(name)).state == IDLE, "no prompt was queued for an agent that could not work"
     again = ("fork", name, "--at", "2", "--name", f"{name}-again")
     waited = sandbox.ctl(*again, "--wait", script({"text": "said again"}), cwd=repository)
     assert waited.code == 0
@@ -128,7 +128,7 @@ async def test_a_branch_without_upstream_and_a_tag_lead_out_of_their_refusals(
     assert sandbox.ctl("new", "--base", "v1", "--name", "from tag", cwd=repository).code == 0
     assert "add --fetch" in refused("--existing", "nowhere")
     git(repository, "remote", "remove", "origin")
-    assert "origin/" not in refused("--fetch", "--base", "main"), "there is none to be named"
+    assert "origin/" not in refused("--fetch", "--base", "main"), "there is none to name"
 
 
 async def test_checkpoints_list_the_start_of_each_turn_and_the_changes_since_the_base(
@@ -150,7 +150,7 @@ async def test_checkpoints_list_the_start_of_each_turn_and_the_changes_since_the
     await client.send(name, "and, by the way")
     assert sandbox.ctl("approve", name).code == 0
 
-    # An agent begins a turn of its own with what was said into one. Both may be kept as one.
+    # A prompt during a turn starts another turn; both may share a checkpoint.
     async def ended() -> list[str]:
         listed = sandbox.ctl("checkpoints", name, "--json").json
         return [each["summary"] for each in reversed(listed) if each["reason"] == "turn"]

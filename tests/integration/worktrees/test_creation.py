@@ -1,4 +1,4 @@
-"""Making, listing and removing worktrees."""
+"""Creation, listing and removal of worktrees."""
 
 import asyncio
 import shlex
@@ -118,7 +118,7 @@ async def test_a_branch_that_exists_is_refused_and_left(
         await create(git, repo, trees / "s-1", "mine")
 
     assert "--existing mine" in caught.value.hint
-    # Recovery may still undo the intent: the branch is at the very commit, but not made by us.
+    # Recovery may still undo the creation: the branch is at this commit, but Ramet did not create it.
     await git.worktrees.undo_create(repo, trees / "s-1", "mine", sample.head)
     assert leftovers(sample, trees) == ["refs/heads/mine"]
 
@@ -313,7 +313,7 @@ async def test_cancelling_leaves_nothing(git: Git, tmp_path: Path, environment: 
 async def test_a_worktree_whose_top_level_is_elsewhere_is_refused_with_the_remedy(
     git: Git, repo: RepositoryInfo, sample: Sample, trees: Path
 ) -> None:
-    """As a worktree that was made by hand in a submodule's repository: git would add the files of its own directory."""
+    """As a worktree made by hand in a submodule's repository, where git would add the files of its own directory."""
     path = trees / "by-hand"
     config = sample.path / ".git" / "config"
     before = config.read_bytes()

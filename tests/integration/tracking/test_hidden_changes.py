@@ -1,4 +1,4 @@
-"""Changes of which no event tells by itself, or tells otherwise than it seems: the tree is the one that a scan finds all the same."""
+"""Changes with missing or misleading events: the tracker's tree still equals a scan's."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.full
 
 
 def hidden(sample: Sample, outside: Path) -> Iterator[str]:
-    """One change after the other, each of a kind of its own."""
+    """Changes of different kinds, one after the other."""
     path = sample.path
     os.utime(path / ".git")
     yield "the worktree's own .git is touched"
@@ -146,7 +146,7 @@ async def test_a_tree_is_followed_also_after_a_copy_took_its_place(
 
 
 def after_begin(monkeypatch: pytest.MonkeyPatch, kind: type[InotifyEvents] | type[NotifyEvents], act: Any) -> None:
-    """An agent that does something in the moment in which watches were set."""
+    """Simulate an agent that acts at the moment when watches are set."""
     begin = kind.begin
 
     def begin_and_act(self: Any, *arguments: Any) -> Any:
@@ -222,7 +222,7 @@ async def test_an_index_that_is_written_steadily_blocks_nothing(
     await tracker.close()
 
 
-# ── where events tell too little ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── missing information in events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_file_system_that_others_write_to_is_scanned(

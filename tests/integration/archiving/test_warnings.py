@@ -1,4 +1,4 @@
-"""What a session's end takes along without being asked about it is told: a turn, commands, files that git ignores, a tree that is gone already."""
+"""Warnings of archive and remove: an ended turn, ended commands, deleted ignored files, a missing worktree."""
 
 import shlex
 import shutil

@@ -1,4 +1,4 @@
-"""What git would store of a file, or would not: asked of git, or left to a scan."""
+"""Files whose stored form only git knows: the tracker asks git, or scans."""
 
 from collections.abc import Iterator
 from pathlib import Path

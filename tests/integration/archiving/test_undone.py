@@ -1,4 +1,4 @@
-"""Removals and archivings that come to nothing, whose caller hangs up, or that find the world other than it should be."""
+"""Removals and archives that fail, whose caller hangs up, or that meet an unexpected state."""
 
 import shutil
 import subprocess
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.full
 
 
 async def shelve_and_restore(client: Client, name: str, way: str) -> tuple[list[str], list[str]]:
-    """What both answers warn of."""
+    """Archive or remove a session and restore it; return the warnings of both answers."""
     if way == "archive":
         gone = await archive(client, name)
         back = await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session=name))
@@ -43,7 +43,7 @@ async def test_a_tree_deleted_by_hand_is_restored_from_its_newest_checkpoint(
 ) -> None:
     made = await client.create(repository, name="lost")
     tree = Path(made.worktree)
-    # What is still kept of a time when it was away is older than the checkpoint.
+    # A snapshot left over from an earlier archive is older than the checkpoint.
     git(repository, "update-ref", f"refs/ramet/{'archive' if way == 'archive' else 'trash'}/{made.id}", made.branch)
     (tree / "new.txt").write_text("new\n")
     await checkpoint(client, "lost")
@@ -96,7 +96,7 @@ async def test_a_worktree_moved_by_hand_stays_and_every_answer_says_so(
 
     assert any(words.startswith(f"it was moved to {place}, and stays there") for words in first.warnings)
     assert not any("gone already" in words for words in first.warnings)
-    assert "locked" not in git(repository, "worktree", "list", "--porcelain"), "it is the person's own now"
+    assert "locked" not in git(repository, "worktree", "list", "--porcelain"), "it belongs to the person now"
     assert (place / "mine.txt").read_text() == "mine\n"
     assert await remove(client, "moved", force=True, request_id="moved") == first
 
