@@ -17,7 +17,7 @@ The directory was deleted by hand, or is locked         worktrees.test_foreign_w
 The branch is checked out elsewhere, or exists          worktrees.test_creation.test_a_branch_checked_out_elsewhere_says_where,
                                                         test_starts.test_a_branch_that_is_taken_costs_no_spare
 An adopted worktree, and creation fails                 test_starts.test_an_adopted_worktree_outlives_a_creation_that_fails_and_the_session
-A tree is removed under a running agent                 test_sessions, test_failpoints.test_a_removal_that_is_killed_after_each_step_ends_complete
+A tree is removed under a running agent                 test_sessions, test_operation_kills
 "Is it merged?"                                         snapshots.test_risk.test_commits_known_elsewhere_are_not_at_risk, test_git_landed
 Stash is shared, `clean -X` deletes `.env`              test_starts.test_changes_are_copied_and_the_callers_tree_stays_unchanged
 Odd names; `a/b` beside `a-b`                           test_names_become_branches_links_and_directories_without_collision_or_escape,
