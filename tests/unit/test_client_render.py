@@ -532,6 +532,15 @@ def test_a_stat_shows_every_file_and_the_sum() -> None:
     ]
 
 
+def test_one_long_name_does_not_widen_every_line_of_a_stat() -> None:
+    answer = worktree_pb2.GetDiffResponse()
+    for path in ("short", "long" * 1000):
+        answer.files.add(path=path, kind=worktree_pb2.CHANGE_KIND_MODIFIED, additions=1)
+    short, long, _ = (item.text for item in stat_lines(answer))
+    assert len(short) < 120
+    assert "long" * 1000 in long
+
+
 def test_a_log_line_is_readable_and_other_text_unchanged() -> None:
     text = '{"timestamp": "nonsense", "level": "warning", "event": "late", "session": "s1"}'
     assert log_line(text).text == "nonsense  warning  late  session=s1"

@@ -16,7 +16,7 @@ from rametctl.console.lines import Line, Span, cell_width, line
 if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import FileChange, GetDiffResponse, WatchChangesResponse
 
-_BAR = 30
+_BAR, _NAME = 30, 100
 WORDS = re.compile(r"\w+|\s+|.", re.DOTALL)
 MOST_PAIRED = 40
 LONGEST_PAIRED = 400
@@ -84,7 +84,7 @@ def stat_lines(answer: "GetDiffResponse | WatchChangesResponse") -> list[Line]:
     if not answer.files:
         return []
     names = [_label(change) for change in answer.files]
-    width = max(cell_width(name) for name in names)
+    width = min(max(cell_width(name) for name in names), _NAME)
     most = max(change.additions + change.deletions for change in answer.files)
     digits = len(str(most))
     scale = min(1.0, _BAR / most) if most else 1.0

@@ -11,6 +11,7 @@ a pull changes. Until the person has trusted the content of that file, the same 
 
 import os
 import re
+import stat
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -123,7 +124,9 @@ def _included(git_dir: Path, common: Path, digests: Collection[str], environment
 
 def included_files(git_dir: Path, common: Path, environment: Mapping[str, str]) -> list[Path]:
     """Return the files of the checkout that a repository's own configuration includes, by a condition too. Blocks."""
-    if common.name != ".git" or not any(b"include" in _content(file).lower() for file in _files(git_dir)):
+    if common.name != ".git" or not any(
+        b"include" in _content(file).lower() for file in (common / "config", git_dir / "config.worktree")
+    ):
         return []
     top, found = common.parent, list[Path]()
     for scope, origin, key, value in _configured(git_dir, environment):
@@ -178,8 +181,7 @@ def _kept(git_dir: Path, top: Path, environment: Mapping[str, str]) -> Iterator[
 
 def _entered(git_dir: Path, top: Path, index: Path, environment: Mapping[str, str], seen: set[Path]) -> Iterator[Path]:
     """Return the git directories of submodules, at any depth. As git, follow no symbolic link to one."""
-    _refuse_pipe(index)
-    if not index.is_file() or has_no_links(index):
+    if not _is_file(index) or has_no_links(index):
         return
     words = ("-c", "core.fsmonitor=false", f"--git-dir={git_dir}", "ls-files", "--stage", "-z")
     for record in _output(words, {**environment, "GIT_INDEX_FILE": str(index)}):
@@ -216,14 +218,21 @@ def _files(git_dir: Path) -> tuple[Path, ...]:
     return git_dir / "config", git_dir / "config.worktree", git_dir / pointer / "config"
 
 
-def _refuse_pipe(file: Path) -> None:
-    if file.exists() and not file.is_file() and not file.is_dir():
+def _is_file(file: Path) -> bool:
+    """Return whether there is a regular file. Raise OSError for a pipe, as its writer may give each reader other bytes."""
+    try:
+        mode = file.stat().st_mode
+    except OSError:
+        return False
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(f"{file} is not a regular file")
+    return stat.S_ISREG(mode)
 
 
 def _content(file: Path) -> bytes:
-    """Return the bytes of a file, none if it is missing. Raise OSError for a pipe, as its writer may give each reader other bytes."""
-    _refuse_pipe(file)
+    """Return the bytes of a file, none if it is missing. Raise OSError for a pipe."""
+    if not _is_file(file):
+        return b""
     try:
         return file.read_bytes()
     except OSError:
