@@ -145,3 +145,27 @@ async def test_a_removal_that_fails_at_the_start_is_taken_back_and_its_agent_wor
         git(repository, "update-ref", "-d", f"refs/ramet/trash/{made.id}/in-the-way")
         await delete(client, "one")
     killed.kill()
+
+
+@pytest.mark.parametrize("step", ["archive.tree-removed", "archive.recorded"])
+async def test_a_database_lost_in_an_archive_loses_nothing_of_the_session(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path, step: str
+) -> None:
+    killed.start(RAMET_FAILPOINT=step)
+    async with connected(sandbox) as client:
+        made = await client.create(repository, script({"text": "done"}), name="one")
+        await client.reach("one", session_pb2.SESSION_STATE_IDLE)
+        (Path(made.worktree) / "untracked.txt").write_text("untracked\n")
+    await die_in(killed, sandbox, archive)
+    (sandbox.directories.home / "ramet.db").write_bytes(b"no database")
+    killed.start()
+
+    async with connected(sandbox) as client:
+        session = await client.get("one")
+        if session.state != ARCHIVED:
+            await archive(client)
+        assert list((await restore(client)).warnings) == []
+        assert (Path(made.worktree) / "untracked.txt").read_text() == "untracked\n"
+        assert (await client.get("one")).turns == 1
+        assert await findings(client) == []
+    killed.kill()

@@ -102,6 +102,7 @@ class Archiver:
         ready = session.worktree_kind != WorktreeKind.OWN
         archived = replace(session, state=State.ARCHIVED, worktree_ready=ready, archive_commit=commit)
         await asyncio.to_thread(core.index.write, repo, archived)
+        core.failpoint.hit("archive.recorded")
 
     async def _shelve(self, operation: Operation, session: Session) -> tuple[Shelved | None, int, list[str]]:
         """Move the worktree to the shelf; the branch stays. Return its snapshot, the freed bytes, and warnings."""
