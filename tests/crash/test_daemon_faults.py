@@ -14,11 +14,13 @@ from ramet.v1 import common_pb2, event_pb2
 from rametd.services.agents.runner import BACKLOG_BYTES
 
 from tests.crash.scene import Gates, approve, check_prompts, delete, leftovers, open_requests, settle_down, the_pid
+from tests.crash.test_failpoints import start_to_die, wait_for_death
 from tests.support.agents import script
 from tests.support.daemon import (
     FAILED,
     IDLE,
     WAITING,
+    WORKING,
     Client,
     DaemonProcess,
     Sandbox,
@@ -176,6 +178,30 @@ async def check_journal(client: Client, sandbox: Sandbox, session_id: str) -> No
     journal = (sandbox.root / "state" / "agents" / f"{session_id}-1" / "journal.00000000000000000000").read_bytes()
     log: list[event_pb2.Event] = await client.log(session_id, frames=True)
     assert b"".join(event.frame + b"\n" for event in log if event.generation) == journal
+
+
+async def test_lines_of_several_agents_that_were_read_and_not_committed_are_read_again(
+    sandbox: Sandbox, repository: Path
+) -> None:
+    gates = Gates(sandbox)
+    gates.close("stream")
+    names = ("one", "two", "three")
+    daemon = DaemonProcess(sandbox)
+    daemon.start(RAMET_FAILPOINT="lines.read")
+    async with connected(sandbox) as client:
+        prompt = script(gates.wait_for_gate("stream"), {"flood": 300_000, "line": 100})
+        ids = [(await client.create(repository, prompt, name=name, mode=BYPASS)).id for name in names]
+        for name in names:
+            await client.reach(name, WORKING)
+        gates.open("stream")
+        wait_for_death(daemon)
+        start_to_die(daemon, "lines.read")
+        daemon.start()
+        for name in names:
+            await settle_down(client, name)
+        for session_id in ids:
+            await check_journal(client, sandbox, session_id)
+    daemon.kill()
 
 
 # ── streams and processes ────────────────────────────────────────────────────────────────────────────────────────────────────────────

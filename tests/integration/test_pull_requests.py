@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from ramet.v1 import landing_pb2, session_pb2
+from ramet.v1 import landing_pb2, session_pb2, worktree_pb2
 
 from tests.support.agents import script
 from tests.support.daemon import (
@@ -533,6 +533,16 @@ async def test_a_branch_on_which_another_pull_request_is_based_stays(shop: Shop)
     assert f"#{stacked} is based on it" in foretold.reason
     assert (rest.done, f"`gh pr edit {stacked} --base main`" in rest.reason) == (False, True), rest.reason
     assert shop.github.tip(first.branch) is not None
+    second = await shop.client.get("second")
+    assert second.base_ref == first.base_ref == "main", "its base is deleted here"
+    git(shop.path, "commit", "-q", "--allow-empty", "-m", "more")
+    synced = await shop.client.worktrees.SyncSession(worktree_pb2.SyncSessionRequest(session="second"))
+    assert not synced.conflicts
+    await shop.session("third", base_ref=second.branch)
+    git(shop.path, "update-ref", "-d", f"refs/heads/{second.branch}")
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await shop.client.worktrees.SyncSession(worktree_pb2.SyncSessionRequest(session="third"))
+    assert f"the base of third, {second.branch}, no longer exists" in str(refused.value.details())
     shop.github.pull(stacked).base = "main"
     (done,) = await shop.clean("first", remote_branches=True)
     assert done.reason == f"{first.branch} deleted on origin"

@@ -9,6 +9,7 @@ import pytest
 from ramet.v1 import event_pb2
 from rametd.agents.base import Activity, CallFailed, ControlSettled, Doing, Fact, Frame, Said, Trouble
 from rametd.domain.models import Session
+from rametd.failpoints import Failpoint
 from rametd.services.intake import Intake, line_events, store_calm, take
 from rametd.store import Store, Unit
 
@@ -62,7 +63,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def agents(store: Store, count: int) -> list[Agent]:
-    intake = Intake(store)
+    intake = Intake(store, Failpoint())
     made = [a_session(f"s{number}") for number in range(count)]
 
     def add(unit) -> None:  # type: ignore[no-untyped-def]

@@ -15,6 +15,7 @@ from ramet.v1 import event_pb2
 from rametd.agents.base import Doing, Fact, Frame, Said
 from rametd.domain.errors import StaleBatchError
 from rametd.domain.models import LastWords, NewEvent, Session
+from rametd.failpoints import Failpoint
 from rametd.store import Store, Unit
 
 log = structlog.get_logger()
@@ -42,8 +43,9 @@ class Source(Protocol):
 class Intake:
     """Runs a task while sources wait."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, failpoint: Failpoint) -> None:
         self._store = store
+        self._failpoint = failpoint
         self._waiting: list[Source] = []
         self._task: asyncio.Task[None] | None = None
         self._apart = 0  # how many sources to store one by one, to find the stale one
@@ -82,6 +84,8 @@ class Intake:
         # Runs in the writer's thread, and takes all sources that wait by then. Only the event loop removes them.
         taken = take(self._waiting[:1] if self._apart else self._waiting[:])
         store_calm(unit, taken)
+        if sum(bool(frames) for _, frames in taken) > 1:
+            self._failpoint.hit("lines.read")
         return taken
 
     def _done(self, task: "asyncio.Task[None]") -> None:

@@ -47,7 +47,7 @@ class Supervisor:
     def __init__(self, core: Core, hooks: SessionHooks, warmer: Warmer, transcripts: Transcripts) -> None:
         self._core = core
         self._hooks = hooks
-        self._intake = Intake(core.store)
+        self._intake = Intake(core.store, core.failpoint)
         self._warmer = warmer
         self._transcripts = transcripts
         self._launching = asyncio.Semaphore(LAUNCHES)

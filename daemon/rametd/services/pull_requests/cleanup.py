@@ -4,14 +4,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from rametd.domain.errors import RametError
-from rametd.domain.models import Session
+from rametd.domain.models import DAEMON, Session
 from rametd.domain.pull_requests import PullRequest, PullState
 from rametd.domain.states import State
 from rametd.services.core import Core
 from rametd.services.environments import for_git
 from rametd.services.landing.landed import landed
+from rametd.services.lifecycle import log_update
 from rametd.services.pull_requests.book import PullRequestBook
 from rametd.services.repos import info_of
+from rametd.store import Unit
 
 AT_WORK = frozenset({State.STARTING, State.WORKING, State.WAITING})
 
@@ -84,6 +86,7 @@ class PullRequestCleaner:
             warnings = await self._archive(session, principal)
             core.failpoint.hit("pr.archived")
         if tip is not None and session.created_branch:
+            await core.store.write(lambda unit: _move_stacked(unit, session))
             reasons.append(await core.git.branches.delete(info, session.branch, tip))
             core.failpoint.hit("pr.branch-deleted")
         if there:
@@ -105,3 +108,10 @@ class PullRequestCleaner:
         if tip is not None and tip != pull.head_commit and not await landed(self._core, session):
             return f"{session.branch} has commits that were not merged"
         return None
+
+
+def _move_stacked(unit: Unit, merged: Session) -> None:
+    """Base the sessions that started from a merged branch on its base: the branch is deleted, so that they could not sync or land."""
+    for each in unit.sessions.list(repo_id=merged.repo_id, include_archived=True):
+        if each.base_ref == merged.branch and each.id != merged.id:
+            log_update(unit, unit.sessions.update(each.id, base_ref=merged.base_ref), ["base_ref"], DAEMON)

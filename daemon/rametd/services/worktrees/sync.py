@@ -12,7 +12,7 @@ import structlog
 from ramet.v1 import event_pb2, worktree_pb2
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason
-from rametd.domain.errors import RametError, WrongStateError
+from rametd.domain.errors import RametError, RefNotFoundError, WrongStateError
 from rametd.domain.models import Prompt, Session, WorktreeKind
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import BUSY_STATES, State
@@ -76,7 +76,16 @@ class Syncer:
         if wanted.fetch:
             environment = await for_git(core, session.id)
             fetched = await core.git.remotes.fetch_base(info, ref, session.worktree, environment)
-        base = fetched or await core.git.branches.resolve_base(info, ref, None)
+        try:
+            base = fetched or await core.git.branches.resolve_base(info, ref, None)
+        except RefNotFoundError as error:
+            if wanted.base_ref:
+                raise
+            raise RefNotFoundError(
+                f"the base of {session.name}, {ref}, no longer exists",
+                hint=f"`rametctl sync {session.reference} --base REF` merges another one",
+                near=error.data.get("near", ""),
+            ) from error
         new = new_operation(
             Kind.SYNC,
             session.id,
