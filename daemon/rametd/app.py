@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -70,6 +71,8 @@ class Daemon:
         self._patience = patience
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
+        self._configured: tuple[int, ...] = ()  # stamp of the configuration file in effect
+        self._configuring = asyncio.Lock()
         self._serving = False
         self._start_time = time.time()
 
@@ -86,6 +89,7 @@ class Daemon:
         places = self._directories
         notifier = Notifier.from_environ(self._environ)
         home = user_home(self._environ)
+        self._configured = _stamp(places.config_file)
         owner = configuration.Source.read(places.config_file)
         config = configuration.combine(owner, home=home)
         for warning in config.warnings:
@@ -98,7 +102,8 @@ class Daemon:
             core = await stack.enter_async_context(self._core(owner, config))
             commands = LocalExecutor(places.home / "commands", places.runtime, variable=COMMAND_VARIABLE)
             parts = assemble(core, commands)
-            create, healthy = server_factory(parts, self._facts(), lambda: self._serving, self.stop)
+            configure = partial(self._configure, core)
+            create, healthy = server_factory(parts, self._facts(), lambda: self._serving, configure, self.stop)
             await report_health(healthy, health_pb2.HealthCheckResponse.NOT_SERVING)  # the default is SERVING
             listening = Listening(runtime, create)
             stack.push_async_callback(listening.stop, STOP_GRACE_S)
@@ -205,21 +210,27 @@ class Daemon:
 
     async def _follow_configuration(self, core: Core) -> None:
         """Apply the configuration file whenever it changes, or when `reload` is called."""
-        file = self._directories.config_file
-        seen = _stamp(file)
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._reload.wait(), CONFIG_POLL_S)
-            if not self._reload.is_set() and _stamp(file) == seen:
-                continue
+            again = self._reload.is_set()
             self._reload.clear()
-            seen = _stamp(file)
+            await self._configure(core, again=again)
+
+    async def _configure(self, core: Core, *, again: bool = False) -> None:
+        """Apply the configuration file if it has changed, or ``again``. A wrong file changes nothing and is logged."""
+        file = self._directories.config_file
+        async with self._configuring:
+            stamp = _stamp(file)
+            if stamp == self._configured and not again:
+                return
+            self._configured = stamp
             try:
                 owner = configuration.Source.read(file)
                 config = configuration.combine(owner, home=core.home)
             except RametError as error:
                 log.warning("the former configuration stays in effect", error=error.message)
-                continue
+                return
             core.owner, core.config = owner, config
             if not config.permissions.allow_bypass:
                 await core.store.write(forbid_bypass)

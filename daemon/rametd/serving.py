@@ -1,6 +1,6 @@
 """The gRPC server with all services of the contract."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -40,12 +40,16 @@ METADATA_LIMIT = 4 << 20
 
 
 def server_factory(
-    parts: Parts, facts: Facts, serving: Callable[[], bool], stop: Callable[[], None]
+    parts: Parts,
+    facts: Facts,
+    serving: Callable[[], bool],
+    configure: Callable[[], Awaitable[None]],
+    stop: Callable[[], None],
 ) -> tuple[Callable[[], grpc.aio.Server], health.aio.HealthServicer]:
     """Return a factory of servers, and the health service that they share.
 
-    Each server has all services of the contract and is not bound yet. ``serving`` returns whether recovery is over; ``stop``
-    ends the daemon. The servers share all servicers: if the socket of a server is lost, gRPC cannot bind it again, and a new
+    Each server has all services of the contract and is not bound yet. ``serving`` returns whether recovery is over; ``configure``
+    applies a changed configuration file; ``stop`` ends the daemon. The servers share all servicers: if the socket of a server is lost, gRPC cannot bind it again, and a new
     server is needed.
     """
     core = parts.core
@@ -88,7 +92,7 @@ def server_factory(
 
     parts.tools.bind(use_tools)
     added: tuple[tuple[Callable[[Any, Any], None], Any], ...] = (
-        (daemon_pb2_grpc.add_DaemonServiceServicer_to_server, DaemonServicer(core, facts, serving, stop)),
+        (daemon_pb2_grpc.add_DaemonServiceServicer_to_server, DaemonServicer(core, facts, serving, configure, stop)),
         (repo_pb2_grpc.add_RepoServiceServicer_to_server, RepoServicer(core, calls, parts.pool, parts.withheld)),
         (session_pb2_grpc.add_SessionServiceServicer_to_server, sessions),
         (event_pb2_grpc.add_EventServiceServicer_to_server, EventServicer(core)),

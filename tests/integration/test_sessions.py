@@ -19,6 +19,7 @@ from tests.support.daemon import (
     DaemonProcess,
     connected,
     daemon_here,
+    daemon_process,
     git,
     make_sandbox,
     reason_of,
@@ -326,3 +327,14 @@ async def test_a_mode_that_the_running_agent_refuses_applies_from_its_next_start
             await client.send("first", script(bash("echo ran > ran.txt"), {"text": "done"}))
             session = await client.reach("first", IDLE)
             assert (Path(session.worktree) / "ran.txt").read_text() == "ran\n"
+
+
+def test_a_setting_is_in_effect_when_config_set_returns() -> None:
+    with make_sandbox() as sandbox, daemon_process(sandbox):
+        repository = sandbox.repository()
+        for allowed in (True, False):
+            assert sandbox.ctl("config", "set", "permissions.allow_bypass", str(allowed).lower()).code == 0
+            made = sandbox.ctl(
+                "new", "--name", f"when-{allowed}".lower(), "--mode", "bypassPermissions", cwd=repository
+            )
+            assert (made.code == 0) == allowed, made.stderr

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ from rametctl.app import App
 from rametctl.connection.start import daemon_command
 from rametctl.console.lines import line
 from rametctl.editor import edit as edit_text
-from rametctl.errors import ClientError
+from rametctl.errors import ClientError, UnreachableError
 from rametctl.local.settings import toml_value, with_setting
 from rametctl.options import Verb, complete_setting, repo_option, repo_path
 from rametctl.render.format import shown_value
@@ -187,8 +188,15 @@ def _write(app: App, file: Path, text: str, *, placed: bool) -> None:
             problem = wrong[0].replace(str(scratch), str(file)) if placed else _without_place(wrong[0])
             raise ClientError(f"nothing was changed: {problem}", reason="BAD_CONFIG")
         scratch.replace(target)
+        _apply(app)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def _apply(app: App) -> None:
+    """Wait until a running daemon has applied the file; another one reads it at its start."""
+    with suppress(UnreachableError):
+        app.connect(autostart=False).call(lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
 
 
 def _without_place(problem: str) -> str:
@@ -200,11 +208,11 @@ def _say_how_it_takes_effect(app: App, key: str | None = None) -> None:
     """Print when ``key`` takes effect; None means the whole file."""
     late = "programs of agents and log.level after: rametctl daemon restart"
     if key is None:
-        app.output.hint(f"takes effect within seconds; {late}")
+        app.output.hint(f"in effect; {late}")
     elif AT_START.fullmatch(key):
         app.output.hint("takes effect after: rametctl daemon restart")
     else:
-        app.output.hint("takes effect within seconds")
+        app.output.hint("in effect")
 
 
 def _repo_file(app: App, repo: str | None) -> Path | None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,16 @@ GROUPINGS = {
 
 
 class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
-    def __init__(self, core: Core, facts: Facts, serving: Callable[[], bool], shut_down: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        facts: Facts,
+        serving: Callable[[], bool],
+        configure: Callable[[], Awaitable[None]],
+        shut_down: Callable[[], None],
+    ) -> None:
         self._core = core
+        self._configure = configure
         self._facts = facts
         self._serving = serving
         self._shut_down = shut_down
@@ -89,7 +97,7 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
 
     async def GetConfig(self, request: daemon_pb2.GetConfigRequest, context: Context) -> daemon_pb2.GetConfigResponse:
         facts = self._facts
-
+        await self._configure()  # so that this call tells when a change of the file is in effect
         answer = daemon_pb2.GetConfigResponse(owner_file=str(facts.config_file))
         if not request.repo_path:
             config = await asyncio.to_thread(load, facts.config_file, home=facts.home)

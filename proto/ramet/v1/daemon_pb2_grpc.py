@@ -86,7 +86,7 @@ class DaemonServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetConfig(self, request, context):
-        """GetConfig lists every setting with its value and the origin of the value.
+        """GetConfig applies a changed config.toml, and lists every setting with its value and the origin of the value.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

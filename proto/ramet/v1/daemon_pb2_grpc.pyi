@@ -38,7 +38,7 @@ class DaemonServiceStub:
     Shutdown: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.ShutdownRequest, _daemon_pb2.ShutdownResponse]
     """Shutdown ends the daemon cleanly. Agents keep running under their keepers."""
     GetConfig: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.GetConfigRequest, _daemon_pb2.GetConfigResponse]
-    """GetConfig lists every setting with its value and the origin of the value."""
+    """GetConfig applies a changed config.toml, and lists every setting with its value and the origin of the value."""
     GetStatistics: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.GetStatisticsRequest, _daemon_pb2.GetStatisticsResponse]
     """GetStatistics counts the daemon's sessions, agents and events."""
     GetCosts: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.GetCostsRequest, _daemon_pb2.GetCostsResponse]
@@ -56,7 +56,7 @@ class DaemonServiceAsyncStub(DaemonServiceStub):
     Shutdown: _aio.UnaryUnaryMultiCallable[_daemon_pb2.ShutdownRequest, _daemon_pb2.ShutdownResponse]  # type: ignore[assignment]
     """Shutdown ends the daemon cleanly. Agents keep running under their keepers."""
     GetConfig: _aio.UnaryUnaryMultiCallable[_daemon_pb2.GetConfigRequest, _daemon_pb2.GetConfigResponse]  # type: ignore[assignment]
-    """GetConfig lists every setting with its value and the origin of the value."""
+    """GetConfig applies a changed config.toml, and lists every setting with its value and the origin of the value."""
     GetStatistics: _aio.UnaryUnaryMultiCallable[_daemon_pb2.GetStatisticsRequest, _daemon_pb2.GetStatisticsResponse]  # type: ignore[assignment]
     """GetStatistics counts the daemon's sessions, agents and events."""
     GetCosts: _aio.UnaryUnaryMultiCallable[_daemon_pb2.GetCostsRequest, _daemon_pb2.GetCostsResponse]  # type: ignore[assignment]
@@ -89,7 +89,7 @@ class DaemonServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _daemon_pb2.GetConfigRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_daemon_pb2.GetConfigResponse, _abc.Awaitable[_daemon_pb2.GetConfigResponse]]:
-        """GetConfig lists every setting with its value and the origin of the value."""
+        """GetConfig applies a changed config.toml, and lists every setting with its value and the origin of the value."""
 
     @_abc_1.abstractmethod
     def GetStatistics(
