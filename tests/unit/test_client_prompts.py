@@ -16,6 +16,7 @@ from rametctl.cli import cli
 from rametctl.console.output import Output
 from rametctl.editor import MARKER, write_prompt
 from rametctl.errors import UsageError
+from rametctl.nouns import prompts
 from rametctl.nouns.prompts import (
     ATTACHED_BYTES,
     IMAGE_BYTES,
@@ -73,13 +74,13 @@ def text_file(tmp_path: Path, data: bytes) -> str:
 
 
 def test_a_prompt_comes_from_a_file(tmp_path: Path, nothing: TextIO) -> None:
-    assert read_prompt(None, text_file(tmp_path, "fix it – now\n".encode()), nothing) == "fix it – now\n"
+    assert read_prompt(None, text_file(tmp_path, "fix it – now\n".encode()), nothing, print) == "fix it – now\n"
 
 
 def test_a_prompt_of_five_megabytes_is_read_completely(tmp_path: Path) -> None:
     long = "é" * 2_500_000
     with open(text_file(tmp_path, long.encode())) as stdin:  # noqa: PTH123  a file as standard input
-        assert read_prompt("-", None, stdin) == long
+        assert read_prompt("-", None, stdin, print) == long
 
 
 def test_piped_text_is_the_prompt_where_no_argument_is() -> None:
@@ -87,50 +88,69 @@ def test_piped_text_is_the_prompt_where_no_argument_is() -> None:
     os.write(writing, b"from a pipe")
     os.close(writing)
     with open(reading) as stdin:  # noqa: PTH123  a descriptor
-        assert read_prompt(None, None, stdin) == "from a pipe"
+        assert read_prompt(None, None, stdin, print) == "from a pipe"
+
+
+def test_standard_input_that_stays_open_is_named_while_the_command_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As left open by a service or a script that starts the command in the background."""
+    monkeypatch.setattr(prompts, "SILENCE_S", 0.01)
+    reading, writing = os.pipe()
+    notes: list[str] = []
+
+    def note(text: str) -> None:
+        notes.append(text)
+        os.write(writing, b"after all")
+        os.close(writing)
+
+    with open(reading) as stdin:  # noqa: PTH123  a descriptor
+        assert read_prompt(None, None, stdin, note) == "after all"
+    [words] = notes
+    assert "</dev/null" in words
 
 
 def test_an_argument_leaves_standard_input_unread() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"for somebody else")
     with open(reading) as stdin:  # noqa: PTH123  a descriptor
-        assert read_prompt("words", None, stdin) == "words"
+        assert read_prompt("words", None, stdin, print) == "words"
     os.close(writing)
 
 
 def test_dev_null_is_no_prompt_and_no_error(nothing: TextIO) -> None:
-    assert read_prompt(None, None, nothing) is None
+    assert read_prompt(None, None, nothing, print) is None
 
 
 def test_a_closed_standard_input_is_no_prompt() -> None:
-    assert read_prompt(None, None, None) is None
+    assert read_prompt(None, None, None, print) is None
 
 
 @pytest.mark.parametrize("empty", ["", "  \n"])
 def test_an_empty_prompt_is_refused(empty: str, nothing: TextIO) -> None:
     with pytest.raises(UsageError, match="the prompt is empty") as caught:
-        read_prompt(empty, None, nothing)
+        read_prompt(empty, None, nothing, print)
     assert caught.value.reason == "EMPTY_PROMPT"
 
 
 def test_an_empty_pipe_is_refused(nothing: TextIO) -> None:
     with pytest.raises(UsageError, match="standard input has no text"):
-        read_prompt("-", None, nothing)
+        read_prompt("-", None, nothing, print)
 
 
 def test_text_that_is_not_utf8_is_refused_with_its_place(tmp_path: Path, nothing: TextIO) -> None:
     with pytest.raises(UsageError, match=r"not UTF-8 text \(byte 2\)"):
-        read_prompt(None, text_file(tmp_path, b"ok\xff"), nothing)
+        read_prompt(None, text_file(tmp_path, b"ok\xff"), nothing, print)
 
 
 def test_a_missing_file_is_named(nothing: TextIO) -> None:
     with pytest.raises(UsageError, match="'nowhere' cannot be read: No such file"):
-        read_prompt(None, "nowhere", nothing)
+        read_prompt(None, "nowhere", nothing, print)
 
 
 def test_a_prompt_and_a_file_are_one_too_many() -> None:
     with pytest.raises(UsageError, match="both given"):
-        read_prompt("words", "file", io.StringIO())
+        read_prompt("words", "file", io.StringIO(), print)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def command(
       rametctl adopt ../shop-login
       rametctl adopt ../shop-login "finish this change"
     """
-    text = read_prompt(prompt, file, sys.stdin)
+    text = read_prompt(prompt, file, sys.stdin, app.output.note)
     place = app.absolute(path)
     request = session_pb2.CreateSessionRequest(
         path=place,

@@ -45,7 +45,7 @@ def command(
         raise UsageError("conflicting options were given", hint="give either a comment, --send, or --resolve")
     session_id = session_name(app, session)
     if place is not None:
-        said = None if text is not None and not text.strip() else read_prompt(text, None, sys.stdin)
+        said = None if text is not None and not text.strip() else read_prompt(text, None, sys.stdin, app.output.note)
         if said is None:
             raise UsageError(
                 "the comment has no text", hint=f"rametctl comment {shlex.quote(session)} {shlex.quote(place)} TEXT"

@@ -45,7 +45,7 @@ def command(
       rametctl fork fix-login --at 3 --name fix-login-again
       rametctl fork fix-login --agent codex "review this, then go on"
     """
-    text = read_prompt(prompt, file, sys.stdin)
+    text = read_prompt(prompt, file, sys.stdin, app.output.note)
     if wait and text is None:
         raise UsageError("there is nothing to wait for without a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
     request = session_pb2.ForkSessionRequest(

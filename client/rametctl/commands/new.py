@@ -137,7 +137,7 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
     wait, watch = options["wait"], options["watch"]
     if wait and watch:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
-    text = read_prompt(options["prompt"], options["file"], sys.stdin)
+    text = read_prompt(options["prompt"], options["file"], sys.stdin, app.output.note)
     if options["idle"] and text is not None:
         raise UsageError("a prompt and --idle were both given", hint="give one of them")
     if text is None and app.on_terminal and not options["idle"]:

@@ -44,7 +44,7 @@ def command(
     """
     if wait and watch:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
-    text = read_prompt(prompt, file, sys.stdin)
+    text = read_prompt(prompt, file, sys.stdin, app.output.note)
     if text is None and not app.on_terminal:
         raise UsageError("there is no prompt", hint="give one, or pipe one in", reason="EMPTY_PROMPT")
     name = addressee(app, session)

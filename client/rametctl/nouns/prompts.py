@@ -3,10 +3,11 @@
 import asyncio
 import os
 import re
+import select
 import shlex
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -25,6 +26,8 @@ IMAGE_BYTES = 3_750_000
 IMAGE_NAMES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 ATTACHED_BYTES = 256 << 10
 """Size up to which a file is added to a prompt; an agent reads larger ones itself."""
+SILENCE_S = 1.0
+"""How long standard input may stay silent before a note says that the command reads it."""
 _MENTION = re.compile(r"(?<![\w@`])@(\S+)")
 _MARK = "\0"
 """Prefix for a prompt that looks like an option, so that Click takes it as an argument; no argument of a process contains a NUL."""
@@ -102,10 +105,13 @@ def _is_prompt(arg: str, options_with_value: frozenset[str]) -> bool:
     return any(char.isspace() for char in head) and not attached
 
 
-def read_prompt(argument: str | None, file: str | None, stdin: TextIO | None) -> str | None:
+def read_prompt(
+    argument: str | None, file: str | None, stdin: TextIO | None, note: Callable[[str], None]
+) -> str | None:
     """Return the prompt, or None without an argument, file or piped input. Raise UsageError.
 
-    Read standard input if it is a pipe, a socket or a file, not a terminal or /dev/null.
+    Read standard input if it is a pipe, a socket or a file, not a terminal or /dev/null. ``note`` prints why the command waits: a script
+    or service may leave a pipe open that nothing is written to.
     """
     if argument is not None and file is not None:
         raise UsageError("a prompt and -f were both given", hint="give one of them")
@@ -125,6 +131,8 @@ def read_prompt(argument: str | None, file: str | None, stdin: TextIO | None) ->
         return None
     if stdin is None:
         raise UsageError("the prompt is to come from standard input, which is closed", reason="EMPTY_PROMPT")
+    if not select.select([stdin], [], [], SILENCE_S)[0]:
+        note("reading the prompt from standard input until it ends; without one, run the command with </dev/null")
     return _checked(stdin.buffer.read(), "standard input")
 
 
