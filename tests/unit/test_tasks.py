@@ -37,6 +37,26 @@ async def test_queued_work_runs_in_order_also_after_a_failure() -> None:
     assert done == [1, 2]
 
 
+async def test_cancelling_queued_work_ends_what_it_waits_for() -> None:
+    ended: list[str] = []
+
+    async def work(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    tasks = Tasks("test")
+    tasks.start("one", work("first"))
+    tasks.queue("one", work("second"))
+    queued = tasks.get("one")
+    assert queued is not None
+    await asyncio.sleep(0)
+    queued.cancel()
+    await asyncio.wait([queued])
+    assert (ended, len(tasks)) == (["first"], 0)
+
+
 async def test_a_task_that_waits_for_its_own_key_does_not_wait_for_itself() -> None:
     tasks = Tasks("test")
     tasks.start("one", tasks.wait("one"))

@@ -42,12 +42,18 @@ class Tasks:
         task.add_done_callback(partial(self._ended, key))
 
     def queue(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task, which waits until the key's earlier one has ended."""
+        """Start a task, which waits until the key's earlier one has ended. If it is cancelled meanwhile, it ends the earlier one too."""
         before = self._newest.get(key)
 
         async def in_turn() -> None:
             if before is not None:
-                await asyncio.wait([before])
+                try:
+                    await asyncio.wait([before])
+                except asyncio.CancelledError:
+                    work.close()
+                    before.cancel()
+                    await asyncio.wait([before])
+                    raise
             await work
 
         self.start(key, in_turn())
