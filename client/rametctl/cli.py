@@ -109,7 +109,7 @@ class VerbGroup(click.Group):
         self.format_commands(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the verb. Raise exceptions of our own that Click does not report itself."""
+        """Run the verb. Raise Ramet's own exceptions, which Click does not report itself."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:

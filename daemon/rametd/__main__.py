@@ -12,7 +12,7 @@ from rametd import loading
 from rametd.domain.errors import AlreadyRunningError, BadConfigError, RametError, RuntimeDirectoryError
 from rametd.failpoints import Failpoint
 
-# For service managers (sysexits.h): neither is mended by starting again.
+# For service managers (sysexits.h): a restart fixes neither.
 EXIT_ALREADY_RUNNING = 75
 EXIT_CONFIGURATION = 78
 
@@ -49,14 +49,14 @@ def run(patience: float = 0.0) -> None:
     return_large_blocks()
     environ = dict(os.environ)
     places = directories(environ)
-    # What a session's token stands for must not become the daemon's own rights: it acts for the owner.
+    # A session's token must not limit the daemon, which acts for the owner.
     for name in ("RAMET_TOKEN", "RAMET_SESSION"):
         environ.pop(name, None)
     failpoint = Failpoint(environ.pop("RAMET_FAILPOINT", ""))
     level = config.load(places.config_file, home=user_home(environ)).log.level
     make_private_directory(places.home)  # the log goes into it
     console = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
-    # The store's threads let go of the interpreter at every statement, and a busy loop would keep each of them waiting for the default
+    # The store's threads release the interpreter at every statement, and a busy loop would keep each of them waiting for the default
     # of 5 ms before it gives it back.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with logs.set_up(places.logs, level=level, console=console):

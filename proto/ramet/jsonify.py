@@ -1,6 +1,6 @@
 """Messages as the JSON that `--json` prints.
 
-Field names are those of the .proto files, and every field is there whatever its value. What differs from a plain copy:
+Field names are those of the .proto files, and every field is present with any value. Differences from a plain copy:
 
 - an enum is its short name in lower case (``waiting``), UNSPECIFIED is null; a permission mode is written as `--mode` takes it
 - a 64 bit number is a number, a Timestamp an RFC 3339 string (UTC), a Duration its seconds, a Cursor ``EPOCH:SEQ``

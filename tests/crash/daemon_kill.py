@@ -217,7 +217,7 @@ class DaemonKill:
             await self._check_journal(name, session.id)
             written = transcript(self._sandbox, session.conversation_id)
             assert [each.text for each in written] == talk.texts, (
-                f"the agent of {name} was not told what was said, once and in order"
+                f"the agent of {name} did not get each prompt once and in order"
             )
             ran = Path(session.worktree) / "ran.txt"
             lines = ran.read_text().split() if ran.exists() else []

@@ -104,21 +104,21 @@ def flag_of(pid: int, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Told:
+class Received:
     """A prompt in a transcript."""
 
     uuid: str
     text: str
 
 
-def transcript(sandbox: Sandbox, conversation: str) -> list[Told]:
+def transcript(sandbox: Sandbox, conversation: str) -> list[Received]:
     """Return the prompts that the agent has read, in order."""
     found = []
     for path in (sandbox.root / "claude" / "projects").glob(f"*/{conversation}.jsonl"):
         for line in path.read_text().splitlines():
             entry = json.loads(line)
             if entry["type"] == "user" and entry.get("promptSource"):
-                found.append(Told(entry["uuid"], entry["message"]["content"]))
+                found.append(Received(entry["uuid"], entry["message"]["content"]))
     return found
 
 

@@ -75,13 +75,13 @@ async def test_a_start_after_a_power_cut_replaces_a_damaged_checkpoint_and_says_
 
     async with daemon_here(sandbox), connected(sandbox) as client:
 
-        async def mended() -> worktree_pb2.Checkpoint:
+        async def has_second() -> worktree_pb2.Checkpoint:
             listed = await client.worktrees.ListCheckpoints(worktree_pb2.ListCheckpointsRequest(session="one"))
             newest = listed.checkpoints[0]
             assert (newest.number, newest.reason) == (first.number + 1, TURN)
             return newest
 
-        second = await eventually(mended)
+        second = await eventually(has_second)
         assert git(repository, "show", f"{second.ref}:files/work.txt") == "an hour of work"
         warnings = [event.warning.message for event in await client.log("one") if event.HasField("warning")]
         assert [

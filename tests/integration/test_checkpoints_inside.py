@@ -109,7 +109,7 @@ async def test_only_the_files_of_a_deleted_nested_repository_are_restored(client
 
     (words,) = (await rewind(client, first)).warnings
 
-    assert words.startswith("own was a repository of its own: its files are restored, its commits are in ")
+    assert words.startswith("own was a separate repository: its files are restored, its commits are in ")
     assert ((own / "file").read_text(), (own / "draft").read_text()) == ("one\n", "draft one\n")
     assert not (own / ".git").exists()
 
@@ -122,7 +122,7 @@ async def test_a_fork_has_the_files_of_a_repository_inside_and_says_that_it_is_n
     made = await fork(client, first)
 
     (words,) = [words for words in made.warnings if "own" in words]
-    assert words.startswith("own was a repository of its own: its files are restored")
+    assert words.startswith("own was a separate repository: its files are restored")
     assert (Path(made.session.worktree) / "own" / "draft").read_text() == "draft one\n"
 
 
@@ -136,7 +136,7 @@ async def test_a_nested_worktree_is_recorded_and_not_changed(client: Client, rep
     (words,) = (await rewind(client, first)).warnings
 
     commit = inside(repository, first)["side"]
-    assert words == f"side is a worktree of its own and stays as it is: {commit[:12]} has its files of then"
+    assert words == f"side is a separate worktree and stays unchanged: {commit[:12]} has its earlier files"
     assert git(repository, "show", f"{commit}:draft") == "one"
     assert (tree / "side" / "draft").read_text() == "two\n"
 
@@ -155,7 +155,7 @@ async def test_nested_repositories_of_a_deleted_worktree_are_restored(client: Cl
         await remove(client, "made", force=True)
         (words,) = (await restore_trash(client, "made")).warnings
 
-    assert words.startswith("own was a repository of its own: its files are restored, its commits are in ")
+    assert words.startswith("own was a separate repository: its files are restored, its commits are in ")
     assert (own / "draft").read_text() == "draft one\n"
 
 
@@ -269,6 +269,6 @@ async def test_with_changes_takes_those_of_submodules_and_nested_repositories(cl
     assert git(tree / "lib", "rev-parse", "HEAD") == git(sample.path / "lib", "rev-parse", "HEAD")
     assert ((tree / "lib/made").read_text(), (tree / "lib/deep/README.md").read_text()) == ("1\n", "changed\n")
     assert (tree / "own" / "draft").read_text() == "draft one\n"
-    assert [words.partition(":")[0] for words in made.warnings] == ["own was a repository of its own"]
+    assert [words.partition(":")[0] for words in made.warnings] == ["own was a separate repository"]
     assert not (tree / "side" / "draft").exists()
     assert git(sample.path, "status", "--porcelain", "--ignore-submodules=none") == before

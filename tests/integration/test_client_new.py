@@ -92,7 +92,7 @@ def test_new_json_is_the_session_and_nothing_else(world: World) -> None:
     assert result.err == "rametctl: warning: setup failed\n"
 
 
-def test_new_wait_leaves_with_4_and_the_command_that_answers(world: World) -> None:
+def test_new_wait_exits_with_4_and_the_command_that_answers(world: World) -> None:
     session = world.state.session("other")
     asked = world.state.request(session, tool="Bash", input_json="{}")
     world.state.wait = session_pb2.WaitSessionsResponse(

@@ -37,7 +37,7 @@ def trusted(sandbox: Sandbox, daemon: DaemonProcess, repository: Path) -> Path:
     return repository
 
 
-async def test_run_follows_to_the_end_and_leaves_with_the_command_s_own_code(
+async def test_run_follows_to_the_end_and_exits_with_the_commands_code(
     client: Client, sandbox: Sandbox, trusted: Path
 ) -> None:
     session = await client.create(trusted, name="one")

@@ -336,7 +336,7 @@ def test_rm_names_the_trash_and_how_to_restore(world: World) -> None:
     assert world.state.called("DeleteSession")[0].force
 
 
-def test_rm_of_several_removes_what_it_can_and_leaves_with_the_first_failure(world: World) -> None:
+def test_rm_of_several_removes_the_others_and_exits_with_the_first_failure(world: World) -> None:
     for name in ("a", "b", "c"):
         world.state.session(name)
     world.state.refusals["DeleteSession"] = [Refusal("FAILED_PRECONDITION", "a is working", "WRONG_STATE", "stop it")]
@@ -371,7 +371,7 @@ def test_repositories_are_added_shown_trusted_and_forgotten(world: World) -> Non
     assert json.loads(world.run("repo", "trust", "cwd", "--no", "--json").out)["trusted"] is False
     assert lines(world.run("repo", "ls").out)[1].split()[:3] == ["cwd", "0", "no"]
     assert json.loads(world.run("repo", "show", "--json").out)["root"] == str(world.cwd)
-    assert world.run("repo", "rm", "cwd").out == f"forgot cwd; {world.cwd} is as it was\n"
+    assert world.run("repo", "rm", "cwd").out == f"removed cwd from Ramet; {world.cwd} is unchanged\n"
 
 
 def test_path_prints_the_worktree_alone(world: World) -> None:

@@ -47,7 +47,7 @@ async def watch(client: Client, command: str, offset: int = 0) -> tuple[bytes, t
         output += answer.data
         if answer.HasField("command"):
             return output, answer.command
-    raise AssertionError(f"no end of {command} was told; it wrote {output!r}")
+    raise AssertionError(f"{command} did not end; it wrote {output!r}")
 
 
 async def remove(client: Client, session: str) -> None:

@@ -275,17 +275,17 @@ def test_consecutive_ports_are_a_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "reason", "told"),
+    ("data", "reason", "shows_reason"),
     [
         ({"command": "make", "description": "Build it"}, "Build it", False),
         ({"file_path": "/tree/src/a.py", "content": "x"}, "src/a.py", False),
         ({"command": "make", "description": "Build it"}, "This command requires approval", True),
     ],
 )
-def test_a_reason_that_repeats_the_input_is_left_out(data: object, reason: str, told: bool) -> None:
+def test_a_reason_that_repeats_the_input_is_left_out(data: object, reason: str, shows_reason: bool) -> None:
     asked = a_request(Kind.ATTENTION_KIND_PERMISSION, data, tool="Bash")
     asked.reason = reason
-    assert any(text.startswith("  why: ") for text in shown(asked)) == told
+    assert any(text.startswith("  why: ") for text in shown(asked)) == shows_reason
 
 
 def test_calls_of_our_own_tools_are_known_without_importing_the_tools() -> None:

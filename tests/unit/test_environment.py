@@ -254,8 +254,8 @@ def test_whatever_comes_in_nothing_forbidden_comes_out(
     built = build(daemon, Variables(caller), pass_env, {"RAMET_SESSION": "me"})
     assert built.pop("RAMET_SESSION") == "me"
     assert not set(built) & {*OUTER, "GIT_DIR"}
-    brought = {group_of(name) for name in caller} - {None}
-    daemons = {name for name in daemon if name in caller or group_of(name) not in brought}
+    groups = {group_of(name) for name in caller} - {None}
+    daemons = {name for name in daemon if name in caller or group_of(name) not in groups}
     assert set(built) == allowed({*daemons, *caller}, pass_env)
     assert all(built[name] == caller.get(name, daemon.get(name)) for name in built)
 

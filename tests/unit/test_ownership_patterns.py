@@ -88,7 +88,7 @@ def test_case_counts_where_the_system_says_so() -> None:
         (["a", ""], "1", "is empty"),
         (["  "], "0", "is empty"),
         (["!"], "0", "is empty"),
-        (["!a"], "0", "leaves something out where nothing is taken in"),
+        (["!a"], "0", "excludes paths, but no pattern before it includes any"),
         (["../a"], "0", "climbs out of the repository"),
         (["a/../../b"], "0", "climbs out of the repository"),
         (["**/../b"], "0", "goes up from `**`, which is anywhere"),

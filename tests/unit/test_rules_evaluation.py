@@ -83,7 +83,7 @@ NOT_COVERED = [
     ("a here-document that ends early", "git status <<E\nE\nrm x\nE\n", "Bash(git status:*)|Bash(E)"),
     ("a carriage return", "git status\rrm", "Bash(git status:*)"),
     ("a step out of the worktree", "cd .. && git status", "Bash(cd:*)|Bash(git status:*)"),
-    ("a step that cannot be told", "cd - && git status", "Bash(cd:*)|Bash(git status:*)"),
+    ("an unknown directory", "cd - && git status", "Bash(cd:*)|Bash(git status:*)"),
     ("two steps, of which the second depends on the first", "cd a; cd b; git status", "Bash(cd:*)|Bash(git status:*)"),
     ("a program named by place after a step", "cd a; ./x", "Bash(cd:*)|Bash(./x)"),
     ("what find runs", "find . -exec rm {} +", "Bash(find:*)"),

@@ -100,3 +100,34 @@ def test_the_name_of_a_test_is_at_most_80_characters() -> None:
     names = re.compile(r"def (test_\w+)")
     found = [name for path in (ROOT / "tests").rglob("test_*.py") for name in names.findall(path.read_text())]
     assert [name for name in found if len(name) > 80] == []
+
+
+PHRASES = re.compile(
+    r"\b(told|somebody|nobody|mended|laid|comes? back|brought back|goes on|is made|put by|leaves with|at rest|comes? to nothing"
+    r"|the time is over|stays? as (?:it was|they were)|(?:is|are) as (?:it was|they were)|lets? go of)\b",
+    re.IGNORECASE,
+)
+"""Phrases without an actor, or of a private language. Write who does what: "the daemon restores", "git reports"."""
+
+
+def test_no_text_has_a_phrase_of_the_former_private_language() -> None:
+    texts = [
+        path
+        for pattern in ("*.md", "docs/**/*.md", "client/**/*", "daemon/**/*", "proto/**/*")
+        for path in ROOT.glob(pattern)
+        if path.suffix in {".md", ".py", ".proto", ".html", ".js", ".sql"} and not re.search(r"_pb2|/\.", str(path))
+    ]
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
+        for path in texts
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for match in PHRASES.finditer(line)
+    ]
+    assert found == []
+
+
+def test_no_test_is_named_by_a_phrase_of_the_former_private_language() -> None:
+    names = re.compile(r"def (test_\w+)")
+    found = [name for path in (ROOT / "tests").rglob("test_*.py") for name in names.findall(path.read_text())]
+    assert found
+    assert [name for name in found if PHRASES.search(name.replace("_", " "))] == []

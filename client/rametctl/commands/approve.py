@@ -44,7 +44,7 @@ def command(
 ) -> int:
     """Approve REQUEST...: ids, unique prefixes of ids, or sessions with exactly one
     open request. `rametctl inbox REQUEST` shows the details. On a terminal, a session's
-    name stands only for a request that you have been shown.
+    name means only a request that you have seen.
 
     --session and --always also store a rule: the first that the inbox offers, the
     N-th, or RULE. Ramet prints it with the command that removes it.

@@ -124,7 +124,7 @@ def check(app: App, repo: str | None) -> None:
 @click.pass_obj
 def set_value(app: App, key: str, value: str) -> None:
     """Set KEY (see `config show`) to VALUE in your config.toml. VALUE is TOML, or text.
-    The file stays as it was if the daemon would refuse the value.
+    The file does not change if the daemon would refuse the value.
 
     \b
     Examples:
@@ -143,7 +143,7 @@ def set_value(app: App, key: str, value: str) -> None:
 @command.command("edit", cls=Verb, short_help="Edit your config.toml in $EDITOR.")
 @click.pass_obj
 def edit(app: App) -> None:
-    """Open your config.toml in $EDITOR. The file stays as it was if the daemon would
+    """Open your config.toml in $EDITOR. The file does not change if the daemon would
     refuse the result.
 
     \b

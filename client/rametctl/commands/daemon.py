@@ -213,7 +213,7 @@ def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
             raise UnreachableError("the daemon did not exit in time", hint="see: rametctl daemon logs", reason="SILENT")
         if connection.running() and _is_another(connection, instance):
             app.output.note(
-                "rametctl: another daemon was started meanwhile, by the service manager or by a command that goes on"
+                "rametctl: another daemon was started meanwhile, by the service manager or by a waiting command"
             )
             break
         time.sleep(0.05)

@@ -19,7 +19,7 @@ from rametctl.options import agent_option, session_argument
 @click.option(
     "--at", "checkpoint", default="", metavar="CHECKPOINT", help="Copy this checkpoint instead of the present state."
 )
-@agent_option("Go on with another kind of agent, which gets a summary of the conversation.")
+@agent_option("Continue with another kind of agent, which gets a summary of the conversation.")
 @click.option("-n", "--name", default="", metavar="N", help="Name of the new session.")
 @click.option("-b", "--branch", default="", metavar="B", help="Branch to create.")
 @click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
@@ -43,7 +43,7 @@ def command(
     Examples:
       rametctl fork fix-login "now try it with a cache"
       rametctl fork fix-login --at 3 --name fix-login-again
-      rametctl fork fix-login --agent codex "review this, then go on"
+      rametctl fork fix-login --agent codex "review this, then continue"
     """
     text = read_prompt(prompt, file, sys.stdin, app.output.note)
     if wait and text is None:

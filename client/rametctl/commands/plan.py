@@ -1,4 +1,4 @@
-"""`rametctl plan`: threads of work with paths of their own, from a file to landed work."""
+"""`rametctl plan`: threads of work with their own paths, from a file to landed work."""
 
 import json
 import sys

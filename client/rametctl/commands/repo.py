@@ -166,7 +166,7 @@ def remove(app: App, repo: str) -> None:
     """
     request = repo_pb2.RemoveRepoRequest(repo=repo_reference(app, repo))
     answer = app.call(lambda daemon: daemon.repos.RemoveRepo, request)
-    app.output.answer(answer.repo, [f"forgot {answer.repo.name}; {answer.repo.root} is as it was"])
+    app.output.answer(answer.repo, [f"removed {answer.repo.name} from Ramet; {answer.repo.root} is unchanged"])
 
 
 @contextmanager

@@ -69,6 +69,6 @@ def _show(app: App, answer: "DeleteSessionResponse") -> None:
     if answer.landing_target:
         app.output.text(f"removed from the queue of {answer.landing_target}; it will not land")
     if session.worktree_kind in {session_pb2.WORKTREE_KIND_IN_PLACE, session_pb2.WORKTREE_KIND_ADOPTED}:
-        app.output.text(f"{session.worktree} and its branch are as they were")
+        app.output.text(f"{session.worktree} and its branch are unchanged")
     if answer.HasField("expire_time"):
         app.output.text(f"to restore it, until {local_time(answer.expire_time)}: rametctl restore {reference(session)}")

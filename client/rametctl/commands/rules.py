@@ -81,7 +81,7 @@ def remove(app: App, ids: tuple[str, ...]) -> None:
 @command.command("add", cls=Verb, short_help="Add a rule.")
 @click.argument("rule")
 @click.option("--allow", is_flag=True, help="Allow matching calls (default).")
-@click.option("--ask", is_flag=True, help="Always ask you, whatever the mode.")
+@click.option("--ask", is_flag=True, help="Always ask you, in every mode.")
 @click.option("--deny", is_flag=True, help="Deny matching calls.")
 @click.option(
     "--session", metavar="SESSION", shell_complete=complete_session, help="Apply the rule to this session only."
@@ -140,7 +140,7 @@ def _rules(app: App, repo: str) -> "list[PermissionRule]":
 
 
 def _names(app: App, rules: "list[PermissionRule]") -> "Mapping[str, str]":
-    """Return the names of sessions with rules of their own, by id."""
+    """Return the names of sessions with their own rules, by id."""
     if not any(rule.session_id for rule in rules):
         return {}
     pages = session_pages(app.connection, repo="", archived=True)

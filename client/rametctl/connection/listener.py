@@ -4,7 +4,7 @@ If the runtime directory is below a shared temporary directory, another user may
 listening there. So the directory must belong to this user and be closed to others, and the listening process must run as this user.
 
 A check of a path proves nothing about the next ``connect`` to it, and gRPC reconnects by itself. Therefore the check uses a
-descriptor of the directory, and gRPC gets an address *through* that descriptor (``/proc/self/fd/N/rametd.sock``): whatever others
+descriptor of the directory, and gRPC gets an address *through* that descriptor (``/proc/self/fd/N/rametd.sock``): even if others
 rename or link meanwhile, every connection ends in the checked directory, where only this user can create a socket. macOS has no such
 addresses. There the client uses the path without symbolic links, and requires that no other user can exchange entries of an ancestor.
 """

@@ -310,7 +310,7 @@ class Output:
 class Foot:
     """Lines at the bottom of a terminal that are drawn again while others scroll away above them.
 
-    `Foot.close` erases them, so that whatever comes next begins on a clean line.
+    `Foot.close` erases them, so that later output begins on a clean line.
     """
 
     def __init__(self, output: Output) -> None:

@@ -1,4 +1,4 @@
-"""The dashboard: all sessions on one screen, and one of them in full. It alone imports Textual, and only `run` imports it."""
+"""The dashboard: all sessions on one screen, and one of them in full. Only it imports Textual, and only `run` imports it."""
 
 from typing import TYPE_CHECKING
 

@@ -117,7 +117,7 @@ class Service:
         return report
 
     def uninstall(self) -> Report:
-        """Stop the service and remove its unit. Running agents go on; the next daemon finds them again."""
+        """Stop the service and remove its unit. Agents keep running; the next daemon reattaches them."""
         report = Report()
         if not self.unit.exists():
             report.lines.append(f"not installed: there is no {self.unit}")

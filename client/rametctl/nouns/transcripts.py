@@ -1,4 +1,4 @@
-"""Read conversations from the daemon, and print them as they go on."""
+"""Read conversations from the daemon, and print them live."""
 
 import os
 import shlex

@@ -182,7 +182,7 @@ def _or_deny(request: "AttentionRequest", which: str) -> str:
         case "elicitation":
             return f"   or: rametctl deny {which}"
         case "login":
-            return f"   then all go on by themselves; at once: rametctl approve {which}"
+            return f"   then all continue by themselves; at once: rametctl approve {which}"
         case "landing":
             return f"   or: rametctl queue rm {_session(request)}"
         case "trouble" | "trust":

@@ -11,7 +11,7 @@ from rametctl.view import parts
 from rametctl.web.site import Action, Fragments, Page, Site, Visit, Wants
 
 MOST = 40
-"""Sessions that a matrix is drawn for; of more the pairs are listed alone."""
+"""Most sessions in a matrix; for more, only the pairs are listed."""
 
 
 class Conflicts(Page):

@@ -27,7 +27,7 @@ HEADERS = {
 
 
 def shown_to(grant: Grant, path: str) -> bool:
-    """Whether a grant may see the page at a path: a read-only one sees its session's pages alone."""
+    """Return whether a grant may see the page at a path; a read-only one sees only its session's pages."""
     own = f"/sessions/{grant.session}"
     return not grant.read_only or path == own or path.startswith(f"{own}/")
 

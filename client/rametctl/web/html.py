@@ -20,7 +20,7 @@ from ramet.visible import visible
 from rametctl.console.lines import Line, Span
 
 MOST_MARKED_UP = 50_000
-"""Characters of Markdown; more is shown as it was written."""
+"""Characters of Markdown; longer text is shown as source."""
 MOST_COLOURED = 60_000
 """Characters of code that are coloured; more is shown plain, as is code with a line of more than `LONGEST_LINE`."""
 LONGEST_LINE = 1000

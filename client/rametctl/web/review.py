@@ -78,7 +78,7 @@ class Range:
         return worktree_pb2.WHITESPACE_IGNORE_ALL if self.space else worktree_pb2.WHITESPACE_SHOW
 
     def side(self, comment: "Comment") -> tuple[str, int]:
-        """Where a comment stands here: a side and a line, 0 for the file as a whole and for lines that are not there."""
+        """Return the place of a comment here: a side and a line, 0 for the file itself and for missing lines."""
         old, new = self.against or "base", self.until
         if comment.at == new:
             moved = comment.end_line - comment.line if comment.current_line else 0

@@ -221,7 +221,7 @@ class Server(uvicorn.Server):
     """uvicorn that ends its streams, and by ctrl-C without an error."""
 
     def __init__(self, site: Site, app: Starlette) -> None:
-        # No proxy is believed: who calls is whoever has the cookie.
+        # Trust no proxy header: only the cookie identifies the caller.
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", loop="asyncio", http=Connection,
             proxy_headers=False, server_header=False, timeout_graceful_shutdown=2, limit_concurrency=2 * CONNECTIONS,

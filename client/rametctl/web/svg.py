@@ -25,7 +25,7 @@ class Node:
 
 
 def layers(after: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """The nodes in columns: each stands right of all that it comes after. What it comes after must be a node; a circle is cut."""
+    """Return the nodes in columns: each is right of its predecessors, which must be nodes; a circle is cut."""
     depth: dict[str, int] = {}
 
     def place(id_: str, above: frozenset[str]) -> int:
@@ -41,7 +41,7 @@ def layers(after: Mapping[str, Sequence[str]]) -> list[list[str]]:
         columns[depth[id_]].append(id_)
     rows: dict[str, float] = {}
     for column in columns:
-        # Near what it comes after, so that lines cross less.
+        # Near its predecessors, so that lines cross less.
         column.sort(key=lambda id_: _middle([rows[each] for each in after[id_] if each in rows]))
         rows |= {id_: float(row) for row, id_ in enumerate(column)}
     return columns

@@ -82,7 +82,7 @@ class Talk:
                 return html.markdown(entry.text)
         folded = entry_lines(entry, Look(None, folded=True), self.conversation)
         if isinstance(entry, Call | Asked) and entry.waits:
-            return html.lines(folded[:1])  # the request stands in full below the conversation
+            return html.lines(folded[:1])  # the request is shown in full below the conversation
         full = entry_lines(entry, Look(None, folded=False), self.conversation)
         if full == folded or not folded:
             return html.lines(full)

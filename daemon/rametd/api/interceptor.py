@@ -57,7 +57,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 PROSE = frozenset(
     {"answers", "argv", "body", "environment", "message", "prompt", "prompts", "text", "updated_input_json"}
 )
-"""Fields that may be long; those that store them have limits of their own."""
+"""Fields that may be long; the services that store them have their own limits."""
 LONGEST = 64 << 10
 """Bytes of any other text: a name, path, pattern, ref, or id."""
 MOST = 10_000

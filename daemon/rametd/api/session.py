@@ -63,7 +63,7 @@ def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
     )
     if elsewhere:
         raise NotAllowedError(
-            "a session's children start from a base, in worktrees of their own",
+            "a session's children start from a base, in their own worktrees",
             hint="leave out --in-place, --with-changes, --fetch and --initial-commit",
         )
     if request.images:

@@ -276,7 +276,7 @@ class RequestKind(StrEnum):
     CONFLICT = "conflict"  # two sessions change the same lines
     LANDING = "landing"  # a landing needs a person
     OWNERSHIP = "ownership"  # a session asks for paths of another session
-    TROUBLE = "trouble"  # a session cannot go on without a person
+    TROUBLE = "trouble"  # a session cannot continue without a person
     LOGIN = "login"  # a kind of agent is not logged in
     TRUST = "trust"  # a repository changed what the person trusted
 
@@ -418,7 +418,7 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """The process of a person that has a session's conversation, and how far Ramet has taken in what such processes did."""
+    """The process of a person that has a session's conversation, and the part of such processes' turns that Ramet has stored."""
 
     session_id: str
     pid: int = 0  # 0 while there is none

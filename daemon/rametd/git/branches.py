@@ -207,7 +207,7 @@ class Branches:
         """Delete the branch if it is still at ``tip`` and checked out nowhere. Return why it stays, None if it is gone."""
         if (lost := await self._git.compute(lost_tip, repo, branch)) is not None:
             return f"branch {branch} stays: git no longer has its commit {lost[:12]}"
-        await self._git.make_durable(repo.common_dir)  # whatever has its commits beside it
+        await self._git.make_durable(repo.common_dir)  # all refs that have its commits
         async with self._git.locks.hold(repo.common_dir) as lock:
             return await delete_branch(self._git, repo, branch, tip, lock)
 

@@ -30,7 +30,7 @@ ONE_BY_ONE: Final = ("-c", "checkout.workers=1")
 
 
 def at(git_dir: Path, worktree: Path) -> tuple[str, str]:
-    """Options for a git command: this repository and working tree, whatever git would find from the directory."""
+    """Options for a git command: this repository and working tree, instead of those that git would find from the directory."""
     return f"--git-dir={git_dir}", f"--work-tree={worktree}"
 
 

@@ -172,7 +172,7 @@ def foreign(common_dir: Path, path: Path, entries: tuple[Registration, ...]) -> 
     if not path.is_dir():
         return f"{path}: it is a file"
     if (path / ".git").is_dir():
-        return f"{path}: it is a repository of its own"
+        return f"{path}: it is a separate repository"
     git_dir = git_dir_of(path)
     if git_dir is None:
         # Its .git file was deleted, but the entry still names the directory; or git was killed before it wrote the entry.

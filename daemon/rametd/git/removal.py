@@ -1,4 +1,4 @@
-"""Remove worktrees completely, in whatever state they are, and nothing else."""
+"""Remove worktrees completely, in any state, and nothing else."""
 
 import contextlib
 import secrets

@@ -5,7 +5,7 @@ changes files, index and branch together, or refuses: nothing is forced, stashed
 
 The race: after the look at the checkout its owner may check something else out, and git has no lock that both take. If the owner
 switches to another branch, git refuses the merge, unless that branch is an ancestor of the landed commit; then git fast-forwards that
-one, as if its owner had pulled. If the owner checks the branch out after the look, its files stay as they were, and show as changes
+one, as if its owner had pulled. If the owner checks the branch out after the look, its files stay unchanged, and show as changes
 that undo the landed ones. Both windows take milliseconds and lose nothing.
 """
 
@@ -82,7 +82,7 @@ class Targets:
             if found is not None and found.busy:
                 return f"{found.busy} is under way in {found.path}"
             before = await git.compute(branch_tip, repo, branch)
-            if before not in {old, new}:  # a merge would go on from wherever its owner has put it back to
+            if before not in {old, new}:  # a merge would start from the commit to which its owner has moved it
                 return f"{branch} has moved to {(before or 'nothing')[:12]}"
             if found is None:
                 done = await git.process.run(
@@ -129,7 +129,7 @@ def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
         if line_of(git_dir / "HEAD") == f"ref: {ref}" or ref in rebased | bisected:
             return Checkout(path, busy)
     if not repo.is_bare and repo.root == repo.common_dir and line_of(repo.common_dir / "HEAD") == f"ref: {ref}":
-        # `git init --separate-git-dir`: with the branch moved alone, that checkout would undo the landed changes.
+        # `git init --separate-git-dir`: if only the branch moved, that checkout would undo the landed changes.
         return Checkout(repo.root, "work in a checkout of which git does not say where it is")
     return None
 

@@ -90,7 +90,7 @@ class Place:
     @property
     def tags(self) -> dict[str, str]:
         """Variables in the environment of all descendants. They include the directory, so that descendants of a later process, or
-        of a session with the same id under another daemon, are left alone."""
+        of a session with the same id under another daemon, stay."""
         return {self.variable: self.session, KEEPER_VARIABLE: self.path}
 
     def exists(self) -> bool:

@@ -1,7 +1,7 @@
 """End the processes that an agent started: its descendants, and all that carry its tags. Standard library only.
 
 The keeper searches below itself, as orphans become its children (on Linux it is their subreaper). If the keeper is gone, the daemon
-searches below the agent. An agent's shell commands run in sessions of their own, so process groups do not help.
+searches below the agent. An agent's shell commands run in separate process sessions, so process groups do not help.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Tree:
         self.root, self.tags, self.cgroup = root, tags, cgroup
         self._is_keeper = root is not None and root.pid == os.getpid()
         self.known: dict[processes.Process, None] = {}
-        """All processes found so far; one that was a descendant stays one, whatever its parent is now."""
+        """All processes found so far; a former descendant stays one, even with another parent."""
         self.left: list[int] = []
         """Pids that survived SIGKILL."""
 

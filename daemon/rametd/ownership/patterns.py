@@ -41,7 +41,7 @@ class Patterns:
                 ) from None
         if texts and all(text.startswith("!") for text in texts):
             raise InvalidInputError(
-                f"pattern 1, {patterns[0]!r}, leaves something out where nothing is taken in",
+                f"pattern 1, {patterns[0]!r}, excludes paths, but no pattern before it includes any",
                 hint="put the pattern that takes it in before it, such as `src/`, then `!src/generated/`",
                 index="0",
                 pattern=patterns[0],

@@ -11,7 +11,7 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "plan.toml",
-        "description": "A plan of Ramet: threads of work with paths of their own, an order of landing, and checks.",
+        "description": "A plan of Ramet: threads of work with their own paths, an order of landing, and checks.",
         "type": "object",
         "additionalProperties": False,
         "required": [THREAD],

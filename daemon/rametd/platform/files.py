@@ -114,7 +114,7 @@ else:
 def make_durable(*places: Path) -> None:
     """Flush all earlier writes to the file systems of ``places``; they then survive a power cut.
 
-    It flushes whole file systems (syncfs(2)), whoever wrote to them: one wait instead of one per file and directory. It takes
+    It flushes complete file systems (syncfs(2)), with writes of all processes: one wait instead of one per file and directory. It takes
     under a millisecond if nothing is outstanding, 10 to 30 ms after some hundred files, seconds while another program writes
     gigabytes. A missing place counts as its nearest existing directory, which must be readable. Raises OSError if a write
     failed.

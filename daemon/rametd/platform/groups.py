@@ -1,4 +1,4 @@
-"""Child processes: in process groups of their own, so that whatever a child has started ends with it, and at the lowest priority."""
+"""Child processes in separate process groups, so that their descendants end with them, and child processes of the lowest priority."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ LOWEST: Final = ("sh", "-c", _SCRIPT, "sh")
 async def start(*argv: str, **options: Any) -> asyncio.subprocess.Process:
     """Start a program as the leader of a new group. Cancelled meanwhile, end the group. Raise OSError.
 
-    Cancelled between the fork and its first read, `create_subprocess_exec` would kill the leader alone, and wait until the
+    Cancelled between the fork and its first read, `create_subprocess_exec` would kill only the leader, and wait until the
     processes that the leader has started close its pipes.
     """
     starting = asyncio.ensure_future(asyncio.create_subprocess_exec(*argv, start_new_session=True, **options))

@@ -1,7 +1,7 @@
 """inotify(7) by ctypes: changed entries of directories, in kernel order.
 
 The kernel queues an event inside the system call that causes it. So a reader that empties the queue has seen every change
-that was complete before. Libraries that read the queue in a thread of their own lose this guarantee, and some hide that the
+that was complete before. Libraries that read the queue in a separate thread lose this guarantee, and some hide that the
 queue has overflowed.
 """
 

@@ -118,7 +118,7 @@ _STATEMENTS = {
 _PROGRAMMED = frozenset({"awk", "gawk", "gsed", "mawk", "nawk", "sed"})  # their operands are programs
 GUARDED = frozenset(_OPTIONS) | _PROGRAMMED
 """Commands with options or operands that a prefix rule never covers."""
-# git commands that run a configured or given program whatever their options.
+# git commands that run a configured or given program with any options.
 _GIT_RUNNERS = frozenset(
     [
         "citool", "cvsserver", "daemon", "difftool", "filter-branch", "for-each-repo", "gui", "hook", "instaweb", "mergetool",

@@ -181,7 +181,7 @@ def _shell(text: str, tool: str, specifier: str, effect: Effect) -> ParsedRule:
         if name in CHANGERS or (wraps and not of_a_file):
             raise _bad(
                 text,
-                f"`{name}` runs whatever follows it, so this would allow everything",
+                f"`{name}` runs any command after it, so this would allow everything",
                 "name the command that it may run",
             )
     return ParsedRule(tool, words=words, prefix=True)

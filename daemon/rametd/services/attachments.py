@@ -59,7 +59,7 @@ class OutsideProjection(Projection):
 
 
 def take_in(unit: Unit, kind: AgentKind, session: Session, outside: Outside, policy: Policy, place: str) -> Session:
-    """Store the turns with their events and costs, once; a turn whose prompt is known was taken in before."""
+    """Store the turns with their events and costs, once; a turn whose prompt is known is stored already."""
     fresh = [turn for turn in outside.turns if unit.prompts.get(turn.prompt_id) is None]
     at = {"session_id": session.id, "repo_id": session.repo_id}
     if fresh:
@@ -96,7 +96,7 @@ class _Bound:
 
 
 Place = tuple[Path | None, int]
-"""Directory of a conversation, if a process reported it, and the number of its results that were taken in."""
+"""Directory of a conversation, if a process reported it, and the number of its stored results."""
 
 
 class Attachments:

@@ -139,7 +139,7 @@ def delete(unit: Unit, rule_id: str) -> StoredRule:
 
 ASKED_BY_AGENT = frozenset({RequestKind.PERMISSION, RequestKind.PLAN})
 DEFAULT_DENIAL = (
-    "The person said no. Do not try the same in another way; go on without it, or say what you need it for."
+    "The person said no. Do not try the same in another way; continue without it, or say what you need it for."
 )
 
 

@@ -72,7 +72,7 @@ def from_message(kind: type[T], message: Message, /, **others: object) -> T:
     """
     targets = message.DESCRIPTOR.fields_by_name
     found = {}
-    for field in fields(kind):  # type: ignore[arg-type]  # dataclasses have no type of their own
+    for field in fields(kind):  # type: ignore[arg-type]  # dataclasses have no common type
         target = targets.get(field.name)
         if target is None or field.name in others:
             continue
@@ -100,7 +100,7 @@ def shared_fields(kind: type[Message], record: Any, others: Container[str]) -> _
     targets = kind.DESCRIPTOR.fields_by_name
     hints = {name: hint for name, hint in get_type_hints(record).items() if name in targets and name not in others}
     found = {name: _conversion(targets[name], hint) for name, hint in hints.items()}
-    read = attrgetter(*hints, "__class__")  # of one name alone it would return no tuple
+    read = attrgetter(*hints, "__class__")  # for only one name it would return no tuple
     return _Shared(
         tuple(hints),
         lambda value: read(value)[:-1],

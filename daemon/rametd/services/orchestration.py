@@ -131,7 +131,8 @@ class Orchestration:
                 hops = next_hop(unit, caller)
                 if unit.prompts.count_messages(SESSION + caller.id, unit.now - family.MINUTE) >= MESSAGES_PER_MINUTE:
                     raise TooManyMessagesError(
-                        f"you have sent {MESSAGES_PER_MINUTE} messages within a minute", hint="go on with your own work"
+                        f"you have sent {MESSAGES_PER_MINUTE} messages within a minute",
+                        hint="continue with your own work",
                     )
             kind = self._core.kind(member.agent)
             words = outcome(kind, member)
@@ -155,7 +156,7 @@ class Orchestration:
         if not self._core.rates.take(("report", caller_id), MESSAGES_PER_MINUTE, self._core.clock()):
             raise TooManyMessagesError(
                 f"you have reported {MESSAGES_PER_MINUTE} times within a minute",
-                hint="go on with your work, and report when it is done",
+                hint="continue with your work, and report when it is done",
             )
 
         def work(unit: Unit) -> T:

@@ -30,7 +30,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 @_typing.final
 class Event(_message.Message):
     """Event is one thing that happened. Each line of an agent's output is exactly one event, except pieces of messages (see Partial); its consequences,
-    such as a change of state, are events of their own.
+    such as a change of state, are separate events.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

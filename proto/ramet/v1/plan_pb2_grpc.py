@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class PlanServiceStub:
-    """PlanService makes sessions of a plan: threads of work with paths of their own, an order of landing, and checks. A plan is the text of a plan.toml,
+    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml,
     read by the daemon; its own thread ids name its sessions.
     """
 
@@ -69,7 +69,7 @@ class PlanServiceStub:
 
 
 class PlanServiceServicer:
-    """PlanService makes sessions of a plan: threads of work with paths of their own, an order of landing, and checks. A plan is the text of a plan.toml,
+    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml,
     read by the daemon; its own thread ids name its sessions.
     """
 
@@ -157,7 +157,7 @@ def add_PlanServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PlanService:
-    """PlanService makes sessions of a plan: threads of work with paths of their own, an order of landing, and checks. A plan is the text of a plan.toml,
+    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml,
     read by the daemon; its own thread ids name its sessions.
     """
 

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class PlanServiceStub:
-    """PlanService makes sessions of a plan: threads of work with paths of their own, an order of landing, and checks. A plan is the text of a plan.toml,
+    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml,
     read by the daemon; its own thread ids name its sessions.
     """
 
@@ -50,7 +50,7 @@ class PlanServiceStub:
 
 @_typing.type_check_only
 class PlanServiceAsyncStub(PlanServiceStub):
-    """PlanService makes sessions of a plan: threads of work with paths of their own, an order of landing, and checks. A plan is the text of a plan.toml,
+    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml,
     read by the daemon; its own thread ids name its sessions.
     """
 
@@ -69,7 +69,7 @@ class PlanServiceAsyncStub(PlanServiceStub):
     """CleanUpPlan removes the threads that have landed, and reports why the others stay."""
 
 class PlanServiceServicer(metaclass=_abc_1.ABCMeta):
-    """PlanService makes sessions of a plan: threads of work with paths of their own, an order of landing, and checks. A plan is the text of a plan.toml,
+    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml,
     read by the daemon; its own thread ids name its sessions.
     """
 

@@ -29,8 +29,8 @@ async def shelve_and_restore(client: Client, name: str, way: str) -> tuple[list[
         back = await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session=name))
         return list(gone.warnings), list(back.warnings)
     removed = await remove(client, name, force=True)
-    brought = await client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry=name))
-    return list(removed.warnings), list(brought.warnings)
+    restored = await client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry=name))
+    return list(removed.warnings), list(restored.warnings)
 
 
 async def checkpoint(client: Client, name: str) -> None:
@@ -112,7 +112,7 @@ async def test_the_removal_of_a_locked_worktree_is_a_warning(client: Client, rep
     assert not Path(made.worktree).exists()
 
 
-async def test_a_removal_that_comes_to_nothing_leaves_the_session_in_its_queue(
+async def test_a_failed_removal_leaves_the_session_in_its_queue(
     client: Client, repository: Path, tmp_path: Path
 ) -> None:
     landings = Landings(client)

@@ -60,7 +60,7 @@ async def test_unknown_worktrees_and_directories_are_reported_and_unchanged(clie
     assert f"mv '{paths['plain']}' NEW-PATH" in found[str(paths["plain"])].advice
     assert f"rametctl adopt '{paths['by hand']}'" in found[str(paths["by hand"])].advice
     assert found[str(paths["empty"])].advice == f"delete it: rmdir {paths['empty']}"
-    assert "a repository of its own" in found[str(paths["a repository"])].message
+    assert "a separate repository" in found[str(paths["a repository"])].message
     assert f"rm '{paths['a file']}'" in found[str(paths["a file"])].advice
     assert not any(each.fixable for each in found.values())
 

@@ -136,7 +136,7 @@ def unusual(sample: Sample) -> Iterator[str]:
     yield "it is gone"
     sample.git("update-index", "--skip-worktree", "src/app.py")
     sample.write("src/app.py", "not looked at\n")
-    yield "a file that git is told not to look at"
+    yield "a file with skip-worktree"
     sample.git("update-index", "--no-skip-worktree", "src/app.py")
     yield "and to look at again"
     (path / os.fsdecode(b"not-\xff-text")).write_text("bytes\n")

@@ -95,7 +95,7 @@ async def test_another_repository_at_the_path_is_not_removed(
 
     removal = await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)
 
-    assert removal == Removal(sample.head, (f"{trees / 's-1'}: it is a repository of its own",))
+    assert removal == Removal(sample.head, (f"{trees / 's-1'}: it is a separate repository",))
     assert (trees / "s-1" / "README.md").exists()
 
 

@@ -16,7 +16,7 @@ const element = document.getElementById("note");
 let fading = 0;
 
 export function note(words, { error = false } = {}) {
-  // Whatever is outside an open dialog is behind its curtain, and silent.
+  // Ignore events outside an open dialog.
   (document.querySelector("dialog[open]") ?? document.body).append(element);
   element.textContent = words;
   element.classList.toggle("error", error);

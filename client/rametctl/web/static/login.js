@@ -1,4 +1,4 @@
-// Open a session with the token of a link; or, where the browser has a session that its first request did not show, go on.
+// Open a session with the token of a link; or continue if the browser has a session that its first request did not show.
 const words = document.getElementById("login");
 const token = location.hash.slice(1);
 

@@ -62,7 +62,7 @@ const near = new IntersectionObserver((entries) => {
 
 const more = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) if (isIntersecting && !pushes(target)) follow(target);
-}, { rootMargin: `0px 0px ${AHEAD}` }); // not above the view: whoever jumps to a later file does not want the rest of this one
+}, { rootMargin: `0px 0px ${AHEAD}` }); // not above the view: a reader who jumps to a later file does not need the rest of this one
 
 function watchMore(body) {
   const next = body.querySelector(".more");
@@ -82,7 +82,7 @@ async function follow(element, pressed = false) {
   }
 }
 
-/** Whatever came: watch new files, fold viewed ones, and offer those that changed under the reader. */
+/** After each update: watch new files, fold viewed ones, and offer those that changed under the reader. */
 function fit() {
   const gone = document.body.matches(".away, .lost");
   for (const section of sections()) {
@@ -245,7 +245,7 @@ document.addEventListener("keydown", (event) => {
   event.stopImmediatePropagation();
 }, { capture: true });
 
-// A picture that is none is told as a binary file.
+// A file that is no picture is shown as a binary file.
 document.addEventListener("error", (event) => {
   if (!event.target.matches?.(".pictures img")) return;
   event.target.hidden = true;

@@ -89,7 +89,7 @@ class AcpChannel:
         return "new", parameters
 
     def _expect(self, identity: str) -> "asyncio.Future[dict[str, Any]]":
-        """The answer to a request of ours, which may have come while nobody waited for it."""
+        """Return the answer to a request of ours, which may have arrived before this call."""
         return self._answers.setdefault(identity, asyncio.get_running_loop().create_future())
 
     def _take(self, answer: Mapping[str, Any]) -> None:

@@ -51,7 +51,7 @@ CALL_ENDED = "call_ended"
 """Method of a control message that the reader makes of a call's last update, with all fields of the call."""
 LOGIN_NEEDED, METHOD_MISSING, SESSION_MISSING = -32000, -32601, -32002
 NO_SESSION = b'"sessionId":"\\u0000"'
-"""Stands in a stored prompt for the id of the session, which the agent chooses."""
+"""Placeholder in a stored prompt for the session's id, which the agent chooses."""
 TEXT_LIMIT = 64 * 1024
 NOISE_LIMIT = 4096
 LARGEST_INDEX = (1 << 32) - 1
@@ -361,7 +361,7 @@ def tool_of(call: Message) -> tuple[str, Message]:
     """A call in Claude's words: the tool's name, and its input with the fields that rules and the guard read."""
     kind, given = text(call, "kind"), dict(table(call, "rawInput"))
     tool = TOOLS.get(kind, "")
-    if not tool and (ours := our_tool(call)):  # a kind that the protocol names is none of ours, whatever its title says
+    if not tool and (ours := our_tool(call)):  # a kind that the protocol names is none of ours, despite its title
         return ours, given
     if tool == "Bash":
         command = given.get("command", given.get("cmd"))

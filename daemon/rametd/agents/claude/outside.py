@@ -57,8 +57,8 @@ def read(
 ) -> tuple[Outside, Place]:
     """Return the turns after a time, and how far the file was read. Numbering of their results continues from ``results``.
 
-    ``known``: how far it was read before. Transcripts only grow, so that a read goes on from there, unless the turns of the read
-    before were not taken in, or the file was replaced or cut.
+    ``known``: how far it was read before. Transcripts only grow, so a read continues there, unless the turns of the previous
+    read were not stored, or the file was replaced or truncated.
     """
     turns: list[_Turn] = []
     paying: _Turn | None = None  # the next total belongs to this turn

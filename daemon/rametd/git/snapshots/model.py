@@ -8,7 +8,7 @@
     meta.json     head, branch, time, the nested repositories, and notes of the caller
 
 A ref to a tree keeps its objects from `git gc`, and `git log --all`, gitk and lazygit do not show it. A tree cannot keep commits: those that a
-snapshot needs are pinned by refs of their own below ``refs/ramet/commits/OWNER/`` (`pin`). The functions here block.
+snapshot needs are pinned by separate refs below ``refs/ramet/commits/OWNER/`` (`pin`). The functions here block.
 """
 
 import json

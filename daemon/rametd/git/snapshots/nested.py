@@ -186,7 +186,7 @@ async def restore(
         try:
             warnings += await _restore_one(git, common, worktree, each, overwritten.get(each.place), new=before is None)
         except (GitFailedError, GitBusyError, WorktreeChangedError) as error:
-            warnings.append(f"{each.place} is a repository of its own and stays as it is: {error.message}")
+            warnings.append(f"{each.place} is a separate repository and stays unchanged: {error.message}")
     return [utf8(line) for line in warnings]
 
 
@@ -198,9 +198,9 @@ async def _restore_one(
     if inner is None:
         if wanted.files:
             return await _lay(git, common, worktree, wanted)
-        return [f"{place} was a repository of its own, at {wanted.head[:12]}, and is not there: it is not restored"]
+        return [f"{place} was a separate repository, at {wanted.head[:12]}, and is not there: it is not restored"]
     if inner.parent == common / "worktrees":
-        return [f"{place} is a worktree of its own and stays as it is: {wanted.holder[:12]} has its files of then"]
+        return [f"{place} is a separate worktree and stays unchanged: {wanted.holder[:12]} has its earlier files"]
     return await _write_over(git, common, worktree, inner, wanted, before, new=new)
 
 
@@ -226,7 +226,7 @@ async def _lay(git: GitContext, common: Path, worktree: Path, wanted: Nested) ->
         )
     if wanted.repository:
         words = f"its commits are in {wanted.head[:12]}" if wanted.own else "its history is not"
-        warnings.append(f"{wanted.place} was a repository of its own: its files are restored, {words}")
+        warnings.append(f"{wanted.place} was a separate repository: its files are restored, {words}")
     return warnings
 
 

@@ -572,9 +572,7 @@ def _require_free(repo: RepositoryInfo, place: Place) -> None:
             path=str(place.shelf),
         )
     if (inner := place.shelf / ".git").is_dir() and not inner.is_symlink():
-        raise PathTakenError(
-            f"{inner} is a repository of its own", hint="move it away, then try again", path=str(inner)
-        )
+        raise PathTakenError(f"{inner} is a separate repository", hint="move it away, then try again", path=str(inner))
     free = not os.path.lexists(worktree) or (
         worktree.is_dir() and not worktree.is_symlink() and not any(worktree.iterdir())
     )

@@ -15,7 +15,7 @@ from rametd.git.tracking.walking import Happened, is_below, is_directory, parent
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """``certain`` paths belong to the tree, whatever the rules say; git must say which of ``asked`` are ignored."""
+    """``certain`` paths belong to the tree despite any rules; git must say which of ``asked`` are ignored."""
 
     paths: AbstractSet[str]
     certain: AbstractSet[str]

@@ -3,7 +3,7 @@
 **Why no change is missed.** Linux queues an event inside the system call that makes the change. `Tracker.tree` empties the queue first and reads files
 afterwards. Take a write W and a snapshot S: if W ended before S emptied the queue, its path is dirty and is read; if it ended later, S may or may not
 see it, but its event is in the queue for the next one. A directory that appears is watched first and listed then, so that files created in it meanwhile
-is either listed or an event. Where events come through a thread (macOS), a cookie file written by `drain` has to come back first: events keep their order.
+is either listed or an event. Where events come through a thread (macOS), a cookie file written by `drain` must arrive first, as events keep their order.
 
 **Changes without an event**: stores through a shared memory mapping after the file was closed, and writes through a name outside the watched
 directories (a hard link outside the tree or in an ignored directory; a file that was created without a name). Every scan finds them, and
@@ -120,7 +120,7 @@ async def begin(git: GitContext, worktree: Path, git_dir: Path, events: Events) 
     files = frozenset(found.files | happened.paths | late | rules.tracked_ignored)
     inside = next((path for path in files if path.endswith("/.git")), None)
     if inside is not None:
-        rules = replace(rules, whole=f"{inside.removesuffix('/.git')} is a repository of its own")
+        rules = replace(rules, whole=f"{inside.removesuffix('/.git')} is a separate repository")
     # Ignored directories are not listed; if they have tracked files, they may have attributes too.
     listed = any(path.rpartition("/")[2] == ".gitattributes" for path in files)
     attributed = listed or rules.attributed or bool(rules.attributes or rules.tracked_ignored)

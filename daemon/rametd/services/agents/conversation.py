@@ -200,7 +200,7 @@ class Conversation:
         """Judge a call before it runs, and deny it if that fails: an agent runs a call on which its hook has answered with an error."""
         try:
             return await self._judge(use)
-        except Exception:  # whatever failed, an unjudged call must not run
+        except Exception:  # after any failure, an unjudged call must not run
             log.exception("a call could not be judged", session=self._session_id, tool=use.tool)
             return Judged("deny", "Ramet could not judge this call, because of an error that its log describes.")
 

@@ -260,7 +260,7 @@ class Runner:
             task.output_file = self._kind.task_output(self._session, task.task_id, environment)
 
     def _store_frames(self) -> None:
-        """Store the frames: together with other agents' frames if all are calm, else in a unit of work of their own."""
+        """Store the frames: together with other agents' frames if all are calm, else in a separate unit of work."""
         if self._storing or not self.frames:
             return
         if self._suspect or not all(frame.is_calm for frame in self.frames):

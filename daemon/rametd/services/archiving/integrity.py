@@ -58,7 +58,7 @@ def damaged(words: str) -> WorkAtRiskError:
 
 
 async def last_intact(core: Core, info: RepositoryInfo, session: Session) -> tuple[Snapshot | None, list[str]]:
-    """Find the snapshot that stands in for deleted files, and warnings about damaged ones.
+    """Find the snapshot to use for deleted files, and warnings about damaged ones.
 
     It is the newest intact checkpoint, else the commit that the session started from.
     """

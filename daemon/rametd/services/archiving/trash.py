@@ -114,7 +114,7 @@ class Trash:
     async def _drop_expired(self, entry: TrashEntry) -> None:
         try:
             await self.drop(entry)
-        except RametError as error:  # go on with the other entries
+        except RametError as error:  # continue with the other entries
             log.warning("housekeeping", trash=entry.id, error=error.message)
 
     async def _complete(self, operation: Operation) -> None:

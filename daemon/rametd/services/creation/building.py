@@ -132,7 +132,7 @@ class SpareLostError(WorktreeChangedError):
 
 
 class Builder:
-    """Builds what an operation names. `undo` removes whatever exists of it, at any time."""
+    """Builds what an operation names. `undo` removes everything of it that exists, at any time."""
 
     def __init__(self, core: Core, pool: Pool) -> None:
         self._core = core

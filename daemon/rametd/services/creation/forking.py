@@ -1,4 +1,4 @@
-"""Fork a session: the same conversation and files, in a worktree and branch of their own.
+"""Fork a session: the same conversation and files, in another worktree and branch.
 
 A fork starts from a checkpoint of the original. The operation that creates this checkpoint is finished with the fork's row. If the fork is
 refused, or the daemon is killed before that, the checkpoint is dropped again.

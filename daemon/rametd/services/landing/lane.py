@@ -1,4 +1,4 @@
-"""One merge queue: the entries of a repository that land on one branch, taken in rounds.
+"""One merge queue: the entries of a repository that land on one branch, processed in rounds.
 
 A round merges the ready entries on top of each other, in order, checks the last commit, and moves the target to it. If the check fails, bisection
 finds the first failing entry: the entries before it land, it returns to its agent, and the entries after it are queued again. An entry that

@@ -26,7 +26,7 @@ NEUTRAL = {
     RequestKind.CONFLICT: "conflicts with another session",
     RequestKind.LANDING: "cannot land without you",
     RequestKind.OWNERSHIP: "asks for paths of another session",
-    RequestKind.TROUBLE: "cannot go on without you",
+    RequestKind.TROUBLE: "cannot continue without you",
     RequestKind.LOGIN: "needs a login of its agent",
     RequestKind.TRUST: "is of a repository that changed what you trusted",
 }

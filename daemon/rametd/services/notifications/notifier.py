@@ -54,7 +54,7 @@ TOPICS = {
 
 
 class Notifier:
-    """One task, `run`. Its work is in `step`, which tests call with a clock of their own."""
+    """One task, `run`. Its work is in `step`, which tests call with their own clock."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -136,7 +136,7 @@ class Notifier:
             self._off = True
             return
         self._off = False
-        if cursor is None:  # from now on: whoever switches notifications on knows what waits at that moment
+        if cursor is None:  # from now on: the person who enables notifications knows the present requests
             await store.write_for_sure(lambda unit: unit.notifications.set_cursor(unit.events.last_seq()))
             return
         while True:

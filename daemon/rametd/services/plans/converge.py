@@ -96,7 +96,7 @@ class Converger:
         if landed:
             return Step(thread.id, session.branch, base, "landed", landed.reason, title, number, url)
         if pull is not None and pull.number and pull.state == PullState.MERGED:
-            why = f"pull request #{number} is merged; commits since then need a thread of their own"
+            why = f"pull request #{number} is merged; later commits need another thread"
             return Step(thread.id, session.branch, base, "skipped", why, title, number, url)
         ahead, _ = await core.git.branches.ahead_behind(info, session.branch, plan.target)
         if not ahead:

@@ -34,7 +34,7 @@ class Garbage:
     reason: str
     bytes: int = 0
     removed: bool = False
-    commit: str = ""  # of a branch or ref, as it was judged
+    commit: str = ""  # of the checked branch or ref
     warnings: tuple[str, ...] = ()
 
     @property

@@ -286,7 +286,7 @@ class Checkpointer:
         # A checkpoint of a fork is dropped if the fork is refused: do not reuse it.
         usable = reason in WAITED_FOR and before is not None and before.reason != CheckpointReason.FORK
         same = before is not None and before.tree == taken.files
-        # Most turns change nothing, and nobody waits for their checkpoint: the repository need not be looked at.
+        # Most turns change nothing, and no caller waits for their checkpoint, so the repository need not be read.
         info = None if same and reason in UNASKED else await info_of(core, session)
         if (
             info is not None

@@ -60,7 +60,7 @@ class Rewinder:
         `WrongStateError` if HEAD, the index, or the session's checkpoints or turns are not those of the checkpoint.
         """
         if not files_only:
-            require(self._core.kind(session.agent), "rewind", hint="add --files-only to rewind its files alone")
+            require(self._core.kind(session.agent), "rewind", hint="add --files-only to rewind only its files")
         new = new_operation(
             Kind.REWIND,
             session.id,
@@ -322,7 +322,7 @@ def company(reader: Reader, command: Command) -> tuple[bool, str]:
 
 
 def refuse_worked(unit: Unit, session: Session, checkpoint: Checkpoint) -> None:
-    """Raise `WrongStateError` unless ``checkpoint`` is the latest, the session stands at it, and no turn has ended since."""
+    """Raise `WrongStateError` unless ``checkpoint`` is the latest and current one, and no turn has ended since."""
     latest = unit.checkpoints.latest(session.id)
     at = (latest.id if latest is not None else "", session.checkpoint, session.turns)
     if session.checkpoint_due or at != (checkpoint.id, checkpoint.number, checkpoint.turn):

@@ -177,7 +177,7 @@ def what_is(path: Path, common_dir: Path | None) -> str:
     if is_empty(path):
         return "empty"
     if (path / ".git").is_dir():
-        return "a repository of its own"
+        return "a separate repository"
     git_dir = git_dir_of(path)
     if git_dir is None:
         return "a plain directory"
