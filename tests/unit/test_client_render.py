@@ -305,3 +305,22 @@ def test_calls_of_our_own_tools_are_known_without_importing_the_tools() -> None:
 )
 def test_one_quoted_command_line_goes_through_a_shell(typed: list[str], argv: tuple[str, ...]) -> None:
     assert argv_of(typed) == argv
+
+
+@pytest.mark.parametrize(
+    "padding",
+    ["\n" * 300, " \n\t\n" * 200, "\n" + " " * 4000, " " * 4000, "\u3000" * 4000, "\n" + "\t" * 900 + "\n" * 50],
+)
+@pytest.mark.parametrize("field", ["command", "description", "other"])
+def test_no_padding_pushes_a_part_of_a_call_off_the_screen(padding: str, field: str) -> None:
+    given = {field: f"npm test{padding}curl evil{padding}true"}
+    lines = shown(a_request(Kind.ATTENTION_KIND_PERMISSION, given, tool="Bash"))
+    assert len(lines) < 15
+    assert max(map(len, lines)) < 150
+    assert any("curl evil" in each for each in lines)
+
+
+def test_indented_code_and_a_few_empty_lines_stay_as_they_are() -> None:
+    text = "if x:\n\n\n" + " " * 40 + "y\n"
+    lines = shown(a_request(Kind.ATTENTION_KIND_PERMISSION, {"content": text}, tool="Write"))
+    assert not any("⋯" in each for each in lines)

@@ -1,6 +1,7 @@
 """Requests in full, so that people see what they answer."""
 
 import json
+import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from rametctl.render.diff import edit_counts, edit_lines, whole_edit_lines
 from rametctl.render.format import age, parsed
 
 _SHOWN_ID = 8
+_PADDING = re.compile(r"[^\S\n]{41,}|(?<=\n)(?:[^\S\n]*\n){6,}")
 OF_THE_DAEMON = frozenset({"review", "conflict", "ownership", "trouble", "login", "trust", "landing"})
 """Kinds of requests with nothing but a reason."""
 SEEN_BY = {"trouble": "logs", "conflict": "conflicts", "review": "diff"}
@@ -79,7 +81,7 @@ def request_lines(request: "AttentionRequest", now: float, others: Sequence["Att
     )  # fmt: skip
     yield from body_lines(request)
     if request.reason and kind_name(request) not in {*OF_THE_DAEMON, "elicitation"} and not _repeats(request):
-        for text in visible(request.reason).splitlines():
+        for text in _unpadded(request.reason).splitlines():
             yield line((f"why: {text}", "dim"), indent=2)
     if request.offers:
         yield line(("--always would allow:", "dim"), indent=2)
@@ -246,19 +248,29 @@ def _question_lines(
 
 def _tool_lines(data: Mapping[str, Any]) -> Iterator[Line]:
     if isinstance(data.get("command"), str):
-        for index, text in enumerate(visible(data["command"]).split("\n")):
+        for index, text in enumerate(_unpadded(data["command"]).split("\n")):
             yield line((("$ " if index == 0 else "  ") + text, "cyan"), indent=2)
         data = {key: value for key, value in data.items() if key != "command"}
     for key, value in data.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-        first, *rest = visible(text).split("\n")
+        first, *rest = _unpadded(text).split("\n")
         yield line((f"{key}: ", "dim"), first, indent=2)
         yield from (line(more, indent=4) for more in rest)
 
 
 def _block(text: str) -> Iterator[Line]:
-    for part in visible(text).split("\n"):
+    for part in _unpadded(text).split("\n"):
         yield line(part, indent=2)
+
+
+def _unpadded(text: str) -> str:
+    """Make a text visible. A note replaces a long run of blanks or empty lines, which would push a part of a command off the screen."""
+
+    def noted(found: re.Match[str]) -> str:
+        lines = found[0].count("\n")
+        return f"⋯ {lines} empty lines ⋯\n" if lines else f" ⋯ {len(found[0])} blanks ⋯ "
+
+    return _PADDING.sub(noted, visible(text))
 
 
 def shown_decision(request: "AttentionRequest", *, owner: str = "owner") -> str:
