@@ -1,5 +1,6 @@
 """The complete life of a session in a daemon that shares the test's loop, which nothing may block."""
 
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import structlog
 from blockbuster import BlockingError
 from ramet.v1 import attention_pb2, common_pb2, daemon_pb2, event_pb2, repo_pb2, session_pb2, worktree_pb2
 from rametd.app import Daemon
+from rametd.keeper.executor import JournalLine
 
 from tests.support.agents import script
 from tests.support.blocking import no_blocking_calls
 from tests.support.daemon import IDLE, WAITING, Client, Sandbox, connected, daemon_here, reason_of
+from tests.support.eventually import eventually
 
 EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
 
@@ -31,6 +34,13 @@ async def here(sandbox: Sandbox, repository: Path) -> AsyncIterator[Daemon]:
 async def client(here: Daemon, sandbox: Sandbox) -> AsyncIterator[Client]:
     async with connected(sandbox) as connection:
         yield connection
+
+
+async def test_an_idle_agent_leaves_no_line_in_memory(client: Client, repository: Path) -> None:
+    await client.create(repository, script({"text": "long " * 100_000}), name="idle")
+    await client.reach("idle", IDLE)
+
+    await eventually(lambda: not [each for each in gc.get_objects() if isinstance(each, JournalLine)])
 
 
 async def test_from_new_to_rm_nothing_blocks_the_loop(client: Client, sandbox: Sandbox, repository: Path) -> None:

@@ -30,7 +30,7 @@ from rametd.agents.base import (
 )
 from rametd.domain.errors import AgentRefusedError, RametError, SessionNotFoundError, StaleBatchError
 from rametd.domain.models import Agent, ControlRequest, Request, Session
-from rametd.keeper.executor import Attachment, Handle, Liveness
+from rametd.keeper.executor import Attachment, Handle, JournalLine, Liveness
 from rametd.services import events
 from rametd.services.agents.clocks import Clocks
 from rametd.services.agents.conversation import OPEN_PATIENCE_S, Conversation
@@ -230,29 +230,33 @@ class Runner:
     async def _pump(self) -> None:
         # Output from the time without a daemon waits in the keepers' journals, so that it does not delay serving.
         await self._core.recovered.wait()
-        frames = self.frames
         try:
             async for lines in self._live.attachment:
-                for line in lines:
-                    frame = self._read(line.start, line.end, line.data)
-                    if line.end <= self._agent.journal_offset:
-                        continue  # stored already; the reader needs it as context
-                    if frame.event.HasField("background_task"):
-                        self._find_output(frame.event.background_task)
-                    if asks_to_edit(frame):
-                        frame = await with_edits(frame, self._session.worktree)
-                    frames.append(frame)
-                    if len(frames) >= BACKLOG or line.end - frames[0].start >= BACKLOG_BYTES:
-                        self._store_frames()
-                        self._room.clear()
-                        await self._room.wait()
-                self._store_frames()
+                await self._read_lines(lines)
+                del lines  # the next may come in hours
         except RametError as error:
             # A newer daemon fenced us off, or the keeper broke: this connection delivers nothing more.
             self._log.warning("keeper connection ended", error=error.message)
         finally:
             self._at_end = True
             self._news.set()
+
+    async def _read_lines(self, lines: Sequence[JournalLine]) -> None:
+        frames = self.frames
+        for line in lines:
+            frame = self._read(line.start, line.end, line.data)
+            if line.end <= self._agent.journal_offset:
+                continue  # stored already; the reader needs it as context
+            if frame.event.HasField("background_task"):
+                self._find_output(frame.event.background_task)
+            if asks_to_edit(frame):
+                frame = await with_edits(frame, self._session.worktree)
+            frames.append(frame)
+            if len(frames) >= BACKLOG or line.end - frames[0].start >= BACKLOG_BYTES:
+                self._store_frames()
+                self._room.clear()
+                await self._room.wait()
+        self._store_frames()
 
     def _find_output(self, task: event_pb2.BackgroundTask) -> None:
         if task.status == "started":
