@@ -1,6 +1,7 @@
 """OrchestrationService, for sessions; the owner may call it too, with every session as family."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -33,6 +34,7 @@ from rametd.services.worktrees.changes import against, change_message, compare
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
+T = TypeVar("T")
 
 DIFF_BYTES, LARGEST_DIFF = 20_000, 200_000
 TRANSCRIPT_BYTES, LARGEST_TRANSCRIPT = 10_000, 100_000
@@ -41,7 +43,7 @@ LONGEST_WAIT_S = 50
 
 
 def caller_of(reader: Reader, who: str) -> Session | None:
-    """Return the calling session, None for the owner. Pass ``who`` from the context, which the store's threads do not have."""
+    """Return the calling session, None for the owner."""
     session_id = sender_of(who)
     return reader.sessions.get(session_id) if session_id else None
 
@@ -91,24 +93,18 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
     async def ListFamily(
         self, request: orchestration_pb2.ListFamilyRequest, context: Context
     ) -> orchestration_pb2.ListFamilyResponse:
-        who = principal.get()
-
-        def work(reader: Reader) -> orchestration_pb2.ListFamilyResponse:
-            caller = caller_of(reader, who)
+        def work(reader: Reader, caller: Session | None) -> orchestration_pb2.ListFamilyResponse:
             found = family.family_of(reader, caller) if caller is not None else reader.sessions.list()
             return orchestration_pb2.ListFamilyResponse(
                 sessions=[member_of(reader, caller, session) for session in found]
             )
 
-        return await self._core.store.read(work)
+        return await self._read(work)
 
     async def GetMember(
         self, request: orchestration_pb2.GetMemberRequest, context: Context
     ) -> orchestration_pb2.GetMemberResponse:
-        who = principal.get()
-
-        def work(reader: Reader) -> tuple[Session, orchestration_pb2.GetMemberResponse]:
-            caller = caller_of(reader, who)
+        def work(reader: Reader, caller: Session | None) -> tuple[Session, orchestration_pb2.GetMemberResponse]:
             member = self._member(reader, caller, request.session)
             response = orchestration_pb2.GetMemberResponse(
                 session=member_of(reader, caller, member),
@@ -116,26 +112,15 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
             )
             return member, response
 
-        member, response = await self._core.store.read(work)
+        member, response = await self._read(work)
         diff = await self._core.git.diffs.of_worktree(member.worktree, member.base_commit, patch=False)
         response.changed_files.extend(change_message(change) for change in diff.files)
         return response
 
-    def _member(self, reader: Reader, caller: Session | None, name: str) -> Session:
-        """Return the named session, or the caller."""
-        if name:
-            return find_member(reader, caller, name)
-        if caller is None:
-            raise InvalidInputError("no session was named", hint="name one")
-        return caller
-
     async def GetMemberDiff(
         self, request: orchestration_pb2.GetMemberDiffRequest, context: Context
     ) -> orchestration_pb2.GetMemberDiffResponse:
-        who = principal.get()
-        member = await self._core.store.read(
-            lambda reader: find_member(reader, caller_of(reader, who), request.session)
-        )
+        member = await self._read(lambda reader, caller: find_member(reader, caller, request.session))
         limit = min(request.max_bytes or DIFF_BYTES, LARGEST_DIFF)
         base = await against(self._core, member, "base")
         diff = await compare(self._core, member, base, patch=not request.stat_only, max_patch=limit, options=EVERYTHING)
@@ -148,15 +133,13 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
     async def GetTranscript(
         self, request: orchestration_pb2.GetTranscriptRequest, context: Context
     ) -> orchestration_pb2.GetTranscriptResponse:
-        who = principal.get()
-
-        def work(reader: Reader) -> orchestration_pb2.GetTranscriptResponse:
-            member = find_member(reader, caller_of(reader, who), request.session)
+        def work(reader: Reader, caller: Session | None) -> orchestration_pb2.GetTranscriptResponse:
+            member = find_member(reader, caller, request.session)
             limit = min(request.max_bytes or TRANSCRIPT_BYTES, LARGEST_TRANSCRIPT)
             text, truncated = transcript(reader, member.id, limit)
             return orchestration_pb2.GetTranscriptResponse(text=text, truncated=truncated)
 
-        return await self._core.store.read(work)
+        return await self._read(work)
 
     @mutation
     async def SendMessage(
@@ -172,10 +155,7 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
     async def ReadMessages(
         self, request: orchestration_pb2.ReadMessagesRequest, context: Context
     ) -> orchestration_pb2.ReadMessagesResponse:
-        who = principal.get()
-
-        def work(reader: Reader) -> orchestration_pb2.ReadMessagesResponse:
-            caller = caller_of(reader, who)
+        def work(reader: Reader, caller: Session | None) -> orchestration_pb2.ReadMessagesResponse:
             member = self._member(reader, caller, request.session if caller is None else "")
             found = [message_of(reader, prompt) for prompt in reader.prompts.messages(member.id)]
             ids = [message.id for message in found]
@@ -183,15 +163,12 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
                 found = found[ids.index(request.after_id) + 1 :]
             return orchestration_pb2.ReadMessagesResponse(messages=found)
 
-        return await self._core.store.read(work)
+        return await self._read(work)
 
     async def WaitForMembers(
         self, request: orchestration_pb2.WaitForMembersRequest, context: Context
     ) -> orchestration_pb2.WaitForMembersResponse:
-        who = principal.get()
-
-        def begin(reader: Reader) -> tuple[list[str], int]:
-            caller = caller_of(reader, who)
+        def begin(reader: Reader, caller: Session | None) -> tuple[list[str], int]:
             if request.sessions:
                 ids = [find_member(reader, caller, name).id for name in request.sessions]
             elif caller is not None:
@@ -200,15 +177,14 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
                 ids = []
             return ids, reader.events.last_seq()
 
-        ids, now = await self._core.store.read(begin)
+        ids, now = await self._read(begin)
         if not ids:
             raise InvalidInputError("there is no session to wait for", hint="name some, or spawn children first")
         since = position_of("family", request.cursor, offset)
         deadline = min(request.timeout_seconds or LONGEST_WAIT_S, LONGEST_WAIT_S)
         done = await wait_for_family(self._core, ids, seq=now, within=deadline, any_one=request.any, since=since or 0)
 
-        def tell(reader: Reader) -> orchestration_pb2.WaitForMembersResponse:
-            caller = caller_of(reader, who)
+        def tell(reader: Reader, caller: Session | None) -> orchestration_pb2.WaitForMembersResponse:
             members = [session for each in ids if (session := reader.sessions.find(each)) is not None]
             changed = [session for session in members if since is None or session.last_seq > since]
             people = [session.name for session in members if session.state == "waiting"]
@@ -222,19 +198,15 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
                 advice=advice,
             )
 
-        return await self._core.store.read(tell)
+        return await self._read(tell)
 
     @mutation
     async def StopMember(
         self, request: orchestration_pb2.StopMemberRequest, call: Call
     ) -> orchestration_pb2.StopMemberResponse:
-        caller_id = sender_of(call.principal)
-
-        session = await self._orchestration.stop(caller_id, request.session)
-        return await self._core.store.read(
-            lambda reader: orchestration_pb2.StopMemberResponse(
-                session=member_of(reader, caller_of(reader, call.principal), session)
-            )
+        session = await self._orchestration.stop(sender_of(call.principal), request.session)
+        return await self._read(
+            lambda reader, caller: orchestration_pb2.StopMemberResponse(session=member_of(reader, caller, session))
         )
 
     @mutation
@@ -255,24 +227,27 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
     async def RequestPath(
         self, request: orchestration_pb2.RequestPathRequest, call: Call
     ) -> orchestration_pb2.RequestPathResponse:
-        caller_id = sender_of(principal.get())
-
-        return await self._ownership.request(caller_id, request.paths, request.reason, call.remember)
+        return await self._ownership.request(sender_of(call.principal), request.paths, request.reason, call.remember)
 
     @mutation
     async def HandOverPath(
         self, request: orchestration_pb2.HandOverPathRequest, call: Call
     ) -> orchestration_pb2.HandOverPathResponse:
-        caller_id = sender_of(principal.get())
-        decision = Decision(
-            request=request.path_request_id,
-            refuse=request.refuse,
-            paths=tuple(request.paths),
-            session=request.session,
-            reason=request.reason,
-        )
+        decision = from_message(Decision, request, request=request.path_request_id)
+        return await self._ownership.hand_over(sender_of(call.principal), decision, call.remember)
 
-        return await self._ownership.hand_over(caller_id, decision, call.remember)
+    async def _read(self, work: Callable[[Reader, Session | None], T]) -> T:
+        """Read as the caller, None for the owner. The store's threads do not have the call's context."""
+        who = principal.get()
+        return await self._core.store.read(lambda reader: work(reader, caller_of(reader, who)))
+
+    def _member(self, reader: Reader, caller: Session | None, name: str) -> Session:
+        """Return the named session, or the caller."""
+        if name:
+            return find_member(reader, caller, name)
+        if caller is None:
+            raise InvalidInputError("no session was named", hint="name one")
+        return caller
 
 
 def tool_server(core: Core, servicer: OrchestrationServicer, session_id: str) -> ToolServer:
