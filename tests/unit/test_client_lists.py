@@ -108,6 +108,17 @@ def test_a_prompt_for_an_attached_session_waits_for_that_program_not_for_a_resum
     assert "resume" not in words
 
 
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (State.SESSION_STATE_QUEUED, "waits until claude is logged in"),
+        (State.SESSION_STATE_PAUSED, "$0.01 of $0.01 spent: `rametctl set fix --budget USD` continues it"),
+    ],
+)
+def test_a_prompt_for_a_held_session_says_what_holds_it(state: "State.ValueType", reason: str) -> None:
+    assert fate(session_pb2.SendPromptResponse(session=a_session(state, state_reason=reason))) == f"kept: {reason}"
+
+
 def test_a_prompt_that_waits_for_the_end_of_a_turn_is_said_to_wait() -> None:
     waits = session_pb2.Prompt(state=session_pb2.PROMPT_STATE_QUEUED)
     working = a_session(State.SESSION_STATE_WORKING)

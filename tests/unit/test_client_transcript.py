@@ -352,3 +352,28 @@ def test_results_of_parallel_calls_are_below_their_calls() -> None:
         user_message=event_pb2.UserMessage(results=[event_pb2.ToolResult(tool_use_id="t2", text="2")])
     )
     assert transcript(said, second, results("1")) == ["▸ Bash one", "  1", "▸ Bash two", "  2"]
+
+
+@pytest.mark.parametrize(
+    ("before", "red", "lines"),
+    [
+        ("CLEAN", False, []),
+        ("SAME_FILE", False, []),
+        ("CLEAN", True, ["will not merge with docs: "]),
+        ("OVERLAP", False, ["merges with docs again"]),
+    ],
+)
+def test_only_a_conflict_and_its_end_are_part_of_a_conversation(before: str, red: bool, lines: list[str]) -> None:
+    change = event_pb2.ConflictChanged(
+        conflict=worktree_pb2.Conflict(other_id="s2", other_name="docs", red=red),
+        old_kind=worktree_pb2.ConflictKind.Value(f"CONFLICT_KIND_{before}"),
+    )
+    assert transcript(event_pb2.Event(conflict_changed=change)) == lines
+
+
+def test_a_command_that_waits_shows_its_description_and_why_it_is_asked() -> None:
+    asked = a_request(Kind.ATTENTION_KIND_PERMISSION, {"command": "make $X"}, tool="Bash")
+    asked.state = attention_pb2.ATTENTION_STATE_OPEN
+    asked.tool_use_id, asked.reason = "t1", "A variable cannot be checked"
+    block = call("Bash", {"command": "make $X", "description": "Build it"})
+    assert transcript(assistant(block), opened(asked))[1] == "  ? waits for you  Build it  A variable cannot be checked"

@@ -86,6 +86,8 @@ def fate(sent: "SendPromptResponse", answer: str = "") -> str:
             return f"kept until its request is answered: {answer or f'rametctl inbox {reference(session)}'}"
         case "paused" if session.state_reason.startswith("attached "):
             return f"kept until the program that has the conversation ends: the session is {session.state_reason}"
+        case "paused" | "queued" if session.state_reason:
+            return f"kept: {session.state_reason}"
         case "paused":
             return f"kept until the session resumes: rametctl resume {reference(session)}"
         case _:

@@ -237,13 +237,18 @@ def _sync_spans(sync: "SessionSynced") -> list[Span]:
     return [("synced with its base", "green"), (f"  {sync.old_commit[:10]} → {sync.new_commit[:10]}", "dim")]
 
 
+def was_red(change: "ConflictChanged") -> bool:
+    """Return whether the two did not merge before the change."""
+    return change.old_kind > 2
+
+
 def _conflict_spans(change: "ConflictChanged") -> list[Span]:
     pair = change.conflict
     other = pair.other_name if pair.other_id else f"its base {pair.other_name}"
     if pair.red:
         files = ", ".join(each.path for each in pair.files[:3]) + (", …" if len(pair.files) > 3 else "")
         return [("will not merge ", "bold red"), (f"with {other}: {files}", "")]
-    return [("merges ", "green"), (f"with {other}" + (" again" if change.old_kind > 2 else ""), "")]
+    return [("merges ", "green"), (f"with {other}" + (" again" if was_red(change) else ""), "")]
 
 
 def _setup_spans(event: "Event") -> list[Span]:

@@ -22,7 +22,7 @@ from rametctl.render.calls import COUNTED, OWN, counted, result_texts, todos, wo
 from rametctl.render.command import exit_code, how_it_ended
 from rametctl.render.command import title as command_title
 from rametctl.render.diff import edit_counts, edit_lines
-from rametctl.render.event import PROTOCOL, background_words, one_line, retry_words, summary_spans
+from rametctl.render.event import PROTOCOL, background_words, one_line, retry_words, summary_spans, was_red
 from rametctl.render.format import duration, local_time, money, parsed, seconds_of
 from rametctl.render.markdown import markdown_lines
 from rametctl.render.request import (
@@ -544,6 +544,11 @@ class Conversation:
         if enum_name(event.setup_changed, "state") in {"failed", "untrusted"}:
             yield from self._other(event)
 
+    def _conflict_changed(self, event: "Event") -> Iterator[Entry]:
+        change = event.conflict_changed
+        if change.conflict.red or was_red(change):
+            yield from self._other(event)
+
     def _session_archived(self, event: "Event") -> Iterator[Entry]:
         yield self._add(Note(event.seq, (("archived", "yellow"),)))
 
@@ -728,11 +733,11 @@ def _permission_lines(entry: Call, worktree: str) -> Iterator[Line]:
     else:
         shown = frozenset({"command", "description"}) if entry.call.tool == "Bash" else frozenset()
         yield from (Line(each.spans, each.indent + 2, each.hang) for each in body_lines(request, omit=shown))
-    why = request.reason.strip()
-    if entry.call.tool == "Bash" and not why:
-        why = _description(entry.call)
-    repeats = why and (why in entry.call.input_json and entry.call.tool != "Bash")
-    reason = f"  {one_line(why)}" if why and not repeats else ""
+    bash = entry.call.tool == "Bash"
+    why = [_description(entry.call)] if bash else []
+    if (given := request.reason.strip()) not in why and (bash or given not in entry.call.input_json):
+        why.append(given)
+    reason = "".join(f"  {one_line(each)}" for each in why if each)
     yield line(("? ", "bold yellow"), ("waits for you", "bold yellow"), (reason, "dim"), indent=2, hang=2)
     yield from answer_lines(request)
 
