@@ -14,7 +14,7 @@ import pytest
 from tests.support.repositories import CONFIG
 
 WORK = """
-import asyncio, os, sys
+import asyncio, concurrent.futures.thread, os, sys
 from pathlib import Path
 from rametd.git import Git
 from rametd.git.sharing import temporary
@@ -26,6 +26,7 @@ os.umask(umask)
 async def main(repository, name, home):
     git = Git({"PATH": "/usr/bin:/bin", "HOME": home}, threads=2)
     repo = await git.discover(Path(repository))
+    git.trust(repo.common_dir)
     base = await git.branches.resolve_base(repo, "main")
     tree = Path(home) / name
     await git.worktrees.create(repo, tree, name, base.commit, new_branch=True)
@@ -55,7 +56,8 @@ def place() -> Iterator[Path]:
     for person in PEOPLE:
         home = made / str(person)
         home.mkdir()
-        (home / ".gitconfig").write_text(CONFIG + "[safe]\n    directory = *\n")
+        (home / ".gitconfig").write_text(f"{CONFIG}[safe]\n    directory = {made}/repository\n")
+        (home / "plain").write_text(f"{CONFIG}[safe]\n    directory = *\n")
         os.chown(home, person, GROUP)
     yield made
     shutil.rmtree(made)
@@ -75,6 +77,7 @@ def run(place: Path, person: int, umask: int, *command: str, at: Path | None = N
         "PATH": os.environ["PATH"],
         "HOME": str(place / str(person)),
         "PYTHONPATH": os.pathsep.join(sys.path),
+        "GIT_CONFIG_GLOBAL": str(place / str(person) / "plain"),  # plain git also works in the git directory itself
     }
     # By a program, not by Python's own `user=`, which forks this process, where gRPC's threads may run.
     become = ("setpriv", f"--reuid={person}", f"--regid={GROUP}", "--clear-groups")

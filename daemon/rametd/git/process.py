@@ -223,6 +223,8 @@ class GitProcess:
                 *self._prefix,
                 "git",
                 *self._always,
+                # Discovery has checked the owner as the person configured it: for the checkout, whose path they give to git.
+                *(("-c", f"safe.directory={where}") if where in self._trusted else ()),
                 "-C",
                 str(where),
                 *arguments,
