@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import math
 import os
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from unittest import mock
 import pytest
 from ramet.v1 import attention_pb2, event_pb2, session_pb2, worktree_pb2
 from rametctl.__main__ import application
+from rametctl.console.lines import Line, line
 from rametctl.dashboard.app import Dashboard
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Form, Help
 from rametctl.dashboard.widgets import Lines, Prompt
@@ -728,6 +731,39 @@ async def test_pasted_text_is_never_keys_and_its_lines_are_not_sent(world: World
         await eventually(lambda: shown.app._prompt.text == "first\nsecond", within=20)
         methods = {call.method for call in world.state.calls}
         assert not methods & {"ResolveRequest", "ArchiveSession", "DeleteSession", "SendPrompt"}
+
+
+async def test_a_key_is_answered_while_paintings_rest_and_before_new_words_are_drawn(world: World) -> None:
+    session = world.state.session("fix", state=WORKING)
+    async with screen(world) as shown:
+        await shown.shows("▸ fix", "working")
+        app = shown.app
+        await eventually(lambda: app.view and app.view.transcripts[session.id].loaded, within=20)
+        app._rests_until = math.inf
+        text = event_pb2.AssistantMessage(blocks=[event_pb2.ContentBlock(text="new words")])
+        world.state.event(session, assistant_message=text)
+        await eventually(lambda: app.view and app.view.transcripts[session.id].fresh, within=20)
+        await shown.press("v")
+        await shown.shows("arranged by family")
+        assert not any("new words" in line for line in shown.lines())
+        app._rests_until = 0.0
+        await shown.shows("new words")
+
+
+async def test_a_row_is_made_once_for_a_painting(world: World) -> None:
+    world.state.session("fix")
+    made: Counter[int] = Counter()
+
+    def row(index: int) -> Line:
+        made[index] += 1
+        return line(f"row {index}")
+
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        shown.app._rests_until = math.inf  # no other painting comes between
+        shown.app._list.show_rows(20, row)
+        await shown.shows("row 19")
+        assert set(made.values()) == {1}
 
 
 async def test_the_cursor_stays_at_its_session_when_others_come_and_go_above_it(world: World) -> None:

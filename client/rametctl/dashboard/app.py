@@ -60,6 +60,9 @@ T = TypeVar("T")
 
 PAINT_S = 1 / 8
 """Seconds between two paintings, which combine the changes in between. A key is answered at once."""
+REST = 3.0
+"""Least pause after a painting, as a multiple of the time that it took: on a busy machine both become longer."""
+LONGEST_REST_S = 1.0
 NARROW = 70
 """Columns below which the list and the session are shown one at a time."""
 NOTE_S = 8.0
@@ -139,6 +142,7 @@ class Dashboard(App[None]):
         self._version = 0
         self._dirty = True
         self._painted_second = 0
+        self._rests_until = 0.0
         self._note_until = 0.0
         self._busy: set[str] = set()
         self._undo: list[tuple[str, str]] = []
@@ -177,7 +181,7 @@ class Dashboard(App[None]):
         for number in (signal.SIGTERM, signal.SIGHUP):  # the event loop handles SIGINT
             asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
         self.run_worker(self._live(), group="view")
-        self.set_interval(PAINT_S, self._paint)
+        self.set_interval(PAINT_S, self._paint_in_turn)
         self.set_interval(FOCUS_S, self._report_focus)
         if not self.is_headless:
             self.set_interval(TERMINAL_S, self._look_for_terminal)
@@ -290,20 +294,33 @@ class Dashboard(App[None]):
 
     # Painting: everything is drawn from the view, a few times a second
 
-    def _paint(self) -> None:
+    def _paint_in_turn(self) -> None:
+        """Paint what has changed, and then rest as long as `REST` says, so that a key rarely waits for a painting."""
+        began = time.monotonic()
+        if began >= self._rests_until and self._paint():
+            self._rests_until = began + LONGEST_REST_S  # or less, once the terminal has it
+
+            def rest() -> None:
+                now = time.monotonic()
+                self._rests_until = now + min((now - began) * REST, LONGEST_REST_S)
+
+            self.call_after_refresh(rest)
+
+    def _paint(self, *, hurried: bool = False) -> bool:
+        """Paint what has changed, at once. Return whether anything has. ``hurried``: for a key; new events of the conversation wait."""
         view = self.view
         if not self._is_drawn:
-            return  # not composed yet, or about to end
+            return False  # not composed yet, or about to end
         if view is None or not view.ready.is_set():
             if view is not None and view.outage is not None:
                 self._static("top", panes.noted(f"no daemon: {view.outage.message}", error=True))
-            return
+            return False
         self._version, changes = view.changes(self._version)
         topics = {change.topic for change in changes}
         second = int(self.wall())
         tick = second != self._painted_second
         if not (changes or self._dirty or tick):
-            return
+            return False
         first = self._dirty
         self._dirty, self._painted_second = False, second
         if first or topics & {Topic.SESSION, Topic.PART, Topic.CONNECTION}:
@@ -311,10 +328,11 @@ class Dashboard(App[None]):
         if first or tick or topics & {Topic.SESSION, Topic.CONNECTION, Topic.PART}:
             self._paint_list()
         if first or topics - {Topic.CONNECTION} or tick:
-            self._paint_side()
+            self._paint_side(hurried=hurried)
         if self._note_until and self.clock() >= self._note_until:
             self._note_until = 0.0
-            self.screen_stack[0].query_one("#note", Static).update("")
+            self._show_note([])
+        return True
 
     def _arrange(self) -> None:
         view = self.view
@@ -443,7 +461,7 @@ class Dashboard(App[None]):
             return None
         return session
 
-    def _paint_side(self) -> None:
+    def _paint_side(self, *, hurried: bool = False) -> None:
         session = self.session
         if session is None:
             self._static("tabs", line(""))
@@ -456,7 +474,7 @@ class Dashboard(App[None]):
         if self._tab not in tabs:
             self._tab = tabs[0]
         self._static("tabs", panes.tabs_line(visible(session.name), self._tab, room, tabs))
-        self._take_events(session)
+        self._take_events(session, hurried=hurried)
         width = max(self._content.size.width - 2, 20)
         assert self._talk is not None
         content = self._content
@@ -473,12 +491,15 @@ class Dashboard(App[None]):
         self._static("state", self._talk.status_line(session, self.wall(), width))
         self._paint_foot()
 
-    def _take_events(self, session: "Session") -> None:
+    def _take_events(self, session: "Session", *, hurried: bool) -> None:
         assert self.view is not None
         transcript = self.view.transcripts.get(session.id)
         if self._talk is None or transcript is not self._talk_of:
             names = {each.id: each.name for each in self.view.sessions.values()}
             self._talk, self._talk_of = panes.Talk(session, names), transcript
+        elif hurried and transcript is not None:
+            self._dirty |= bool(transcript.fresh)
+            return
         if transcript is not None:
             self._talk.add(transcript.take())
 
@@ -585,9 +606,13 @@ class Dashboard(App[None]):
     def note(self, text: str, *, error: bool = False) -> None:
         """Show a text in the line above the keys."""
         self._note_until = self.clock() + NOTE_S
-        note = wrapped(panes.noted(text, error=error), max(self.size.width, 20))
+        self._show_note(wrapped(panes.noted(text, error=error), max(self.size.width, 20))[:3])
+
+    def _show_note(self, lines: list[Line]) -> None:
         if self._is_drawn:
-            self.screen_stack[0].query_one("#note", Static).update(to_text(note[:3]))
+            note = self.screen_stack[0].query_one("#note", Static)
+            # A new layout draws the complete screen again.
+            note.update(to_text(lines), layout=note.size.height != max(len(lines), 1))
 
     def do(self, words: str, work: Coroutine[Any, Any, str]) -> "Worker[None]":
         """Run ``work`` in the background: show ``words`` while it runs, then its result or error as a note."""
@@ -645,7 +670,7 @@ class Dashboard(App[None]):
             self.note("another session has just been selected; press it again")
             return
         await self.run_action(action)
-        self.call_next(self._paint)
+        self.call_next(self._paint, hurried=True)
 
     # Moving
 

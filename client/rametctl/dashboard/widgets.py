@@ -37,6 +37,7 @@ class Lines(ScrollView, can_focus=False):
         self._height = 0
         self._count = 0
         self._row: Callable[[int], Line] = lambda index: Line(())
+        self._made: dict[int, Line] = {}  # rows since the last `show_rows`
         self._base: Style | None = None
         self._drawn: dict[int, tuple[int, bool, Line | None]] = {}  # by the row of the screen
 
@@ -53,6 +54,7 @@ class Lines(ScrollView, can_focus=False):
         height, grew = self.size.height, count != self._count
         scrolls = self._count > height
         self._count, self._row = count, row
+        self._made.clear()
         self.cursor = min(self.cursor, count - 1)
         size = Size(self.size.width, count)
         fixed = bool(height) and not self.styles.is_auto_height
@@ -69,7 +71,9 @@ class Lines(ScrollView, can_focus=False):
 
     def _look(self, index: int) -> tuple[int, bool, Line | None]:
         """Return everything that determines a row on the screen, except the width."""
-        return index, index == self.cursor, self._row(index) if index < self._count else None
+        if index < self._count and index not in self._made:
+            self._made[index] = self._row(index)
+        return index, index == self.cursor, self._made.get(index)
 
     @property
     def count(self) -> int:
@@ -88,10 +92,11 @@ class Lines(ScrollView, can_focus=False):
 
     def move_to(self, row: int) -> None:
         """Put the cursor on a row and scroll it into view."""
-        self.cursor = max(min(row, self._count - 1), -1)
+        left, self.cursor = self.cursor, max(min(row, self._count - 1), -1)
         if self.cursor >= 0:
             self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, force=True)
-        self.refresh()
+        for index in {left, self.cursor} - {-1}:
+            self.refresh_line(index)
 
     def page(self, direction: int) -> None:
         self.scroll_to(y=self.scroll_offset.y + direction * max(self.size.height // 2, 1), animate=False, force=True)
