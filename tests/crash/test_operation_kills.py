@@ -435,7 +435,7 @@ async def test_a_pull_request_whose_opening_is_killed_at_every_step_is_opened_on
 
 # ── the table is complete ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-ELSEWHERE = frozenset({"create.claimed"})
+ELSEWHERE = frozenset({"archive.recorded", "create.claimed"})
 """Failpoints with a separate setup: a spare."""
 
 
