@@ -67,4 +67,4 @@ def test_the_name_of_a_removed_session_means_no_other(unit: Unit) -> None:
 @pytest.mark.parametrize(("word", "whole"), [("d", False), ("docs-f", True), ("nothing", False), ("", False)])
 def test_too_little_or_an_agents_word_is_no_beginning(unit: Unit, word: str, whole: bool) -> None:
     with pytest.raises(SessionNotFoundError):
-        find_session(unit, word, whole=whole)
+        find_session(unit, word, complete=whole)

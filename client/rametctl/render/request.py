@@ -1,4 +1,4 @@
-"""Requests in full, so that people see what they answer."""
+"""Requests in full: the exact input that an answer applies to."""
 
 import json
 import re

@@ -41,7 +41,7 @@ _STYLES = {
 
 
 def at_work(session: "Session") -> bool:
-    """Whether a turn of the session runs or is about to."""
+    """Return whether a turn of the session runs or is about to."""
     return state_name(session) in {"starting", "working", "waiting"}
 
 
@@ -118,7 +118,7 @@ def in_tree_order(sessions: Sequence["Session"]) -> list[tuple[int, "Session"]]:
 
 
 def by_urgency(sessions: Sequence["Session"]) -> list["Session"]:
-    """Order sessions: those that need a person, then working ones, then resting ones, the newest first."""
+    """Order sessions: those that need a person, then working ones, then others, the newest first."""
 
     def key(session: "Session") -> tuple[int, float]:
         state = state_name(session)

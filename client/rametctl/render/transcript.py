@@ -62,9 +62,9 @@ SILENT = PROTOCOL | {
     "agent_attached", "agent_started", "daemon_started", "daemon_stopped", "session_created", "turn_started",
     "worktree_created", "worktree_removed",
 }  # fmt: skip
-"""Events that say nothing to a reader which others do not say."""
+"""Events that only repeat others for a reader."""
 SILENT_FIELDS = frozenset({"base_commit", "budget_warned", "landed_reason", "result"})
-"""Changes of a session that other events say."""
+"""Changes of a session that other events report."""
 
 
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,7 +176,7 @@ class Ran(Entry):
     command: "Command"
     output: str = ""
     lines_before: int = 0
-    """Lines of the output that are not held any more."""
+    """Number of dropped lines of the output."""
     ended: bool = False
 
     @property
@@ -205,10 +205,10 @@ class Status:
     state: str = ""
     reason: str = ""
     since: float = 0.0
-    """When the turn began, or the state; seconds since the epoch, 0 where it is not known."""
+    """Begin of the turn or the state, in seconds since the epoch; 0 if unknown."""
     in_turn: bool = False
     tokens: int = 0
-    """Tokens that the model has written in this turn, as far as it has said."""
+    """Tokens that the model has reported for this turn."""
     text: str = ""
     """Words of a message that is not complete."""
     thinking: str = ""
@@ -247,7 +247,7 @@ class Conversation:
         self._foreground: set[str] = set()
 
     def add(self, event: "Event") -> list[Entry]:
-        """Take in the next event; returns the entries that are new or changed."""
+        """Add the next event; return the new and changed entries."""
         kind = event.WhichOneof("payload")
         changed: list[Entry] = []
         if kind == "partial":
@@ -443,7 +443,7 @@ class Conversation:
     def _request_opened(self, event: "Event") -> Iterator[Entry]:
         request = event.request_opened.request
         if kind_name(request) == "review":
-            return  # the turn's end says it
+            return  # the turn's end shows it
         call = self._calls.get(request.tool_use_id)
         if call is None:
             call = next(
@@ -497,7 +497,7 @@ class Conversation:
         if task.foreground:
             self._foreground.add(task.task_id)
         if task.task_id in self._foreground:
-            return  # the call says it all
+            return  # the call shows it all
         if task.status == "progress" or (task.status == "completed" and not task.description):
             return
         style = "red" if task.status == "failed" else "dim"
@@ -641,7 +641,7 @@ def entry_parts(entry: Entry, look: Look, conversation: Conversation, *, asked: 
 
 
 def _marked(mark: str, style: str, lines: "list[Line]", depth: int = 0) -> list[Line]:
-    """Lines with a mark before the first one, all others below its beginning."""
+    """Return lines with a mark before the first one, all others indented."""
     pad = len(mark)
     return [
         Line((((mark if index == 0 else " " * pad), style), *((" " * each.indent, ""),), *each.spans), depth * 2, pad + each.hang)
@@ -779,7 +779,7 @@ def _result_lines(entry: Call, look: Look, conversation: Conversation, *, asked:
     if (result.is_error and (denied or result.text.startswith(REFUSED))) or (
         look.folded and result.text.startswith(BACKGROUND)
     ):
-        return []  # the decision above, or the note or the end of the turn below, says it
+        return []  # the decision above, or the note or the end of the turn below, shows it
     if result.HasField("edit") and not result.is_error:
         if asked and request is not None and request.edit.patch == result.edit.patch:
             return []

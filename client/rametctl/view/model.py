@@ -62,11 +62,11 @@ class Outage:
 class View:
     """Create it in the loop that runs it; `run` keeps it current until it is cancelled.
 
-    ``sessions`` holds all sessions of the daemon, archived ones too, the oldest first. ``ready`` is set once they are
-    there. ``outage`` is None while the daemon is connected.
+    ``sessions`` has all sessions of the daemon, archived ones too, the oldest first. ``ready`` is set once they are
+    read. ``outage`` is None while the daemon is connected.
 
-    ``after``: begin with the events after this cursor instead of a snapshot. ``sessions`` then holds those that have changed
-    since, and a transcript that is wanted before `run` holds the later events only. Transcripts drop no event: the painter must
+    ``after``: begin with the events after this cursor instead of a snapshot. ``sessions`` then has those that have changed
+    since, and a transcript requested before `run` has only later events. Transcripts drop no event: the painter must
     take them all.
     """
 
@@ -108,7 +108,7 @@ class View:
         return self._version, found
 
     def want(self, parts: Iterable[tuple[Part[Any], str]], transcripts: Iterable[str] = ()) -> None:
-        """Keep these parts and transcripts current, and no others."""
+        """Update these parts and transcripts from now on, and no others."""
         self._wanted = set(parts)
         for key in self._wanted:
             if key not in self._slots:
@@ -268,7 +268,7 @@ class View:
         self.transcripts[session_id] = transcript = Transcript(bounded=not self._live)
         if not stored:
             transcript.load((), more=True)
-        elif self.ready.is_set():  # else the first snapshot begins it again
+        elif self.ready.is_set():  # or the first snapshot would begin it again
             self._start(self._load_transcript(session_id, transcript))
 
     async def _load_transcript(self, session_id: str, transcript: Transcript) -> None:

@@ -1,4 +1,4 @@
-"""Who may use the web page: one-time links, and the browser sessions that they open.
+"""Access to the web page: one-time links, and the browser sessions that they open.
 
 Both are grants in one file of mode 0600 in the state directory, which holds hashes of their secrets, never a secret. The
 server and the verbs of ``rametctl web`` share the file: a revoked session ends at its next request.
@@ -66,7 +66,7 @@ class Access:
         return [each for each in self._known if each.expires > now]
 
     def link(self, *, session: str = "", lasts: float = SESSION_S) -> str:
-        """Return the token of a new link. ``session`` limits it to looking at that session, for ``lasts`` seconds."""
+        """Return the token of a new link. ``session`` limits it to viewing that session, for ``lasts`` seconds."""
         token, now = secrets.token_urlsafe(32), self._clock()
         expires = now + (lasts if session else min(LINK_S, lasts))
         grant = Grant(secrets.token_hex(4), LINK, _digest(token), now, expires, now + lasts, session)

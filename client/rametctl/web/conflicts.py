@@ -1,4 +1,4 @@
-"""How the work of the sessions goes together: a matrix of all pairs, and the files and lines on which they meet."""
+"""Conflicts between sessions: a matrix of all pairs, and the conflicting files and lines."""
 
 from collections.abc import Mapping
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""What was spent, by day, model, repository and session, with the budgets as lines."""
+"""Costs by day, model, repository and session, with the budgets as lines."""
 
 import json
 from collections.abc import Mapping

@@ -45,7 +45,7 @@ class Form:
         return found
 
     def text(self, name: str, *, strip: bool = True) -> str:
-        """Return the text of a field, "" where it is missing or no text."""
+        """Return the text of a field, "" if it is missing or no text."""
         value = self.values.get(name, "")
         if not isinstance(value, str):
             return ""

@@ -13,7 +13,7 @@ from rametctl.web.access import Access, Grant
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 SAFE = frozenset({"GET", "HEAD"})
 PUBLIC = frozenset({"/login", "/favicon.svg"})
-"""Paths that need no cookie, as all below /static/; they say nothing of the daemon."""
+"""Paths that need no cookie, as all below /static/; they reveal nothing of the daemon."""
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.IGNORECASE)
 """A Host header: a name or an address, and a port."""
 HEADERS = {
@@ -57,7 +57,7 @@ class Guard:
         await (answer or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        # The path as it is routed: `request.url` is put together from the Host header, which the caller chooses.
+        # The path as it is routed: `request.url` is built from the Host header, which the caller chooses.
         host, path = request.headers.get("host", ""), request.scope["path"]
         if not self._named(host):
             # A name that leads here by DNS rebinding is another site's.

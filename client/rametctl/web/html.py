@@ -1,4 +1,4 @@
-"""Texts of agents, repositories and trackers as HTML. What comes in is data: nothing of it is taken as HTML."""
+"""Texts of agents, repositories and trackers as HTML. The input is data, and never interpreted as HTML."""
 
 import time
 from collections.abc import Iterable
@@ -97,7 +97,7 @@ COLOURED = frozenset(
         "zig",
     ]
 )
-"""Languages that are coloured: their lexers look at every text a piece at a time. Scala's, for one, does not end on some."""
+"""Languages that are coloured: their lexers process every text piece by piece. Scala's, for example, does not end on some."""
 _INDENT = 2
 
 
@@ -127,7 +127,7 @@ def markdown(text: str) -> Markup:
 
 
 def code(text: str, language: str) -> Markup:
-    """Code, coloured where the language is known."""
+    """Return code, coloured if the language is known."""
     try:
         lexer = get_lexer_by_name(language.split(" ", maxsplit=1)[0]) if language else None
     except ClassNotFound:
@@ -139,7 +139,7 @@ def code(text: str, language: str) -> Markup:
 
 
 def tokens(lexer: Lexer, text: str) -> list[tuple[_TokenType, str]] | None:
-    """The text as tokens; None where that would take long. Agents choose text and language, and for many a lexer there are
+    """Return the text as tokens; None if that would take long. Agents choose text and language, and for many a lexer there are
     texts whose regular expressions take quadratic time, in which the server would do nothing else."""
     if (
         len(text) > MOST_COLOURED

@@ -46,7 +46,7 @@ def state_of(status: "ThreadStatus") -> str:
 
 
 def share(status: "ThreadStatus") -> float:
-    """How far a thread is, roughly: begun, work there, landed."""
+    """The rough progress of a thread: begun, has work, landed."""
     if status.landed:
         return 1.0
     if not status.HasField("session") or not status.session.turns:
@@ -55,7 +55,7 @@ def share(status: "ThreadStatus") -> float:
 
 
 def drawn(name: str, threads: "list[ThreadStatus]") -> Markup:
-    """The graph of a plan's threads, each behind those that it waits for."""
+    """Return the graph of a plan's threads, each after those that it waits for."""
     nodes = [
         svg.Node(
             each.thread.id,

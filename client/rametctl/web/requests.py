@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Inbox(Page):
-    """Requests that hold up work first, then reviews, the oldest at the top."""
+    """Return requests that block work first, then reviews, the oldest at the top."""
 
     path: ClassVar[str] = "/inbox"
     template: ClassVar[str] = "inbox.html"
@@ -41,7 +41,7 @@ class Inbox(Page):
 
 
 def cards(site: Site, found: "Iterable[AttentionRequest]", visit: Visit, *, named: bool = False) -> dict[str, Markup]:
-    """Cards by the id of their element, in the order given. ``named``: each says of which session it is."""
+    """Cards by the id of their element, in the order given. ``named``: each names its session."""
     return {
         f"r-{each.id}": site.cached(
             each.session_id,

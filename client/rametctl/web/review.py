@@ -1,4 +1,4 @@
-"""Review of a session's changes: files with their diffs, comments on lines, and what to do with the work."""
+"""Review of a session's changes: files with their diffs, comments on lines, and actions."""
 
 import asyncio
 import hashlib
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import Comment, FileChange, GetDiffResponse
 
 CHUNK = 400
-"""Rows of a file that are sent at once; more follow as they come into view."""
+"""Rows of a file that are sent at once; more follow when they scroll into view."""
 MOST_PATCH = 8 << 20
 """Bytes of one file's patch."""
 WHOLE = 10_000_000
@@ -37,7 +37,7 @@ WHOLE = 10_000_000
 PATCHES_HELD = 24
 NONE = "0" * 40
 IMAGES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
-"""Types of pictures by their first bytes; nothing in them can run."""
+"""Types of pictures by their first bytes; these cannot contain code."""
 PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 NOT_SHOWN = "this link shows the session's own states only"
 METHODS = ("merge", "squash", "rebase")
@@ -269,7 +269,7 @@ def file_url(range_: Range, change: "FileChange") -> str:
 
 
 def version_of(change: "FileChange", comments: "Sequence[Comment]") -> str:
-    """Changes when what a file's element shows changes: the content before the dot, the comments behind it."""
+    """Return a version of a file's element: the content before the dot, the comments after it."""
     said = "".join(f"{each.id}{each.state}{each.current_line}" for each in comments)
     return f"{change.old_blob[:12]}{change.blob[:12]}.{hashlib.sha256(said.encode()).hexdigest()[:8]}"
 
@@ -360,7 +360,7 @@ def _images(range_: Range, change: "FileChange") -> list[tuple[str, str]]:
 
 
 async def picture(site: Site, visit: Visit) -> Response:
-    """A picture of a session's files. Nothing else is served: a file of an agent's would be a page or a script of this site."""
+    """Serve a picture of a session's files, and no other type: an agent's file could be a page or a script of this site."""
     session, query = find(site, visit.params["session"]), visit.query
     require_seen(site, visit, query.get("at", ""))
     request = worktree_pb2.GetFileRequest(session=session.id, path=query.get("path", ""), at=query.get("at", ""))

@@ -131,7 +131,7 @@ def _live(site: Site) -> Callable[[Request], object]:
 
 
 def _login(site: Site, cookie: str) -> Callable[[Request], object]:
-    """A link has its token behind the ``#``: no server or proxy writes it down, and a preview of the link does not use it up."""
+    """A link has its token after the ``#``: no server or proxy logs it, and a preview of the link does not use it up."""
 
     async def login(request: Request) -> Response:
         if request.method != "POST":

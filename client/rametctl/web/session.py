@@ -102,7 +102,7 @@ async def prompt(site: Site, form: Form) -> Done:
 def keep(worktree: str, name: str, data: bytes) -> str:
     """Write a person's file into a worktree; return its name there. Raises UsageError.
 
-    The agent can write in the worktree too: no symlink that it has made is followed, and no file replaced.
+    The agent can write in the worktree too: follow none of its symlinks, and replace no file.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     last = name.rpartition("/")[2]

@@ -1,8 +1,8 @@
 """Pages, and one view of the daemon for all tabs: the parts that tabs need, and the fragments that each tab has.
 
-A page is a subclass of `Page`. Its template draws it once; its *fragments* are what changes while it is open: HTML by the id
-of the element whose content it is. Where a fragment is a mapping, it is a list: the element's children by their ids, in
-order. The server sends a tab the fragments that differ from what the tab has. Every event calls ``fragments`` again, so it
+A page is a subclass of `Page`. Its template draws it once; its *fragments* are the parts that change while it is open: HTML by the id
+of the element whose content it is. A mapping as a fragment is a list: the element's children by their ids, in
+order. The server sends a tab the fragments that differ from the tab's. Every event calls ``fragments`` again, so it
 reads the view and computes little; HTML that stays the same should be the same string (see `Site.cached`).
 
 An action is a coroutine ``(site, form) -> Done`` under a path; forms with ``data-action`` post to it. It raises a
@@ -76,7 +76,7 @@ OWN_WORDS = {
     "land": ("L", "in a review: land on the target branch"),
     "pull_request": ("P", "in a review: create or update the pull request"),
 }
-"""Labels and words for keys that the pages take in another way than the dashboard."""
+"""Labels and words for keys with another meaning than in the dashboard."""
 EVERYWHERE: tuple[tuple[AnyPart, str], ...] = ((REQUESTS, ""), (SETTINGS, ""))
 """Parts that every page needs."""
 LEFT_S = 600.0
@@ -167,13 +167,13 @@ class Viewed:
         try:
             self._marks: dict[str, dict[str, str]] = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            self._marks = {}  # none yet, or cut short: a mark is no work that can be lost
+            self._marks = {}  # none yet, or truncated: marks are no work that can be lost
 
     def has(self, session_id: str, path: str, content: str) -> bool:
         return self._marks.get(session_id, {}).get(path) == content
 
     def mark(self, session_id: str, path: str, content: str, *, sessions: Collection[str]) -> None:
-        """Set a mark, or clear it where ``content`` is ""; those of sessions that are not among ``sessions`` are dropped."""
+        """Set a mark, or clear it if ``content`` is ""; drop those of sessions not among ``sessions``."""
         self._marks = {id_: marks for id_, marks in self._marks.items() if id_ in sessions}
         marks = self._marks.setdefault(session_id, {})
         marks[path] = content
@@ -247,7 +247,7 @@ class Site:
         return self.view.part(REQUESTS).value or []
 
     def talk(self, session_id: str) -> Talk:
-        """The conversation of a session that some visit wants."""
+        """Return the conversation of a session that a visit shows."""
         transcript, session = self.view.transcripts.get(session_id), self.view.sessions.get(session_id)
         known = self._talks.get(session_id)
         if known is None or known[0] is not transcript:
@@ -299,7 +299,7 @@ class Site:
         sessions |= {word for each in changes if each.topic is Topic.PART for word in each.key.split(" ")[1:2]}
         if (
             sessions - self.view.sessions.keys()
-        ):  # what concerns several sessions, such as requests or a repository's conflicts
+        ):  # parts of several sessions, such as requests or a repository's conflicts
             self._cache.clear()
         elif sessions:
             self._cache = {key: value for key, value in self._cache.items() if key[0] not in sessions}
@@ -387,7 +387,7 @@ class Site:
         return known
 
     async def stream(self, tab: Tab) -> AsyncGenerator[str, None]:
-        """Server-sent events: what the tab's browser does not have. A slow browser gets fewer of them, each up to date."""
+        """Yield server-sent events with the fragments that the tab's browser lacks. A slow browser gets fewer of them, each up to date."""
         tab.streams += 1
         try:
             await self._settle(tab)
@@ -401,7 +401,7 @@ class Site:
                 tab.changed.clear()
                 if self.closing or not self.access.valid(tab.visit.grant):
                     return
-                ready = self.view.ready.is_set()  # else nothing is known, least of all that something is gone
+                ready = self.view.ready.is_set()  # else nothing is known, not even what was removed
                 news = self._note(tab, tab.visit.page.fragments(self, tab.visit) if ready else {})
                 if news:
                     tab.count += 1
@@ -411,7 +411,7 @@ class Site:
             tab.seen = time.monotonic()
 
     def state(self, visit: Visit) -> dict[str, Any]:
-        """Return what every page shows beside its fragments: title, outage, and sessions that need you."""
+        """Return the parts of every page beside its fragments: title, outage, and sessions that need you."""
         away = self.view.outage.message if self.view.outage is not None else ""
         if not self.view.ready.is_set():
             return {"away": away or "it does not answer yet"}

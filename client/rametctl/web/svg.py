@@ -14,7 +14,7 @@ _TEXT = 26
 
 @dataclass(frozen=True)
 class Node:
-    """A box of a graph. ``share`` is how far it is, from 0 to 1; ``style`` a class."""
+    """A box of a graph. ``share`` is its progress from 0 to 1; ``style`` a class."""
 
     id: str
     title: str
@@ -52,7 +52,7 @@ def _middle(values: Sequence[float]) -> float:
 
 
 def graph(nodes: Sequence[Node], after: Mapping[str, Sequence[str]], label: str) -> Markup:
-    """Boxes with lines from what comes before, left to right."""
+    """Return boxes with lines from their predecessors, left to right."""
     columns = layers({node.id: after.get(node.id, ()) for node in nodes})
     known = {node.id: node for node in nodes}
     places = {

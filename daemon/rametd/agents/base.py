@@ -99,7 +99,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class ControlCancelled:
-    """The agent no longer wants an answer."""
+    """The agent withdrew its request."""
 
     id: str
 
@@ -175,7 +175,7 @@ class Said(NamedTuple):
 
 
 class Doing(NamedTuple):
-    """One line on what the agent itself says, calls, or retries now."""
+    """One line about the agent's present message, call or retry."""
 
     words: str
 

@@ -13,7 +13,7 @@ from rametd.domain.errors import BadCursorError, InvalidInputError
 from rametd.domain.models import Event
 from rametd.services.core import Core
 from rametd.services.delivery import sender_of
-from rametd.services.events import AUDITED, DETAIL, UNSEEN, WHOLE
+from rametd.services.events import AUDITED, DETAIL, HIDDEN, WITHOUT_PARTIALS
 from rametd.services.family import is_family, require_family
 from rametd.services.lookup import find_session
 from rametd.services.views import event_message, sessions_messages
@@ -83,7 +83,7 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
                 frames=request.include_frames,
                 after_seq=after,
                 session_id=ids[0] if ids else None,
-                kinds=AUDITED if request.audit else WHOLE if request.omit_partials else None,
+                kinds=AUDITED if request.audit else WITHOUT_PARTIALS if request.omit_partials else None,
                 limit=size,
                 newest=request.newest,
             )
@@ -139,7 +139,7 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
                 found = await watcher.next(max(due - loop.time(), 0.0) if changed else HEARTBEAT_S)
                 if request.rows:
                     for event in found:
-                        if event.session_id and event.kind not in UNSEEN:
+                        if event.session_id and event.kind not in HIDDEN:
                             changed.setdefault(event.session_id, event.seq)
                 for part in parts(
                     each for each in found if not request.rows or each.kind not in DETAIL or each.session_id in detailed

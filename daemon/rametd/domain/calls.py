@@ -1,4 +1,4 @@
-"""One line on what an agent does or wants to do, for lists."""
+"""Describe an agent's call or request in one line, for lists."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from rametd.domain.text import first_line
 
 EDITS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
 _SUBJECTS = ("file_path", "notebook_path", "command", "pattern", "url", "query", "skill", "description", "path")
-"""Fields of a tool's input that say what it works on; the first present one counts."""
+"""Fields of a tool's input that name its object; the first present one counts."""
 
 
 def describe_call(tool: str, given: Mapping[str, Any]) -> str:
@@ -18,7 +18,7 @@ def describe_call(tool: str, given: Mapping[str, Any]) -> str:
 
 
 def describe_wish(tool: str, given: Mapping[str, Any]) -> str:
-    """What an agent asks to do: ``wants to run: pytest -q``, ``wants to edit src/app.py``."""
+    """Describe a requested call: ``wants to run: pytest -q``, ``wants to edit src/app.py``."""
     subject = call_subject(tool, given)
     if tool == "Bash" and subject:
         return f"wants to run: {subject}"
@@ -28,7 +28,7 @@ def describe_wish(tool: str, given: Mapping[str, Any]) -> str:
 
 
 def call_subject(tool: str, given: Mapping[str, Any]) -> str:
-    """What a call works on, in one line; empty if its input does not say. A command's further lines leave a sign."""
+    """Return the object of a call in one line; "" if its input names none. An ellipsis marks further lines of a command."""
     values = (given.get(field) for field in (("command",) if tool == "Bash" else _SUBJECTS))
     text = next((value.strip() for value in values if isinstance(value, str) and value.strip()), "")
     line = first_line(text)

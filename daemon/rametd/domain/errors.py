@@ -9,7 +9,7 @@ RametError
 ├── UnauthenticatedError    the caller's token is unknown                          UNAUTHENTICATED
 ├── ExhaustedError          a cap or limit is reached                              RESOURCE_EXHAUSTED
 ├── UnavailableError        not now; the same request may succeed later            UNAVAILABLE
-├── AbortedError            another change came first: look again, then decide     ABORTED
+├── AbortedError            another change came first: read again, then decide     ABORTED
 └── BrokenError             an invariant is broken, by Ramet or by the machine     INTERNAL
 
 A leaf has a stable ``reason`` (UPPER_SNAKE_CASE, part of the contract), a message that says what happened, a ``hint`` that
@@ -83,7 +83,7 @@ class UnavailableError(RametError):
 
 
 class AbortedError(RametError):
-    """Another change came first. Look again, then decide."""
+    """Another change came first. Read again, then decide."""
 
     reason = "ABORTED"
 

@@ -129,7 +129,7 @@ class Session:
     worktree_ready: bool  # the worktree was created and verified
     interrupted: bool  # a turn was cut off; the next agent continues it
     turns: int
-    cost_usd: float | None  # None: unknown, for the agent does not say what a turn costs
+    cost_usd: float | None  # None: unknown, as the agent does not report costs
     tokens: Tokens
     budget_usd: float | None
     priority: int  # higher goes first
@@ -164,9 +164,9 @@ class Session:
     last_message_id: str = ""  # the agent's last message in the conversation; "" before the first
     turn_summary: str = ""  # first line of the agent's last message of the last turn
     setup_reason: str = ""  # why its setup is in this state
-    archive_commit: str = ""  # commit that holds the work of an archived session
+    archive_commit: str = ""  # id of an archived session's snapshot
     effort: str = ""  # "" for the agent's own default
-    doing: str = ""  # one line on what the agent did or said last, with paths relative to the worktree
+    doing: str = ""  # one line about the agent's last call or message, with paths relative to the worktree
     state_time: float = 0.0  # when it entered its state
     start_commit: str = ""  # where the branch of a fork began, with its original's commits; "" if that is `base_commit`
     conversation_lost: bool = False  # its conversation is gone: the next prompt begins a new one, with a summary
@@ -178,7 +178,7 @@ class Session:
 
     @property
     def reference(self) -> str:
-        """The session as an argument of a command line; a name may hold spaces, and what a shell would run."""
+        """The session as an argument of a command line; a name may contain spaces and shell syntax."""
         return self.id if self.name.startswith("-") else shlex.quote(self.name)
 
     @property
@@ -195,7 +195,7 @@ class AgentState(StrEnum):
 
 
 class BackgroundCommand(NamedTuple):
-    """Something that an agent's process runs beside its turns."""
+    """A command or task in the background of an agent's turns."""
 
     id: str
     description: str
@@ -426,7 +426,7 @@ class Attachment:
     boot: str = ""
     terminal: str = ""  # such as "pts/3"
     hold: Hold = Hold.NONE  # the session's before
-    taken_until: float = 0.0  # time of the newest line of the transcript that was looked at
+    taken_until: float = 0.0  # time of the newest line of the transcript that was read
 
     @property
     def place(self) -> str:

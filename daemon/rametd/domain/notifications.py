@@ -13,7 +13,7 @@ class Topic(StrEnum):
     LANDED = "landed"
     BUDGET = "budget"
     CONFLICT = "conflict"
-    LIMIT = "limit"  # a usage limit holds a session
+    LIMIT = "limit"  # a usage limit pauses a session
 
 
 class Way(StrEnum):

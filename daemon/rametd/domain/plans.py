@@ -22,7 +22,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class PlanThread:
-    """One thread of an applied plan. Empty strings and None stand for the default."""
+    """One thread of an applied plan. Empty strings and None mean the default."""
 
     plan_id: str
     id: str  # in the plan

@@ -35,7 +35,7 @@ class PullRequest:
     host: str = ""  # such as "github.com"; "" if `gh` is not logged in to the remote's host
     slug: str = ""  # "OWNER/NAME" of the repository of the pull request
     number: int = 0  # 0 while none is known
-    url: str = ""  # to view it, or to open it by hand
+    url: str = ""  # of its page, or of the page on which to open it
     title: str = ""
     state: PullState = PullState.NONE
     checks: Checks = Checks.UNKNOWN

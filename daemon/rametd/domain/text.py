@@ -9,7 +9,7 @@ def utf8(text: str) -> str:
 
 
 def first_line(words: str, limit: int = 200) -> str:
-    """The first line that says something, cut at ``limit`` characters."""
+    """Return the first line with text, cut at ``limit`` characters."""
     for line in words.splitlines():
         if stripped := line.strip():
             return stripped if len(stripped) <= limit else stripped[: limit - 1] + "…"

@@ -44,7 +44,7 @@ def branch_names(repo: RepositoryInfo) -> frozenset[str]:
 
 
 def free_name(repo: RepositoryInfo, text: str, *, fallback: str, taken: Collection[str]) -> str:
-    """Return `names.branch_name` for the repository's branches and ``taken``. Looks closer only at branches with the same beginning, as
+    """Return `names.branch_name` for the repository's branches and ``taken``. Compare only branches with the same beginning, as
     there may be a hundred thousand."""
     tops = tuple(name.casefold().partition("/")[0] for name in (names.slug(text), fallback) if name)
     near = (name for name in open_repository(repo.common_dir).branches.local if name.casefold().startswith(tops))
@@ -105,9 +105,9 @@ def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
 
 
 def _obstacle(repo: RepositoryInfo, branch: str) -> str | None:
-    """The branch that one of this name cannot exist beside, because one would be a file and the other a directory.
+    """Return a branch that prevents one of this name, because one would be a file and the other a directory.
 
-    Files are looked at (gitrepository-layout(5)), as libgit2 can only list all branches.
+    Read files (gitrepository-layout(5)), as libgit2 can only list all branches.
     """
     for parent in names.parents(branch):
         if branch_tip(repo, parent) is not None:

@@ -97,7 +97,7 @@ def holder(repo: RepositoryInfo, name: str, paths: Sequence[str], *, without: st
             continue
         try:
             tree = repository.references[ref].peel(pygit2.Tree)
-        except (KeyError, ValueError, pygit2.GitError):  # no commit, or not there any more
+        except (KeyError, ValueError, pygit2.GitError):  # no commit, or lost
             continue
         if all(_entry(tree, path) == entry for path, entry in wanted):
             return ref.split("/", 2)[2]

@@ -28,7 +28,7 @@ T = TypeVar("T")
 _OBJECT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 # libgit2 refuses a repository with extensions that are not enabled here. A partial clone reads like any other as long as the objects
-# are there; where one is not, reading it fails and says so, and git itself fetches it when it fills a working tree.
+# exist locally; reading a missing one fails with an error, and git itself fetches it when it fills a working tree.
 _EXTENSIONS = ("partialclone",)
 
 

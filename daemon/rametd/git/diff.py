@@ -1,7 +1,7 @@
 """Diffs between a commit and a worktree, or between two commits: files, counts, and a patch of bounded size.
 
 A worktree is compared by the tree of its files (`snapshot.current_tree`), so that untracked files count and filters apply. The two
-trees are compared by `git diff-tree`, which skips equal subtrees and runs beside us: 8 ms for eleven changes among 40,000 files,
+trees are compared by `git diff-tree`, which skips equal subtrees and runs in another process: 8 ms for eleven changes among 40,000 files,
 where libgit2 walks all of them (38 ms) holding the interpreter's lock, so that it blocks the event loop even from a thread.
 """
 
@@ -50,7 +50,7 @@ class Whitespace(StrEnum):
 class DiffOptions:
     """``paths``: only files at or below these. Files with only ignored differences are left out.
 
-    ``binary``: the patch holds what binary files contain too, so that it can be applied where their objects are not; those that are too large are
+    ``binary``: the patch has the contents of binary files, so that it can be applied without their objects; those that are too large are
     named in it, at its end, as all binary files are without this.
     """
 

@@ -1,6 +1,6 @@
 """The person's git hooks: git itself runs those of a trusted repository for what leaves the machine and for commits in the person's name.
 
-Everything else that we do with git runs without hooks. A relative `core.hooksPath` is taken from the person's own checkout: the
+All other git commands of Ramet run without hooks. A relative `core.hooksPath` is taken from the person's own checkout: the
 worktree's copy is the agent's to write.
 """
 

@@ -180,8 +180,8 @@ async def _landed(git: GitContext, repo: RepositoryInfo, tip: str, target: Targe
     combined = await git.process.read_up_to(PATCH_BYTES, repo.common_dir, *_PATCH, "diff", *_PLAIN, base, tip, "--")
     known = {patch.digest: patch.commit for patch in candidates}
     if not combined[1]:
-        whole = await git.compute(lambda: next(_parse(b"commit -\n" + combined[0]), None))
-        if whole is not None and (found := known.get(whole.digest)) is not None:
+        complete = await git.compute(lambda: next(_parse(b"commit -\n" + combined[0]), None))
+        if complete is not None and (found := known.get(complete.digest)) is not None:
             return Landed(True, f"squash-merged into {NAME} as {found[:10]}")
     for patch in [patch for patch in candidates if patch.paths == changed][:SQUASHES]:
         if await _merge(git, repo, f"{patch.commit}^", tip) == await _tree(git, repo, patch.commit):

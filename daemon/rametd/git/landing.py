@@ -259,7 +259,7 @@ class LandingTree:
         """
         there = await self._there()
         git_dir = await self._git.verified(self.path, None)
-        # Its creator held our lock and is gone, so it is a leftover.
+        # Its creator held our lock and has ended, so it is a leftover.
         await self._git.compute((git_dir / "index.lock").unlink, missing_ok=True)
         if await self._git.compute((git_dir / "rebase-merge").exists):
             await self._write(*there, "rebase", "--quit")
@@ -363,7 +363,7 @@ class LandingTree:
 async def identity(
     git: GitContext, where: Path, environment: Mapping[str, str], role: str = "COMMITTER"
 ) -> tuple[str, str]:
-    """Return the name and address that the person's git would commit with in ``environment``; ours where they never said."""
+    """Return the name and address that the person's git would commit with in ``environment``; Ramet's if there is none."""
     persons = {name: value for name, value in environment.items() if name in OF_PERSON}
     done = await git.process.run(
         where, "-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", environment=persons

@@ -115,16 +115,16 @@ def split_inside(common_dir: Path, path: Path) -> tuple[dict[str, Registration],
 
     Both by place relative to ``path``, without those inside an intact one.
     """
-    whole: dict[str, Registration] = {}
+    intact: dict[str, Registration] = {}
     left: dict[str, Registration] = {}
     for place, entry in _places_inside(common_dir, path):  # outer directories precede inner ones
-        if any(place.startswith(f"{outer}/") for outer in whole):
+        if any(place.startswith(f"{outer}/") for outer in intact):
             continue
         if is_intact(entry):
-            whole[place] = entry
+            intact[place] = entry
         elif (entry.admin_dir / "HEAD").is_file():
             left[place] = entry
-    return whole, left
+    return intact, left
 
 
 def left_at(common_dir: Path, path: Path) -> Registration | None:

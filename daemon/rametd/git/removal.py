@@ -73,7 +73,7 @@ async def detach(
 
     Return why the directory stays, None if it was moved. ``unfinished``: only entries that Ramet was creating; an adopted worktree stays.
     """
-    del lock  # the caller holds it; the parameter makes sure of that
+    del lock  # the caller holds it, which the parameter ensures
 
     def work() -> str | None:
         entries = registered_at(repo.common_dir, path)
@@ -146,7 +146,7 @@ def delete_tree(folder: Path) -> None:
     It may be a symbolic link, have read-only directories, be deeper than Python recurses or a path is long, and a git of a killed daemon may still write to it.
     """
     if folder.is_symlink():
-        folder.unlink()  # it leads to a directory that is not ours
+        folder.unlink()  # its target is not ours
         return
     for _ in range(4):
         with contextlib.suppress(RecursionError):

@@ -129,11 +129,11 @@ async def work_at_risk(
     starts = tuple(dict.fromkeys((*([tip] if tip is not None else []), *found.commits)))
     unique = await _unique_commits(git, repo, starts, branch, base_commit) if starts else ()
     git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
-    whole, inside, unfilled = await _inside(git, repo, worktree, git_dir)
+    intact, inside, unfilled = await _inside(git, repo, worktree, git_dir)
     inside += _autostashes(found.under_way)
     return Risk(
         uncommitted=found.uncommitted,
-        untracked=(*(path for path in found.untracked if path.rstrip("/") not in whole), *unfilled),
+        untracked=(*(path for path in found.untracked if path.rstrip("/") not in intact), *unfilled),
         unique_commits=unique,
         starts=starts,
         unread=found.unread,
@@ -146,8 +146,8 @@ async def work_at_risk(
 async def inside(git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path) -> tuple[list[str], list[str]]:
     """For a worktree to shelve: return the commits of an unfinished git command, and descriptions of nested content."""
     going = await git.compute(under_way, repo, git_dir)
-    whole, words, unfilled = await _inside(git, repo, worktree, git_dir)
-    for place, entry in whole.items():
+    intact, words, unfilled = await _inside(git, repo, worktree, git_dir)
+    for place, entry in intact.items():
         if not await work_at_risk(git, repo, worktree / place, "", None):
             words.remove(describe(place, entry))
     files = [f"the files in {place} inside it" for place in unfilled]
@@ -163,15 +163,15 @@ async def _inside(
     git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path | None
 ) -> tuple[Mapping[str, Registration], list[str], list[str]]:
     """Return nested worktrees of the same repository, descriptions of nested content, and unpopulated submodules with files."""
-    whole, left = await git.compute(split_inside, repo.common_dir, worktree)
-    words = [describe(place, entry) for place, entry in whole.items()]
+    intact, left = await git.compute(split_inside, repo.common_dir, worktree)
+    words = [describe(place, entry) for place, entry in intact.items()]
     for place, entry in left.items():
         if await holds_something(git, repo, await look(git, repo, entry)):
             words.append(f"{describe(place, entry)}, whose directory is gone")
     if git_dir is None or git_dir == repo.common_dir:
-        return whole, words, []
-    unfilled, found = await _repositories(git, repo, worktree, git_dir, whole)
-    return whole, [*words, *found], unfilled
+        return intact, words, []
+    unfilled, found = await _repositories(git, repo, worktree, git_dir, intact)
+    return intact, [*words, *found], unfilled
 
 
 async def _repositories(

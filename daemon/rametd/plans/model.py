@@ -87,7 +87,7 @@ class Thread:
 class World:
     """Facts that a plan is checked against, without those that an earlier apply of the plan created."""
 
-    branches: Mapping[str, str] = field(default_factory=dict)  # taken branches; the value says who has it
+    branches: Mapping[str, str] = field(default_factory=dict)  # taken branches, with their owners
     names: Mapping[str, str] = field(default_factory=dict)  # ids of sessions by name
     bases: Mapping[str, Tree | RametError] = field(default_factory=dict)  # by requested base; "" for the default
     agreed: Collection[str] = ()  # ids of threads that already own their paths: these are not checked again

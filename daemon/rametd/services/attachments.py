@@ -45,7 +45,7 @@ GENERATION = 0
 
 
 class OutsideProjection(Projection):
-    """Applies lines that tell of the past: no turn runs, and none ends now."""
+    """Applies lines of past turns: no turn runs, and none ends now."""
 
     def flush(self) -> None:
         self._stored = self.agent  # there is no row

@@ -3,7 +3,7 @@
 They are checked against the ledger and the reported dollars of running turns. Tokens are known only at the end of a turn. An agent that does not
 report costs adds nothing to a budget in dollars, so its sessions cannot have one.
 
-A session's own budget covers the session and all that it spawns, so that children together spend no more than their parent may.
+A session's own budget covers the session and its descendants, so that children together spend no more than their parent may.
 """
 
 import time
@@ -49,7 +49,7 @@ class Spending:
 
     @property
     def reason(self) -> str:
-        """Why a session is held."""
+        """Reason why a session is paused."""
         return f"{self}: {self.remedy}"
 
     def __str__(self) -> str:
@@ -129,7 +129,7 @@ def exceeded(reader: Reader, session: Session, budget: Budget, *, running: Runni
 
 
 def check_kind(kind: AgentKind, *, in_dollars: bool, in_tokens: bool) -> None:
-    """Raises `AgentUnableError` for a limit that cannot hold, since the agent does not say what counts."""
+    """Raises `AgentUnableError` for a limit that cannot be enforced, since the agent does not report costs or tokens."""
     if in_dollars:
         instead = "limit tokens instead: --budget 2Mtok" if kind.capabilities.tokens else "leave the budget out"
         require(kind, "cost", hint=instead)

@@ -1,6 +1,6 @@
 """Prompts to a session from the person, its family and the daemon, and when its agent gets each. Everything here runs in one unit of work.
 
-A prompt to a session at work joins its running turn. It starts a turn of an idle session, and waits at one that is held. Messages of sessions
+A prompt to a working session joins its running turn. It starts a turn of an idle session, and stays queued at a held one. Messages of sessions
 are marked, so that no agent mistakes them for the person's. A session whose conversation is lost begins a new one, whose first prompt
 carries a summary of the old one (`recap`). So does the first prompt of a session that takes over from another agent. The first prompt of an
 agent that has no instructions besides prompts carries its briefing.
@@ -25,7 +25,7 @@ from rametd.store import Reader, Unit
 RECAP_LIMIT = 8000
 ENTRY_LIMIT = 800
 ENTRIES = 60
-"""Characters of a whole summary and of each entry, and the number of entries."""
+"""Characters of a summary and of each entry, and the number of entries."""
 PREFACE = (
     "[Ramet] Your earlier conversation in this worktree is lost, so you do not remember it. The files are as you left them."
     " This is a summary of it, oldest first. All of it is done: do not repeat it."

@@ -168,7 +168,7 @@ def _members(reader: Reader, session_id: str) -> tuple[Session, list[Session], A
     """Return a session, its descendants that are not archived, and its newest agent."""
     session = reader.sessions.get(session_id)
     below: dict[str, Session] = {}
-    for each in reader.sessions.family(session.root_id or session.id):  # parents come before their children
+    for each in reader.sessions.family(session.root_id or session.id):  # parents precede their children
         if each.parent_id == session.id or each.parent_id in below:
             below[each.id] = each
     descendants = [each for each in below.values() if each.state != State.ARCHIVED]

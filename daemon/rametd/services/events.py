@@ -33,13 +33,13 @@ KINDS = {
     if field.message_type is not None
 }
 
-WHOLE = tuple(kind for kind in KINDS.values() if kind != "partial")
+WITHOUT_PARTIALS = tuple(kind for kind in KINDS.values() if kind != "partial")
 """All kinds without pieces of messages."""
 
-UNSEEN = frozenset({"partial", "control_line", "agent_notice", "agent_noise", "command_output", "prompt_sent"})
+HIDDEN = frozenset({"partial", "control_line", "agent_notice", "agent_noise", "command_output", "prompt_sent"})
 """Kinds that change no field of a session but the number of its newest event."""
 
-DETAIL = UNSEEN | {"assistant_message", "user_message"}
+DETAIL = HIDDEN | {"assistant_message", "user_message"}
 """Kinds that only a reader of the conversation needs; all others are few."""
 
 AUDITED = (

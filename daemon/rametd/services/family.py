@@ -156,6 +156,6 @@ def find_member(reader: Reader, caller: Session | None, name: str) -> Session:
         if not caller.parent_id:
             raise NotAllowedError("no session spawned you", hint="the person reads your messages")
         return reader.sessions.get(caller.parent_id)
-    member = find_session(reader, name, repo_id=caller.repo_id, whole=True)
+    member = find_session(reader, name, repo_id=caller.repo_id, complete=True)
     require_family(reader, caller, member)
     return member

@@ -74,7 +74,7 @@ class Watcher:
             self._news.clear()
             if self._queue or self._behind:
                 continue
-            self.seq = max(self.seq, self._offered)  # this watcher wants no event up to there
+            self.seq = max(self.seq, self._offered)  # no event up to there matches this watcher
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._news.wait()

@@ -35,11 +35,11 @@ def only(
     return matching[0]
 
 
-def find_session(reader: Reader, name: str, *, repo_id: str | None = None, whole: bool = False) -> Session:
+def find_session(reader: Reader, name: str, *, repo_id: str | None = None, complete: bool = False) -> Session:
     """Find a session by id, name (``NAME`` or ``REPO/NAME``), or unique prefix of an id (four characters or more) or of a name.
 
     These are tried in this order. If a name fits several repositories, the session in ``repo_id`` counts. The name of a removed session is never
-    taken as a prefix of another name. ``whole``: no prefixes of names. Raises `SessionNotFoundError`, `AmbiguousError`.
+    taken as a prefix of another name. ``complete``: no prefixes of names. Raises `SessionNotFoundError`, `AmbiguousError`.
     """
     if not name:
         raise SessionNotFoundError("no session was named", hint="`rametctl ls --all` lists them")
@@ -56,7 +56,7 @@ def find_session(reader: Reader, name: str, *, repo_id: str | None = None, whole
     if len(found) == 1:
         return found[0]
     removed = any(name in {entry.name, entry.session_id} for entry in reader.trash.list())
-    if not found and not removed and not whole and len(name) >= SHORTEST_NAME_PREFIX:
+    if not found and not removed and not complete and len(name) >= SHORTEST_NAME_PREFIX:
         found = reader.sessions.by_name_prefix(name)
         here = [session for session in found if session.repo_id == repo_id]
         if len(here) == 1 or len(found) == 1:

@@ -111,7 +111,7 @@ class Orchestration:
         text: str,
         answer: Callable[[Unit, orchestration_pb2.SendMessageResponse], T],
     ) -> T:
-        """Send a message to a session; return what ``answer`` makes of it. ``caller_id`` is "" for the owner.
+        """Send a message to a session; return the result of ``answer``. ``caller_id`` is "" for the owner.
 
         Raises `TooManyMessagesError`, `NotAllowedError`.
         """
@@ -148,7 +148,7 @@ class Orchestration:
         return answered
 
     async def report(self, caller_id: str, text: str, answer: Callable[[Unit, Session], T]) -> T:
-        """Store the result of a session's task, replacing an earlier one; return what ``answer`` makes of it."""
+        """Store the result of a session's task, replacing an earlier one; return the result of ``answer``."""
         if not caller_id:
             raise InvalidInputError("only a session reports a result", hint="use this inside a session")
         if len(text.encode()) > MESSAGE_LIMIT:

@@ -76,9 +76,9 @@ class Sessions:
         *,
         images: Sequence[bytes] = (),
     ) -> T:
-        """Queue a prompt; return what ``answer`` makes of it in the same unit of work.
+        """Queue a prompt; return the result of ``answer`` in the same unit of work.
 
-        A session at work gets the prompt in its turn, an idle, stopped or failed one starts a turn, a held one keeps the prompt.
+        A working session gets the prompt in its turn, an idle, stopped or failed one starts a turn, a held one queues it.
         """
         check_prompt(text)
         session = await self._get(session_id)
@@ -109,7 +109,7 @@ class Sessions:
         principal: str,
         answer: Callable[[Unit, list[Prompt], Session], T],
     ) -> T:
-        """Cancel queued prompts (by default the newest of ``principal``); return what ``answer`` makes of them in the same unit of work.
+        """Cancel queued prompts (by default the newest of ``principal``); return the result of ``answer`` in the same unit of work.
 
         A session that was queued only for them becomes idle. Raises `WrongStateError` if the agent has them all.
         """

@@ -1,4 +1,4 @@
-"""Change trackers of sessions: started when a session works or is watched, ended after a long rest or before its worktree is removed."""
+"""Change trackers of sessions: started when a session works or is watched, ended after a long idle time or before its worktree is removed."""
 
 import asyncio
 from collections import Counter
@@ -18,7 +18,7 @@ from rametd.store import Store
 log = structlog.get_logger()
 
 REST_S = 900.0
-"""How long a session rests before its tracker ends."""
+"""Idle time of a session after which its tracker ends."""
 PERIOD_S = 60.0
 
 

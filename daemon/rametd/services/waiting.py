@@ -64,7 +64,7 @@ async def wait_for_family(
 ) -> bool:
     """Wait up to ``within`` seconds until the sessions are done or need a person; return whether they are.
 
-    Events up to ``since`` do not end the wait again: a caller that waits for the rest would otherwise return at once, over and over.
+    Events up to ``since`` do not end the wait again: a caller that waits for the rest would otherwise return at once each time.
     """
     core.failpoint.hit("wait.begun")
     watcher = core.hub.watch(seq, ids)

@@ -13,7 +13,7 @@ class AttachmentReads(Table):
         return found or Attachment(session_id)
 
     def living(self) -> list[Attachment]:
-        """Rows with a process that has not been found to be gone."""
+        """Return rows whose process may still run."""
         return ATTACHMENTS.find_all(self._db, "WHERE pid > 0 ORDER BY session_id")
 
 

@@ -67,7 +67,7 @@ class Scope:
 
 
 class Table:
-    """Base of classes that hold the statements on one table."""
+    """Base of classes with the statements on one table."""
 
     __slots__ = ("_scope",)
 
@@ -216,7 +216,7 @@ def json_text(value: object) -> str:
 @dataclass(frozen=True, slots=True)
 class _Field:
     columns: tuple[str, ...]
-    read: Read | None  # None if the column holds the value of the field
+    read: Read | None  # None if the column has the value of the field
     write: Write
 
     def of(self, values: Sequence[Any]) -> Any:

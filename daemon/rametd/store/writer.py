@@ -135,7 +135,7 @@ class Writer:
                     queue.changed.wait()
             if queue.closed and not queue.jobs:
                 return None
-            # Lines of agents first, which come as few jobs: a hundred prompts at once must not hold them up.
+            # Lines of agents first, which are few jobs: a hundred prompts at once must not delay them.
             jobs = sorted(queue.jobs, key=lambda job: job.lifecycle)
             queue.jobs.clear()
             queue.urgent = 0

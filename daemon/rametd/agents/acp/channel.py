@@ -221,7 +221,7 @@ class AcpChannel:
             )
 
     async def set_variables(self, variables: Mapping[str, str]) -> None:
-        """The protocol has no such thing: a process keeps its environment."""
+        """Do nothing: the protocol cannot change the environment of a process."""
 
     async def cost(self) -> float | None:
         return None

@@ -17,11 +17,11 @@ from rametd.domain.errors import AgentUnavailableError, InvalidInputError
 from rametd.domain.models import Agent, Prompt, Session
 
 KEYS = re.compile(r"(^|_)(API_)?(KEY|TOKEN)$|_BASE_URL$")
-"""Names of variables that say who asks the model."""
+"""Names of variables with the model's credentials."""
 
 
 class Acp:
-    """One preset. Conversations are the agent's own affair: they are neither copied nor looked for."""
+    """The kind of agent of a preset. The agent stores its conversations; Ramet neither copies nor reads them."""
 
     rereads = True
 

@@ -122,7 +122,7 @@ class Reader:
         self._last_user = ""
 
     def read(self, start: int, end: int, line: bytes) -> Frame:
-        """Map one line, newline included; never raises for what a line holds."""
+        """Map one line, newline included; never raises for any content."""
         event = event_pb2.Event(session_id=self._session_id, generation=self._generation, offset=start)
         try:
             message = parse(line)

@@ -30,7 +30,7 @@ class Events(Protocol):
         """Return whether another directory has replaced the watched tree. Blocks."""
 
     async def drain(self) -> Happened:
-        """Return all changes until now. Raise `OutOfWatchesError` if no more will be reported."""
+        """Return all changes until now. Raise `OutOfWatchesError` if the system reports no further ones."""
 
     def close(self) -> None: ...
 

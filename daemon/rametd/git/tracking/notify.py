@@ -72,7 +72,7 @@ class NotifyEvents:
         while True:
             try:
                 found = watcher.watch(LOOK_MS * 4, LOOK_MS, 0, self._stop)
-            except WatchfilesRustInternalError as error:  # it says so again whenever it is asked
+            except WatchfilesRustInternalError as error:  # every call reports it again
                 with self._changed:
                     self._broken = f"file events failed: {error}"
                     self._changed.notify_all()
@@ -118,7 +118,7 @@ class NotifyEvents:
         file = self._cookies / cookie
         try:
             file.touch()
-        except OSError:  # git's directory went with the tree: no event would come
+        except OSError:  # git's directory was deleted with the tree, so no event would arrive
             return Happened(lost=True)
         deadline = time.monotonic() + COOKIE_S
         with self._changed:

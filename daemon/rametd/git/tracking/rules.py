@@ -29,13 +29,13 @@ Stamp = tuple[int, int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``whole``: why a tree cannot be made from known paths here, "" when it can. ``converts``: line ends are converted by configuration.
+    """``needs_scan``: why a tree needs a scan here, "" if known paths suffice. ``converts``: line ends are converted by configuration.
 
     ``ignored`` are directories that ignore rules name (not their content), ``tracked_ignored`` the files that are tracked though ignored, ``attributes``
     the files of that name that the index has; ``attributed``: files outside the tree give attributes too.
     """
 
-    whole: str
+    needs_scan: str
     converts: bool
     ignored: frozenset[str]
     tracked_ignored: frozenset[str]
@@ -94,7 +94,7 @@ async def read_rules(git: GitContext, worktree: Path, git_dir: Path) -> Rules:
     index = await index_facts(git, worktree, git_dir)
     ignored = await ignored_directories(git, worktree, git_dir)
     return Rules(
-        whole=index.unusual or _unusual(values),
+        needs_scan=index.unusual or _unusual(values),
         converts=_value(values, "core.autocrlf", "false") not in {"false", ""},
         ignored=ignored,
         tracked_ignored=index.tracked_ignored,

@@ -50,7 +50,7 @@ class Suspects:
         appeared = {
             path for path in happened.appeared if not any(parent in happened.appeared for parent in parents(path))
         }
-        # Known verdicts are about the former directory of that name, whose rules may be gone.
+        # Known verdicts are about the former directory of that name, which may have had other rules.
         self._verdicts = {path: verdict for path, verdict in self._verdicts.items() if not is_below(path, appeared)}
         self.dirty = {path for path in self.dirty if not is_below(path, appeared)}
         self.renewed = {path for path in self.renewed if not is_below(path, appeared)} | appeared

@@ -120,7 +120,7 @@ async def begin(git: GitContext, worktree: Path, git_dir: Path, events: Events) 
     files = frozenset(found.files | happened.paths | late | rules.tracked_ignored)
     inside = next((path for path in files if path.endswith("/.git")), None)
     if inside is not None:
-        rules = replace(rules, whole=f"{inside.removesuffix('/.git')} is a separate repository")
+        rules = replace(rules, needs_scan=f"{inside.removesuffix('/.git')} is a separate repository")
     # Ignored directories are not listed; if they have tracked files, they may have attributes too.
     listed = any(path.rpartition("/")[2] == ".gitattributes" for path in files)
     attributed = listed or rules.attributed or bool(rules.attributes or rules.tracked_ignored)
@@ -279,7 +279,7 @@ class Tracker:
         """After a commit or `git add` of the agent: files are unchanged, but other ignored files may be tracked."""
         facts = await index_facts(self._git, self.worktree, self._git_dir)
         same = (facts.tracked_ignored, facts.attributes) == (rules.tracked_ignored, rules.attributes)
-        if facts.unusual != "" or rules.whole or not same:
+        if facts.unusual != "" or rules.needs_scan or not same:
             self._stale = self._scan = True
         else:
             self._rules = replace(rules, index=facts.index)
@@ -298,7 +298,14 @@ class Tracker:
 
     async def _up_to_date(self) -> WorktreeTree:
         rules, known, repository = self._rules, self._known, self._repository
-        if self._events is None or self._scan or rules is None or known is None or repository is None or rules.whole:
+        if (
+            self._events is None
+            or self._scan
+            or rules is None
+            or known is None
+            or repository is None
+            or rules.needs_scan
+        ):
             return await self._look_at_everything()
         suspects = self._suspects
         try:
@@ -315,7 +322,9 @@ class Tracker:
                 self._lose()
             return await self._look_at_everything()
         self._suspects.clear()
-        self._known = WorktreeTree(made.tree, made.head, (), plain=True)  # else `rules.whole` says what is inside
+        self._known = WorktreeTree(
+            made.tree, made.head, (), plain=True
+        )  # else `rules.needs_scan` names the nested repository
         return self._known
 
     async def _look_at_everything(self) -> WorktreeTree:
@@ -404,7 +413,7 @@ class Trackers:
     async def watch(self, worktree: Path) -> Tracker:
         """Track changes of a worktree from now on, which makes its snapshots and diffs fast. Returns the existing tracker if there is one.
 
-        Raises WorktreeChangedError. A system without file watches left makes a tracker that says so (`Tracker.live`).
+        Raises WorktreeChangedError. If the system has no file watches left, the tracker reports it (`Tracker.live`).
         """
         found = self._by_worktree.get(worktree)
         if found is not None:

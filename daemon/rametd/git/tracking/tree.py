@@ -113,12 +113,12 @@ async def tree_of(
 
 def _plant(dirty: Iterable[str], renewed: Iterable[str]) -> Node:
     top = Node()
-    for paths, whole in ((dirty, False), (renewed, True)):
+    for paths, renewing in ((dirty, False), (renewed, True)):
         for path in paths:
             node = top
             for part in path.split("/"):
                 node = node.children.setdefault(part, Node())
-            node.renewed |= whole
+            node.renewed |= renewing
     return top
 
 

@@ -14,7 +14,7 @@ from rametd.store import Unit
 log = structlog.get_logger()
 
 RELEASE_BYTES = 1 << 20
-"""Step, in bytes, in which the daemon lets the keeper rotate its record of the agent's input."""
+"""Step, in bytes, after which the daemon tells the keeper to rotate its record of the agent's input."""
 
 
 class Sender:

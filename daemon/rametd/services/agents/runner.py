@@ -1,6 +1,6 @@
 """One running agent, from the daemon's side: reads its lines, writes to it, speaks its control protocol, notices its end.
 
-One class, since all of these share a connection and its tasks. A runner holds nothing that a crash could lose: it commits
+One class, since all of these share a connection and its tasks. A runner has no state that a crash could lose: it commits
 each line with its offset, and commits before it writes. The next daemon continues where this one was killed.
 """
 

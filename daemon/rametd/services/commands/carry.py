@@ -1,6 +1,6 @@
 """Carry: copy ignored files from the main worktree into a new one.
 
-Candidates are the files that git ignores there. A directory that is ignored as a whole (``node_modules``) is one candidate. A pattern that
+Candidates are the files that git ignores there. A completely ignored directory (``node_modules``) is one candidate. A pattern that
 names it copies all of it; a pattern for a path inside it copies the matching files, so that ``.env*`` does not collect files of a thousand
 packages.
 
@@ -113,7 +113,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Paths relative to the source; a directory that is copied as a whole ends in ``/``."""
+    """Paths relative to the source; a completely copied directory ends in ``/``."""
 
     paths: tuple[str, ...] = ()
 
@@ -270,7 +270,7 @@ def _is_open(tree: Path, path: str) -> bool:
 
 @contextmanager
 def _scratch(tree: Path) -> Iterator[Path]:
-    """A temporary directory beside the worktree, where git sees no leftovers of a kill. By its name it is removed with the worktree."""
+    """Return a temporary directory beside the worktree, where git sees no leftovers of a kill. Its name makes sure that it is removed with the worktree."""
     folder = tree.with_name(f".{tree.name}.removing-0")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()

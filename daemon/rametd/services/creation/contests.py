@@ -67,7 +67,7 @@ def contenders(reader: Reader, repo: Repo, new: NewSession, agents: Sequence[str
     contests = {each.contest for each in reader.sessions.list(repo_id=repo.id, include_archived=True)}
     for number in count(1):
         contest = wanted if number == 1 else f"{wanted}-{number}"
-        name = new.name or contest  # a given name that is taken is refused where it is stored
+        name = new.name or contest  # storing the session refuses a given name that is taken
         taken = any(reader.sessions.by_name(name + suffix, repo.id) for suffix in suffixes)
         if contest not in contests and (new.name or not taken):
             break

@@ -101,7 +101,7 @@ class Forker:
         there = await asyncio.to_thread(session.worktree.is_dir)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
 
-        source = conversation_of(session, checkpoint, whole=not request.checkpoint)
+        source = conversation_of(session, checkpoint, latest=not request.checkpoint)
         agent = request.agent or session.agent
         handed_over = agent != session.agent or not core.kind(agent).capabilities.fork
 
@@ -136,11 +136,11 @@ class Forker:
         return created
 
 
-def conversation_of(session: Session, checkpoint: Checkpoint, *, whole: bool) -> tuple[str, str] | None:
+def conversation_of(session: Session, checkpoint: Checkpoint, *, latest: bool) -> tuple[str, str] | None:
     """Conversation that a fork continues, and its last message, "" for all of it; None if there is none.
 
     In the middle of a turn the fork continues from the end of the last turn: the agent is still writing the rest.
     """
-    if whole and session.conversation_begun and session.state not in BUSY_STATES:
+    if latest and session.conversation_begun and session.state not in BUSY_STATES:
         return session.conversation_id, ""
     return (checkpoint.conversation_id, checkpoint.message_id) if checkpoint.message_id else None

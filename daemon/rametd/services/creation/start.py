@@ -58,7 +58,7 @@ def check_start(new: NewSession) -> None:
 
 
 async def find_start(core: Core, repo: Repo, info: RepositoryInfo, new: NewSession, fetched: Base | None) -> Start:
-    """Find the starting point; ``fetched`` replaces the base. Raises typed errors for what is missing or taken; creates nothing."""
+    """Find the starting point; ``fetched`` replaces the base. Raises typed errors for missing or taken names; creates nothing."""
     if new.in_place:
         return await _in_place(core, repo, info)
     if new.adopt is not None:

@@ -128,7 +128,7 @@ def in_hand(reader: Reader, session_id: str) -> str:
 
 
 def retry(unit: Unit, landing: Landing, principal: str) -> Landing:
-    """Queue a held or returned entry again; leave a queued one as it is. Raises `WrongStateError` for an ended one."""
+    """Queue a held or returned entry again; a queued one stays unchanged. Raises `WrongStateError` for an ended one."""
     if landing.state in ENDED:
         raise WrongStateError(
             f"{landing.session_name} is {landing.state} already",
@@ -203,7 +203,7 @@ Move = tuple[Landing, str, str, str]
 
 
 def move_to(steps: Sequence[Move], repo_id: str, target: str) -> dict[str, str]:
-    """The data of the operation that moves a target to hold ``steps``, in order."""
+    """Return the data of the operation that moves a target to ``steps``, in order."""
     return {
         "repo": repo_id,
         "target": target,

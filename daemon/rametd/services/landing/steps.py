@@ -137,7 +137,7 @@ class Composer:
                 return await scene.tree.merge(onto, each.tip, message, environment)
 
     async def _has_landed(self, scene: Scene, each: Ready) -> str:
-        """How the work got to the target outside of Ramet, "" if it is not there: merging it would create an empty commit."""
+        """Return how the work reached the target outside of Ramet, "" if it did not. A merge of landed work would create an empty commit."""
         onto = Target(self._target, scene.old)
         there = await self._core.git.landing.landed(scene.info, each.tip, each.session.base_commit, (onto,))
         return f"already: {there.reason}" if there else ""

@@ -1,7 +1,7 @@
 """The notifier: queues a notification for each item that needs a person, and has each way deliver it.
 
 Events are read behind a stored cursor; the notifications of an event and the new cursor are one unit of work. So a kill neither loses an item nor
-queues it twice. Delivery is *at least once*: a message gets an id before it is sent, and its rows are deleted after the way has taken it. A daemon
+queues it twice. Delivery is *at least once*: a message gets an id before it is sent, and its rows are deleted after its delivery. A daemon
 that is killed in between sends the same message with the same id again, so that a receiver that looks at ids shows it once.
 """
 
@@ -156,7 +156,7 @@ class Notifier:
                 self._core.failpoint.hit("notify.queued")
 
     def _add(self, unit: Unit, event: Event, config: Notify, ways: Mapping[Way, NotifyWay]) -> bool:
-        """Queue the item of an event for each way that wants it; whether there is one."""
+        """Queue the item of an event for each way with its topic; return whether there is one."""
         found = item_of(unit, event)
         if found is None or found[1] not in config.on:
             return False
@@ -206,7 +206,7 @@ class Notifier:
         return 0.0
 
     def _claim(self, unit: Unit, way: Way, now: float) -> Message | None:
-        """The next message of a way, bound to its items; None if nothing that is due needs a person any more.
+        """The next message of a way, bound to its items; None if no due item still needs a person.
 
         A message that was bound before may have been sent by a daemon that was killed: it keeps its id and gets no other items.
         """
@@ -232,7 +232,7 @@ class Notifier:
         return message
 
     def _focused(self, now: float) -> bool:
-        """Whether a person looks at a dashboard, which shows the item: it is then seen, and comes by no way later."""
+        """Return whether a person looks at a dashboard, which shows the item: no way sends it then."""
         self._focus = {client: until for client, until in self._focus.items() if until > now}
         return bool(self._focus)
 

@@ -125,7 +125,7 @@ async def _run(argv: Sequence[str], environment: ProcessEnvironment, *, stdin: b
 
 
 def ntfy_request(message: Message, config: Notify) -> tuple[str, dict[str, str], bytes]:
-    """URL, headers and body for an ntfy server: its JSON form, as headers hold no Unicode."""
+    """URL, headers and body for an ntfy server: its JSON form, as headers cannot contain Unicode."""
     ntfy = config.ntfy
     parts = urlsplit(ntfy.url or "")
     base, _, topic = parts.path.rstrip("/").rpartition("/")

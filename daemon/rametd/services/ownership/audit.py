@@ -208,7 +208,7 @@ async def audit(core: Core, session: Session) -> None:
 
 
 def audits(reader: Reader, session: Session) -> list[Request]:
-    """The requests of a session that tell of changed paths."""
+    """Return the requests of a session about changed paths."""
     return [each for each in of_ownership(reader.requests.list(session.id)) if is_audit(each)]
 
 

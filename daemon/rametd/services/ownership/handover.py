@@ -162,7 +162,7 @@ class Ownership:
         decision: Decision,
         remember: Callable[[Unit, orchestration_pb2.HandOverPathResponse], object],
     ) -> orchestration_pb2.HandOverPathResponse:
-        """Decide on paths that the caller owns, or list who owns what. Raises `NotAllowedError`, `PathsNotOwnedError`, `RequestClosedError`."""
+        """Decide on paths that the caller owns, or list the owners of paths. Raises `NotAllowedError`, `PathsNotOwnedError`, `RequestClosedError`."""
 
         meant = await self._meant(caller_id, decision.paths) if caller_id and decision.paths else Meant()
 

@@ -130,7 +130,7 @@ class Converger:
         base: str,
         title: str,
     ) -> Step:
-        """Return what a run would do, as far as known without network."""
+        """Return the steps of a run, as far as known without network."""
         tip = await self._core.git.branches.tip(info, session.branch)
         if pull is None or not pull.number or pull.state not in OPEN_STATES:
             draft = ", as a draft" if plan.draft else ""
@@ -152,7 +152,7 @@ class Converger:
 
 
 def base_of(plan: Plan, thread: PlanThread, before: dict[str, str]) -> str:
-    """Base of a thread's pull request: the branch of the last open thread that it is chained to or comes after, else the target.
+    """Base of a thread's pull request: the branch of the last open thread that it is chained to or follows, else the target.
 
     ``before``: branches of earlier open threads, in the order of landing.
     """

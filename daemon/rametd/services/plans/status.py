@@ -60,7 +60,7 @@ async def thread_status(core: Core, info: RepositoryInfo, plan: Plan, thread: Pl
         return ThreadStatus(thread, None, landed=bool(thread.ended), landed_reason=reason, landing=line)
     try:
         ahead, behind = await core.git.branches.ahead_behind(info, session.branch, plan.target)
-    except RefNotFoundError as error:  # of its branch or of the target: landed_reason tells the rest
+    except RefNotFoundError as error:  # of its branch or of the target; landed_reason has the rest
         ahead, behind, line = 0, 0, line or error.message
     touched, dirty = await _touched(core, info, plan, session)
     owned = Patterns.parse(session.owns)

@@ -43,7 +43,7 @@ class Withheld:
 
 
 class WithheldInbox:
-    """Keeps the entries: `run` surveys whenever `ask` or `look` was called."""
+    """Updates the entries: `run` compares after each call of `ask` or `look`."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -61,7 +61,7 @@ class WithheldInbox:
         self.ask()
 
     async def look(self) -> None:
-        """Have the entries brought up to date, unless that was done a moment ago."""
+        """Request an update of the entries, unless there was one a moment ago."""
         if self._core.loop_time() < self._next:
             return
         self._surveyed.clear()

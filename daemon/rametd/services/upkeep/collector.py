@@ -1,6 +1,6 @@
 """`gc`: remove landed, stale and long-archived sessions, and leftovers without a session.
 
-It removes nothing that is at work, that is not ours, or that has work which exists nowhere else. Sessions move to the trash.
+It removes no working session, nothing foreign, and nothing with work that exists nowhere else. Sessions move to the trash.
 """
 
 import asyncio

@@ -167,14 +167,14 @@ class Doctor:
         async for found in unfinished(core, repo, checked, self._since, core.operations.recovering):
             yield found
         if repo is None:
-            for whole in (
+            for findings in (
                 keepers(core, checked),
                 ports(core, checked),
                 records(core, checked),
                 settings(core),
                 notifications(core, checked),
             ):
-                async for found in whole:
+                async for found in findings:
                     yield found
             async for found in root_directories(core, repos, scenes, checked):
                 yield found

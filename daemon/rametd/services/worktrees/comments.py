@@ -59,7 +59,7 @@ class Reviewer:
         principal: str,
         answer: Callable[[Unit, Comment], T],
     ) -> T:
-        """Store a comment; return what ``answer`` makes of it in the same unit of work.
+        """Store a comment; return the result of ``answer`` in the same unit of work.
 
         Raises `InvalidInputError` for a missing file or line, and for a text that is empty or too long.
         """

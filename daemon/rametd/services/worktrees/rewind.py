@@ -226,7 +226,7 @@ class Rewinder:
         )
         files = (await core.git.diffs.between(info, before.tree, checkpoint.tree, patch=False)).files
         if check:
-            # Nothing tells whether the check or a person wrote a file.
+            # It is unknown whether the check or a person wrote a file.
             warnings.append(
                 f"undid what changed during the check: {listed([file.path for file in files])}; "
                 f"if you made any of these changes: rametctl rewind {session.reference} {before.number}"

@@ -93,7 +93,7 @@ async def _living(scene: Scene, session: Session) -> AsyncIterator[Finding]:
 
 
 async def _stranger(scene: Scene, session: Session) -> Finding | None:
-    """Report a directory in the place of the worktree that is not the worktree. It is not ours to delete."""
+    """Report another directory at the worktree's path, which Ramet must not delete."""
     tree = session.worktree
     if session.worktree_kind != WorktreeKind.OWN:
         return None
@@ -260,7 +260,7 @@ def _pending(reader: Reader) -> list[tuple[Operation, Session | None]]:
 
 
 def again_by(operation: Operation, session: Session) -> str:
-    """How to retry, once the cause is gone."""
+    """Return how to retry after the cause is fixed."""
     if operation.kind == Kind.RESTORE and operation.data.get("origin") == TRASH:
         return f"retry: {shell('rametctl', 'trash', 'restore', session.id)}"
     if operation.traits.retry:
