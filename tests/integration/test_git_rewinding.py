@@ -82,6 +82,7 @@ async def test_a_required_filter_that_fails_stops_a_rewind_before_anything_is_to
         await git.snapshots.restore_files(tree.path, target, keep)
 
     assert "big: smudge filter x failed" in refused.value.message
+    assert "fatal:" not in refused.value.message
     assert "nothing was changed" in (refused.value.hint or "")
     assert (fingerprint(tree), asked) == (before, [])
     tree.git("config", "filter.x.smudge", "cat")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from rametd.domain.errors import GitFailedError, WorktreeChangedError
-from rametd.domain.text import utf8
 from rametd.git.context import GitContext
 from rametd.git.file_trees import private_index
 from rametd.git.obstacles import additions, in_the_way, refuse_repositories
@@ -136,9 +135,8 @@ async def refuse_failing_filters(
     stdin = b"".join(path + b"\0" for path in filtered)
     done = await git.process.run(beside, *ends, "checkout-index", "-z", "--stdin", stdin=stdin, environment=environment)
     if done.returncode != 0:
-        lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
         raise FilterFailedError(
-            utf8("; ".join(lines)[:600]), hint="nothing was changed; fix the filter (`git config --get-regexp filter`)"
+            done.words, hint="nothing was changed; fix the filter (`git config --get-regexp filter`)"
         )
 
 
