@@ -436,7 +436,7 @@ async def test_a_pull_request_whose_opening_is_killed_at_every_step_is_opened_on
 # ── the table is complete ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 ELSEWHERE = frozenset({"archive.recorded", "create.claimed"})
-"""Failpoints with a separate setup: a spare."""
+"""Failpoints with a separate setup: a lost database, a spare."""
 
 
 @pytest.mark.smoke
