@@ -439,8 +439,18 @@ async def test_git_configuration_in_the_checkout_is_shown_and_waits_for_trust(wo
     shown = await asyncio.to_thread(world.sandbox.ctl, "repo", "trust", "--yes", cwd=world.path)
     assert "touch" in shown.stdout
     assert ".gitconfig" in shown.stdout
-    await world.client.create(world.path, name="second")
+    second = await world.client.create(world.path, name="second")
     assert (world.marks / "smudge").exists()
+    tree = Path(second.worktree)
+    (tree / ".gitconfig").write_text(text.replace(f"{world.marks}/", f"{world.marks}/landed-"))
+    git(tree, "add", ".gitconfig")
+    git(tree, "commit", "-qm", "another filter")
+    request = landing_pb2.LandSessionsRequest(sessions=["second"], target="main")
+    (said,) = (await world.client.landing.LandSessions(request, metadata=world.client.metadata)).warnings
+    assert "changes .gitconfig, withheld until" in said
+    await eventually(lambda: "landed-" in (world.path / ".gitconfig").read_text())
+    await world.client.create(world.path, name="third")
+    assert not list(world.marks.glob("landed-*"))
 
 
 async def test_what_was_not_shown_is_not_trusted(world: World) -> None:

@@ -155,7 +155,7 @@ async def test_git_connects_for_no_repository_that_names_the_other_ends_program(
 
 
 @pytest.mark.parametrize("condition", ["", 'if "onbranch:**"'])
-@pytest.mark.parametrize("name", ["../.gitconfig", "{top}/.gitconfig", "~/../repo/.gitconfig"])
+@pytest.mark.parametrize("name", ["../.gitconfig", "{top}/.gitconfig", "~/../repo/.gitconfig", "../conf/.gitconfig"])
 async def test_git_configuration_in_the_checkout_runs_only_as_it_was_trusted(
     tmp_path: Path, mark: Path, condition: str, name: str
 ) -> None:
@@ -164,6 +164,9 @@ async def test_git_configuration_in_the_checkout_runs_only_as_it_was_trusted(
     common = await make(process, top)
     add(common / "config", f"[include{condition}]\n\tpath = {name.format(top=top)}\n".replace("includeif", "includeIf"))
     evil, tree = f'[filter "evil"]\n\tclean = touch {mark}; cat\n', tmp_path / "tree"
+    item = "conf/.gitconfig" if "conf/" in name else ".gitconfig"
+    (tmp_path / "elsewhere").mkdir()
+    (top / "conf").symlink_to(tmp_path / "elsewhere")
     await commit(process, top)
     await process.write(top, "worktree", "add", "-q", "-b", "tree", str(tree))
     (tmp_path / "beyond").write_text(evil)
@@ -173,8 +176,8 @@ async def test_git_configuration_in_the_checkout_runs_only_as_it_was_trusted(
         (f"{evil}# changed\n", evil, False),
         (f"[include]\n\tpath = {tmp_path}/beyond\n", evil, False),
     ):
-        (top / ".gitconfig").write_text(text)
-        trusted[common.resolve()] = frozenset({item_digest(".gitconfig", known)})
+        (top / item).write_text(text)
+        trusted[common.resolve()] = frozenset({item_digest(item, known)})
         for each in (top, tree):
             mark.unlink(missing_ok=True)
             (each / "file.txt").write_text(f"{text}{runs}")

@@ -13,7 +13,15 @@ from rametd.domain.trust import UNBOUNDED, Trusted, digest_of, item_digest, show
 from rametd.git.commits import files_at
 from rametd.git.repository import discover
 from rametd.services.ownership.guard import ask_for_protected
-from rametd.services.trust.contents import MOST_BYTES, MOST_FILES, MOST_LEVELS, claude_files, loads, runs
+from rametd.services.trust.contents import (
+    MOST_BYTES,
+    MOST_FILES,
+    MOST_LEVELS,
+    claude_files,
+    files_below_hooks,
+    loads,
+    runs,
+)
 
 from tests.support.daemon import git
 from tests.support.rows import a_session
@@ -221,3 +229,14 @@ def test_folders_of_claude_below_the_top_are_found_in_a_commit(tmp_path: Path) -
     for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x")):
         git(tmp_path, *command)
     assert sorted(files_at(discover(tmp_path), "HEAD", (), anywhere=".claude")) == names
+
+
+def test_hooks_behind_a_link_are_items_of_trust(tmp_path: Path) -> None:
+    root, elsewhere = tmp_path / "repo", tmp_path / "elsewhere"
+    (root / ".husky").mkdir(parents=True)
+    elsewhere.mkdir()
+    (elsewhere / "pre-commit").write_text("curl evil\n")
+    (root / ".husky/_").symlink_to(elsewhere)
+    (elsewhere / "loop").symlink_to(root / ".husky")
+    for folder in (root / ".husky", root / ".husky/_"):
+        assert files_below_hooks(root, root / ".git", folder)[".husky/_/pre-commit"] == "curl evil\n"

@@ -98,7 +98,7 @@ def restrictions(
     for scope, file, key, value in _configured(git_dir, environment):
         if file in included:
             settings += [key] if _runs(key) else []
-            included += [_target(file, value, environment)] if _INCLUDE.fullmatch(key) else []
+            included += [_located(_target(file, value, environment))] if _INCLUDE.fullmatch(key) else []
         elif not foreign or scope in {"system", "global"}:
             own[key] = value
     # Git uses the first value of these keys, so no variable replaces it; none applies to a path.
@@ -117,30 +117,36 @@ def _included(git_dir: Path, common: Path, digests: Collection[str], environment
     """Return the files of the checkout that the configuration includes and whose content the person has not trusted."""
     return [
         file
-        for file in included_files(git_dir, common, environment)
-        if item_digest(os.path.relpath(file, common.parent), shown(_content(file))) not in digests
+        for name, file in included_files(git_dir, common, environment).items()
+        if item_digest(name, shown(_content(file))) not in digests
     ]
 
 
-def included_files(git_dir: Path, common: Path, environment: Mapping[str, str]) -> list[Path]:
-    """Return the files of the checkout that a repository's own configuration includes, by a condition too. Blocks."""
+def included_files(git_dir: Path, common: Path, environment: Mapping[str, str]) -> dict[str, Path]:
+    """Return the files of the checkout that a repository's own configuration includes, by a condition too, with their names there.
+
+    A directory in the checkout may be a link that leads elsewhere. Blocks.
+    """
     if common.name != ".git" or not any(
         b"include" in _content(file).lower() for file in (common / "config", git_dir / "config.worktree")
     ):
-        return []
-    top, found = common.parent, list[Path]()
+        return {}
+    top, found = common.parent, dict[str, Path]()
     for scope, origin, key, value in _configured(git_dir, environment):
         if scope in {"local", "worktree"} and _INCLUDE.fullmatch(key):
-            file = _target(origin, value, environment)
-            if file.is_relative_to(top) and not file.is_relative_to(common) and os.path.lexists(file):
-                found.append(file)
-    return list(dict.fromkeys(found))
+            path = _target(origin, value, environment)
+            file = _located(path)
+            for name in (Path(os.path.normpath(path)), file):
+                if name.is_relative_to(top) and not name.is_relative_to(common) and os.path.lexists(file):
+                    found.setdefault(str(name.relative_to(top)), file)
+                    break
+    return found
 
 
 def _target(file: Path, value: str, environment: Mapping[str, str]) -> Path:
     """Return the file that ``include.path = value`` names."""
     home = Path(environment.get("HOME", "/"))
-    return _located(home / value[2:] if value.startswith("~/") else file.parent / value)
+    return home / value[2:] if value.startswith("~/") else file.parent / value
 
 
 def _option(arguments: Sequence[str], name: str) -> Path | None:

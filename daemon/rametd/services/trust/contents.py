@@ -210,7 +210,7 @@ async def git_files(core: Core, repo: Repo, info: RepositoryInfo, environment: M
     if is_bare(repo):
         return {}
     folder = await core.git.hooks_folder(info, environment)
-    hooks = await asyncio.to_thread(_files_below_hooks, repo.root, info.common_dir, folder)
+    hooks = await asyncio.to_thread(files_below_hooks, repo.root, info.common_dir, folder)
     return {**hooks, **await included_files(core, repo, info)}
 
 
@@ -218,19 +218,22 @@ async def included_files(core: Core, repo: Repo, info: RepositoryInfo) -> dict[s
     """Files of the person's checkout that the repository's own git configuration includes."""
     files = await core.git.included_files(info)
     return await asyncio.to_thread(
-        lambda: {os.path.relpath(file, repo.root): shown(data) for file in files if (data := _read(file)) is not None}
+        lambda: {name: shown(data) for name, file in files.items() if (data := _read(file)) is not None}
     )
 
 
-def _files_below_hooks(root: Path, common_dir: Path, folder: Path) -> dict[str, str]:
+def files_below_hooks(root: Path, common_dir: Path, folder: Path) -> dict[str, str]:
     folder = Path(os.path.normpath(folder))
     if folder.name == "_":  # husky: its scripts in `.husky/_` run those in `.husky`
         folder = folder.parent
     if folder == root or not folder.is_relative_to(root) or folder.is_relative_to(common_dir):
         return {}
     found: dict[str, str] = {}
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(set(folders) - SKIPPED)
+    seen: set[str] = set()  # links may lead in a circle
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        folders[:] = [] if real in seen else sorted(set(folders) - SKIPPED)
+        seen.add(real)
         for path in (Path(place, name) for name in names):
             try:
                 if len(found) >= MOST_FILES:
@@ -244,7 +247,7 @@ def _files_below_hooks(root: Path, common_dir: Path, folder: Path) -> dict[str, 
 
 async def at_commit(core: Core, info: RepositoryInfo, commit: str) -> dict[str, str]:
     """All contents of a commit that need trust."""
-    included = [str(file.relative_to(info.common_dir.parent)) for file in await core.git.included_files(info)]
+    included = await core.git.included_files(info)
     files = await core.git.commits.files_at(info, commit, (SETTINGS_FILE, INCLUDE_FILE, *included))
     settings = Source(SETTINGS_FILE, files.get(SETTINGS_FILE, b"").decode("utf-8", "replace"))
     include = files.get(INCLUDE_FILE, b"").decode("utf-8", "replace")
