@@ -96,14 +96,23 @@ class Alerts:
 
 
 class InboxAlerts:
-    """Alerts about requests, from live events."""
+    """Alerts about requests, from live events: those with a number above ``known``; a watch repeats earlier ones."""
 
-    def __init__(self, alerts: Alerts, waiting: Iterable["AttentionRequest"]) -> None:
+    def __init__(self, alerts: Alerts, waiting: Iterable["AttentionRequest"], known: int = 0) -> None:
         self._alerts = alerts
+        self._known = known
         self._waiting = {request.id for request in waiting}
         self._alerts.count(len(self._waiting))
 
+    def begin_again(self) -> None:
+        """Take a new event log, which numbers its events from 1."""
+        self._known = 0
+        self._waiting.clear()
+        self._alerts.count(0)
+
     def add(self, event: "Event") -> None:
+        if event.seq <= self._known:
+            return
         if event.HasField("request_opened"):
             from rametctl.render.request import kind_name
 
@@ -138,7 +147,8 @@ def inbox_alerts(app: "App", session_ids: Iterable[str] = ()) -> InboxAlerts:
     page = attention_pb2.ListRequestsRequest(page_size=1000)
     chosen = set(session_ids)
     requests = app.call(lambda daemon: daemon.attention.ListRequests, page).requests if alerts.on else ()
-    return InboxAlerts(alerts, (each for each in requests if not chosen or each.session_id in chosen))
+    waiting = (each for each in requests if not chosen or each.session_id in chosen)
+    return InboxAlerts(alerts, waiting, app.connection.info().cursor.seq)
 
 
 def _plain(text: str) -> str:

@@ -4,7 +4,9 @@ import io
 import re
 
 import pytest
-from rametctl.alerts import Alerts, protocol, sequence
+from ramet.v1.attention_pb2 import AttentionRequest
+from ramet.v1.event_pb2 import Event, RequestOpened
+from rametctl.alerts import Alerts, InboxAlerts, protocol, sequence
 
 HOSTILE = "a\x1b]52;c;x\x07b\nc\x9c;d"
 TERMINALS = [
@@ -64,3 +66,17 @@ def test_the_title_counts_and_is_restored() -> None:
     alerts.close()
     alerts.close()
     assert stream.getvalue() == "\a\x1b[22;2t\x1b]2;(2) ramet\x1b\\\x1b]2;ramet\x1b\\\x1b[23;2t"
+
+
+def test_repeated_events_alert_nobody_and_a_new_log_starts_again() -> None:
+    def opened(seq: int) -> Event:
+        request = AttentionRequest(id=f"r{seq}", session_name="fix", tool="Bash")
+        return Event(seq=seq, request_opened=RequestOpened(request=request))
+
+    stream = Terminal()
+    alerts = InboxAlerts(Alerts(stream, {"TERM": "xterm-256color"}, "bell"), [AttentionRequest(id="old")], 10)
+    alerts.add(opened(10))
+    assert "\a" not in stream.getvalue()
+    alerts.begin_again()
+    alerts.add(opened(3))
+    assert stream.getvalue().endswith("\x1b]2;ramet\x1b\\\a\x1b]2;(1) ramet\x1b\\")

@@ -22,6 +22,7 @@ LATER = {
         "rametctl.web",
         "rametctl.render.transcript",
     },
+    "show": {"rich", "textual", "markdown_it", "rametd"},
     "plain": {"grpc", "google.protobuf", "asyncio", "rich", "textual", "rametd"},
 }
 """By program: modules that only some calls import."""
@@ -31,7 +32,12 @@ if inotify.SUPPORTED:
 
 @pytest.mark.parametrize(
     ("name", "program"),
-    [("daemon", DAEMON), ("list", LIST), ("plain", "import rametctl.__main__, rametctl.cli, rametctl.console.output")],
+    [
+        ("daemon", DAEMON),
+        ("list", LIST),
+        ("show", "import rametctl.commands.show"),
+        ("plain", "import rametctl.__main__, rametctl.cli, rametctl.console.output"),
+    ],
 )
 def test_a_start_imports_nothing_that_only_some_calls_need(name: str, program: str) -> None:
     said = subprocess.run(

@@ -9,7 +9,7 @@ from ramet.v1.worktree_pb2 import GetDiffResponse, WatchChangesResponse
 from rametctl.app import App
 from rametctl.connection.follow import resumed
 from rametctl.errors import ClientError, UsageError
-from rametctl.nouns.sessions import session_name
+from rametctl.nouns.sessions import get_session, session_name
 from rametctl.options import Verb, complete_against, complete_changed, session_argument
 from rametctl.render.diff import patch_lines, stat_lines
 
@@ -70,14 +70,14 @@ def command(
         raise UsageError("--stat and --name-only were both given", hint="give one of them")
     if watch and (paths or space):
         raise UsageError("--watch shows all changes", hint="omit paths and white space options")
-    name = session_name(app, session)
     if watch:
-        _watch(app, name, against, stat=stat, name_only=name_only)
+        # The session may be renamed meanwhile.
+        _watch(app, get_session(app, session).session.id, against, stat=stat, name_only=name_only)
         return
     # `git apply` needs the complete patch; for reading, a part is enough.
     applied = not (stat or name_only or app.output.terminal)
     request = worktree_pb2.GetDiffRequest(
-        session=name,
+        session=session_name(app, session),
         against=against,
         stat_only=stat or name_only,
         max_bytes=LARGEST_PATCH if applied else 0,

@@ -198,7 +198,7 @@ class _Screen(_Watch):
     def follow(self, *, sessions: Sequence[str], after: "Cursor") -> None:
         from rametctl.view.live import draw
 
-        alerts, known = inbox_alerts(self._app, sessions), self._app.connection.info().cursor.seq
+        alerts = inbox_alerts(self._app, sessions)
         self._since = after.seq
         snapshots = 0
 
@@ -206,6 +206,7 @@ class _Screen(_Watch):
             nonlocal snapshots
             if view.snapshots != snapshots:
                 snapshots, self._shown, self._since = view.snapshots, {}, 0
+                alerts.begin_again()
                 self._app.output.note("rametctl: the daemon has a new event log; continuing from its present state")
             self.names.update((each.id, each.name) for each in view.sessions.values())
             view.want((), sessions or self.names)
@@ -213,8 +214,7 @@ class _Screen(_Watch):
             for event in sorted(fresh, key=lambda event: event.seq):
                 if self.is_new(event):
                     self._add(event)
-                    if event.seq > known:  # no alerts for old events that --since repeats
-                        alerts.add(event)
+                    alerts.add(event)
             self._printer.draw()
 
         try:

@@ -49,7 +49,7 @@ def calls(app: "App") -> Call:
     """Return a `Call` on the connection of a command."""
 
     async def call(method: Callable[[Any], Any], request: Any) -> Any:
-        return app.call(method, request)
+        return app.connection.call(method, request)
 
     return call
 
@@ -119,7 +119,7 @@ def pairs(sessions: "Sequence[Session]") -> "list[tuple[Session, Session]]":
 def _diff(app: "App", session: str, *, against: str = "") -> "GetDiffResponse | None":
     request = worktree_pb2.GetDiffRequest(session=session, against=against, stat_only=True)
     try:
-        return app.call(lambda daemon: daemon.worktrees.GetDiff, request)
+        return app.connection.call(lambda daemon: daemon.worktrees.GetDiff, request)
     except ClientError as error:
         if error.reason in {"UNREACHABLE", "NO_DAEMON"}:
             raise

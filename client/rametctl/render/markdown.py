@@ -10,12 +10,12 @@ from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from markdown_it import MarkdownIt
 from ramet.visible import visible
 
 from rametctl.console.lines import Line, Span
 
 if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
     from rich.console import Console
     from rich.markdown import Markdown
     from rich.style import Style
@@ -102,6 +102,7 @@ def _markdown(text: str) -> "Markdown":
 def _empty() -> "tuple[Markdown, MarkdownIt]":
     """Return a document and the parser. Creating them takes longer than a message, so cache them; importing them takes as long as the
     rest of a command, so import them late."""
+    from markdown_it import MarkdownIt
     from rich.markdown import CodeBlock, Heading, Markdown
     from rich.padding import Padding
     from rich.text import Text
