@@ -81,6 +81,17 @@ def test_config_show_has_the_origin_of_each_value(world: World) -> None:
     )
     assert lines(world.run("config", "show").out)[1].split() == ["max_working", "8", "default", "how", "many"]
     assert json.loads(world.run("config", "show", "--json").out)["settings"][0]["value"] == 8
+    world.state.settings.append(
+        daemon_pb2.Setting(
+            key="pool.size", value_json="1", unit="worktrees", origin="owner file", description="of each"
+        )
+    )
+    assert world.run("config", "show", "pool").out == "pool.size = 1 worktree  (owner file)\n  of each\n"
+    assert [each["key"] for each in json.loads(world.run("config", "show", "max", "--json").out)["settings"]] == [
+        "max_working"
+    ]
+    unknown = world.run("config", "show", "nope")
+    assert (unknown.code, "there is no setting nope" in unknown.err) == (2, True)
 
 
 def test_config_check_finds_a_broken_file_without_a_daemon(world: World) -> None:

@@ -13,7 +13,7 @@ from rametctl.app import App
 from rametctl.connection.start import daemon_command
 from rametctl.console.lines import line
 from rametctl.editor import edit as edit_text
-from rametctl.errors import ClientError, UnreachableError
+from rametctl.errors import ClientError, UnreachableError, UsageError
 from rametctl.local.settings import toml_value, with_setting
 from rametctl.options import Verb, complete_setting, repo_option, repo_path
 from rametctl.render.format import shown_value
@@ -37,19 +37,34 @@ def command() -> None:
     """
 
 
-@command.command("show", cls=Verb, short_help="Show every setting, its value and origin.")
+@command.command("show", cls=Verb, short_help="Show settings, their values and origins.")
+@click.argument("key", required=False, shell_complete=complete_setting)
 @repo_option
 @click.pass_obj
-def show(app: App, repo: str | None) -> None:
-    """Show every setting with its value and origin. A repository's .ramet.toml takes
-    effect once you trust the repository; until then it is listed separately.
+def show(app: App, key: str | None, repo: str | None) -> None:
+    """Show every setting with its value and origin, or in full those whose name begins
+    with KEY. A repository's .ramet.toml takes effect once you trust the repository; until
+    then it is listed separately.
 
     \b
-    Example:
+    Examples:
+      rametctl config show retention
       rametctl config show --json | jq '.settings[] | select(.origin == "owner")'
     """
     answer = _get(app, repo)
+    if key is not None:
+        found = [each for each in answer.settings if each.key.startswith(key)]
+        if not found:
+            raise UsageError(f"there is no setting {key}", hint="`rametctl config show` lists all settings")
+        del answer.settings[:]
+        answer.settings.extend(found)
     app.output.json(answer)
+    if key is not None:
+        for each in answer.settings:
+            value, style = shown_value(each.value_json, each.unit), "dim" if each.origin == "default" else "yellow"
+            app.output.show(line((each.key, "bold"), f" = {value}", (f"  ({each.origin})", style), hang=2))
+            app.output.show(line((each.description, "dim"), indent=2))
+        return
     app.output.show(
         *app.output.table(
             ["KEY", "VALUE", "FROM", "DOES"],
