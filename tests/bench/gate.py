@@ -48,7 +48,7 @@ PROFILES = {
     "creation": f"{PY_SPY} --duration 10 --pid DAEMON    # while `make bench ARGS=creation` runs",
     "turn": f"{PY_SPY} --duration 10 --pid DAEMON    # while `make bench-gate` runs",
     "list": f"{sys.executable} -m cProfile -s cumtime -m rametctl ls    # and py-spy with the daemon's pid",
-    "memory": f"{sys.executable} -X importtime -c 'import rametd.app'    # what is imported, and need not be",
+    "memory": f"{sys.executable} -X importtime -c 'import rametd.app'    # imports, some of them unnecessary",
 }
 """Where to look if a figure has become worse, by the first word of its name."""
 

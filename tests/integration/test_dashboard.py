@@ -551,7 +551,7 @@ async def test_land_asks_for_a_commit_message_and_for_consent_to_land_locally(wo
         assert (last.commit_message, last.local) == ("done", True)
 
 
-async def test_what_is_not_committed_is_said_in_the_one_question_of_land_and_remove(world: World) -> None:
+async def test_the_question_of_land_and_remove_names_uncommitted_work(world: World) -> None:
     session = world.state.session("fix", turns=1, now="Fixed it.\nAll of it.")
     world.state.diff = worktree_pb2.GetDiffResponse(
         files=[worktree_pb2.FileChange(path=name) for name in ("a.py", "b.py", "c.py", "d.py")], additions=7
@@ -750,7 +750,7 @@ async def test_a_key_is_answered_while_paintings_rest_and_before_new_words_are_d
         await shown.shows("new words")
 
 
-async def test_a_row_is_made_once_for_a_painting(world: World) -> None:
+async def test_a_row_is_built_once_for_a_painting(world: World) -> None:
     world.state.session("fix")
     made: Counter[int] = Counter()
 

@@ -115,7 +115,7 @@ def test_a_prompt_for_an_attached_session_waits_for_that_program_not_for_a_resum
         (State.SESSION_STATE_PAUSED, "$0.01 of $0.01 spent: `rametctl set fix --budget USD` continues it"),
     ],
 )
-def test_a_prompt_for_a_held_session_says_what_holds_it(state: "State.ValueType", reason: str) -> None:
+def test_a_prompt_for_a_held_session_names_the_reason(state: "State.ValueType", reason: str) -> None:
     assert fate(session_pb2.SendPromptResponse(session=a_session(state, state_reason=reason))) == f"kept: {reason}"
 
 

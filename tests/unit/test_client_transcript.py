@@ -1,4 +1,4 @@
-"""What people are shown of conversations: calls, results, prompts, turns, and what is left out."""
+"""Rendering of conversations: calls, results, prompts, turns, and omitted events."""
 
 import json
 import re

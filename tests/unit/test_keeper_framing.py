@@ -47,7 +47,7 @@ def test_any_chunking_yields_the_same_lines_at_the_same_offsets(data: bytes, cut
 
 
 @given(st.lists(st.integers(0, 60), max_size=6), st.lists(st.integers(0, 400), max_size=20))
-def test_of_a_line_that_is_too_long_only_the_beginning_is_kept(sizes: list[int], cuts: list[int]) -> None:
+def test_only_the_beginning_of_a_long_line_is_stored(sizes: list[int], cuts: list[int]) -> None:
     data = b"".join(bytes([97 + number]) * size + b"\n" for number, size in enumerate(sizes)) + b"z" * 60
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(framing, "LONGEST", 20)

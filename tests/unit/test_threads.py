@@ -45,7 +45,7 @@ async def test_calls_run_in_order_and_no_more_at_once_than_there_are_threads() -
         threads.close()
 
 
-async def test_a_cancelled_caller_leaves_its_call_and_the_others_alone() -> None:
+async def test_a_cancelled_caller_affects_no_other_call() -> None:
     threads = Threads(1, "tried")
     held, done = threading.Event(), threading.Event()
 

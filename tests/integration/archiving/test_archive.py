@@ -46,7 +46,7 @@ async def test_an_archived_session_is_restored_exactly(client: Client, repositor
     assert kinds.index("session_archived") < kinds.index("session_restored")
 
 
-async def test_a_diff_of_an_archived_session_shows_what_a_restore_restores(client: Client, repository: Path) -> None:
+async def test_a_diff_of_an_archived_session_equals_its_restored_files(client: Client, repository: Path) -> None:
     tree = Path((await client.create(repository, name="put-away")).worktree)
     await client.create(repository, name="beside")
     await eventually(lambda: client.checkpoints("put-away"))
