@@ -68,7 +68,7 @@ def test_the_title_counts_and_is_restored() -> None:
     assert stream.getvalue() == "\a\x1b[22;2t\x1b]2;(2) ramet\x1b\\\x1b]2;ramet\x1b\\\x1b[23;2t"
 
 
-def test_repeated_events_alert_nobody_and_a_new_log_starts_again() -> None:
+def test_repeated_events_give_no_alert_and_a_new_log_starts_again() -> None:
     def opened(seq: int) -> Event:
         request = AttentionRequest(id=f"r{seq}", session_name="fix", tool="Bash")
         return Event(seq=seq, request_opened=RequestOpened(request=request))
