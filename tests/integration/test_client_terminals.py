@@ -51,6 +51,18 @@ async def test_run_follows_to_the_end_and_exits_with_the_commands_code(
     assert (late.code, late.stderr) == (128 + signal.SIGTERM, "rametctl: ended: it timed out\n")
 
 
+async def test_output_that_is_not_stored_any_more_is_a_note(client: Client, sandbox: Sandbox, trusted: Path) -> None:
+    await client.create(trusted, name="one")
+    flood = "i=0; while [ $i -lt 160 ]; do head -c 131072 /dev/zero; i=$((i+1)); done; echo the end"
+    sandbox.ctl("run", "one", "--", "sh", "-c", flood, cwd=trusted)
+    listed = sandbox.ctl("run", "one", "--list", "--all", "--json", cwd=trusted).json
+    (ran,) = (each["id"] for each in listed if flood in each["argv"])
+    shown = sandbox.ctl("run", "one", "--logs", ran, cwd=trusted)
+    missing = 160 * 131072 + len("the end\n") - len(shown.stdout)
+    assert missing > 0
+    assert shown.stderr == f"rametctl: {missing:,} bytes are missing here: Ramet stores the last 16 MiB of an output\n"
+
+
 async def test_a_detached_command_is_listed_shown_and_stopped(client: Client, sandbox: Sandbox, trusted: Path) -> None:
     await client.create(trusted, name="one")
     started: dict[str, Any] = sandbox.ctl(

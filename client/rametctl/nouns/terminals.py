@@ -16,9 +16,9 @@ LAST_LINE = 4096
 
 
 def pieces(app: "App", command_id: str, *, follow: bool) -> Iterator["WatchOutputResponse"]:
-    """Yield a command's output without gaps; the last piece has the ended command.
+    """Yield a command's output as far as the daemon stores it; the last piece has the ended command.
 
-    With ``follow``, raises what `resumed` raises.
+    Its beginning is missing if it is long, and more if it is written faster than it is read here. With ``follow``, raises what `resumed` raises.
     """
     offset = 0
 
@@ -38,8 +38,15 @@ def pieces(app: "App", command_id: str, *, follow: bool) -> Iterator["WatchOutpu
 
 
 def show_output(app: "App", command_id: str, *, follow: bool = True) -> "Command | None":
-    """Print a command's output; return the command once it has ended, None if it keeps running."""
+    """Print a command's output, and a note for each part that is not stored any more.
+
+    Return the command once it has ended, None if it keeps running.
+    """
+    end = 0
     for piece in pieces(app, command_id, follow=follow):
+        if (missing := piece.offset - end) > 0:
+            app.output.note(f"rametctl: {missing:,} bytes are missing here: Ramet stores the last 16 MiB of an output")
+        end = piece.offset + len(piece.data)
         if piece.data:
             app.output.json({"offset": piece.offset, "output": piece.data.decode("utf-8", "replace")}, stream=True)
             app.output.binary(piece.data)
