@@ -22,6 +22,7 @@ from rametctl.dashboard.widgets import Lines, Prompt
 from rametctl.options import mode_number
 from textual import events
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from tests.support.client import World
 from tests.support.client import world as make_world
@@ -435,6 +436,30 @@ async def test_a_session_is_created_from_the_form(world: World) -> None:
         await eventually(lambda: world.state.called("CreateSession"), within=20)
         (call,) = world.state.called("CreateSession")
         assert (call.prompt, call.name, call.path) == ("do it", "name1", "/trees/1")
+
+
+async def test_a_form_that_is_refused_keeps_its_text_and_the_next_one_its_agent_and_mode(world: World) -> None:
+    world.state.session("fix")
+    world.state.refusals["CreateSession"] = [Refusal("ALREADY_EXISTS", "the name is taken", "NAME_TAKEN")]
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("n")
+        await shown.dialog(Form)
+        await shown.press(*"do it", "tab", *"fix", *["tab"] * 4, *"plan", "enter")
+        await shown.shows("the name is taken")
+        await shown.press("n")
+        await shown.dialog(Form)
+        await shown.shows("do it")
+        await shown.press("tab", "2", "enter")
+        await eventually(lambda: len(world.state.called("CreateSession")) == 2, within=20)
+        last = world.state.called("CreateSession")[-1]
+        assert (last.prompt, last.name, last.mode) == ("do it", "fix2", mode_number("plan"))
+        await shown.shows("created ")
+        await shown.press("g", "n")
+        form = await shown.dialog(Form)
+        assert (form.query_one(Prompt).text, [each.value for each in form.query(Input)]) == (
+            "", ["", "", "", "", "plan", "", "", "1"]
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(("key", "method"), [("x", "DeleteSession"), ("A", "ArchiveSession")])

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ramet.v1 import attention_pb2, daemon_pb2, landing_pb2, session_pb2, worktree_pb2
@@ -143,6 +144,7 @@ class Dashboard(App[None]):
         self._dirty = True
         self._painted_second = 0
         self._rests_until = 0.0
+        self._draft: dict[str, str] = {}  # the last form of a new session; all of it until the session is created
         self._note_until = 0.0
         self._busy: set[str] = set()
         self._undo: list[tuple[str, str]] = []
@@ -1254,10 +1256,11 @@ class Dashboard(App[None]):
             Field("owns", "owns", "paths, separated by blanks"),
             Field("count", "count", "", "1"),
         ]
+        entries = [replace(each, text=self._draft.get(each.name, each.text)) for each in entries]
         path = self._new_path()
         if path:
             self.ask(
-                Form("New session: what is the agent to do?", entries, prompt=""),
+                Form("New session: what is the agent to do?", entries, prompt=self._draft.get("prompt", "")),
                 lambda answer: self._create(path, answer),
             )
 
@@ -1270,6 +1273,7 @@ class Dashboard(App[None]):
         return path
 
     def _create(self, path: str, answer: dict[str, str]) -> None:
+        self._draft = answer
         mode = answer["mode"]
         try:
             budget = budget_of(answer["budget"]) if answer["budget"] else {}
@@ -1288,6 +1292,8 @@ class Dashboard(App[None]):
 
         async def work() -> str:
             made = await self.call(lambda daemon: daemon.sessions.CreateSession, base)
+            if self._draft is answer:
+                self._draft = {name: answer[name] for name in ("agent", "model", "mode")}
             if not self._engaged:
                 self._jump(made.session.id)
             return f"created {', '.join(each.name for each in made.contenders or [made.session])}"
