@@ -17,7 +17,7 @@ from rametd.git.tracking import tracker as trackers
 from rametd.git.tracking.events import InotifyEvents
 from rametd.git.tracking.notify import NotifyEvents
 from rametd.git.tracking.tracker import TRIES
-from rametd.platform import files as filesystems
+from rametd.platform import files
 
 from tests.support.repositories import Sample
 from tests.support.tracked import Scans, exchange, same
@@ -228,7 +228,7 @@ async def test_an_index_that_is_written_steadily_blocks_nothing(
 async def test_a_file_system_that_others_write_to_is_scanned(
     context: GitContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filesystems, "_LOCAL", frozenset())
+    monkeypatch.setattr(files, "_REPORTING", frozenset())
     tracker = await trackers.track(context, sample.path)
     assert not tracker.live
     assert tracker.note.startswith(f"{sample.path} is on a file system that may not report every change")
