@@ -623,14 +623,14 @@ async def test_a_dialog_cuts_no_word_at_any_width(world: World, width: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("state", "key", "note"),
+    ("state", "keys", "note"),
     [
-        *((session_pb2.SESSION_STATE_ARCHIVED, key, "fix is archived; run: rametctl restore fix") for key in "LPAmfipSo!rUW"),
-        *((session_pb2.SESSION_STATE_IDLE, key, "fix has no changes") for key in "LP"),
-        *((None, key, "no session is selected") for key in "LPAxmfipSo!rUCW"),
+        (session_pb2.SESSION_STATE_ARCHIVED, "LPAmfipSo!rUW", "fix is archived; run: rametctl restore fix"),
+        (session_pb2.SESSION_STATE_IDLE, "LP", "fix has no changes"),
+        (None, "LPAxmfipSo!rUCW", "no session is selected"),
     ],
-)  # fmt: skip
-async def test_a_key_that_does_not_apply_says_why(world: World, state: int | None, key: str, note: str) -> None:
+)
+async def test_a_key_that_does_not_apply_says_why(world: World, state: Any, keys: str, note: str) -> None:
     if state is not None:
         world.state.session("fix", state=state, turns=1)
     async with screen(world, size=(80, 24)) as shown:
@@ -640,8 +640,10 @@ async def test_a_key_that_does_not_apply_says_why(world: World, state: int | Non
         if state == session_pb2.SESSION_STATE_IDLE:
             await eventually(lambda: shown.app._unchanged(next(iter(world.state.sessions.values()))), within=20)
         shown.now += 1
-        await shown.press(key)
-        await shown.shows(note)
+        for key in keys:
+            shown.app.note(f"before {key}")
+            await shown.press(key)
+            await shown.shows(note)
 
 
 async def test_the_foot_says_how_to_reach_the_next_session_that_needs_the_person(world: World) -> None:
