@@ -248,5 +248,6 @@ async def test_a_name_of_two_repositories_means_the_one_around_the_caller(
     assert sandbox.ctl("resume", "twin", "--json", cwd=worktree).json["id"] == twins[other]
     for path in (repository, other):
         assert sandbox.ctl("rm", "twin", "--force", cwd=path).code == 0
-    restored = sandbox.ctl("restore", "twin", "--json", cwd=other)
-    assert restored.json["id"] == twins[other], restored.stderr
+    for path in (other, repository):  # the second one while its twin is live
+        restored = sandbox.ctl("restore", "twin", "--json", cwd=path)
+        assert restored.json["id"] == twins[path], restored.stderr

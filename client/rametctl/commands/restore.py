@@ -7,6 +7,7 @@ from rametctl.app import App
 from rametctl.errors import RefusedError
 from rametctl.nouns.sessions import get_session, outcome_of
 from rametctl.options import Verb, complete_restorable
+from rametctl.render.session import state_name
 
 
 @click.command("restore", cls=Verb, short_help="Restore an archived or removed session.")
@@ -26,23 +27,32 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
 
 
 def _restore(app: App, session: str) -> object:
+    found, missing = None, None
     try:
         found = get_session(app, session).session
     except RefusedError as error:
         if error.reason != "SESSION_NOT_FOUND":
             raise
+        missing = error
+    if found is None or state_name(found) != "archived":
+        # A live session, as of another repository, may have the name of a removed one.
         removed = worktree_pb2.RestoreTrashRequest(entry=session)
         try:
             from_trash = app.call(
                 lambda daemon: daemon.worktrees.RestoreTrash, removed, doing="restoring the session …"
             )
         except RefusedError as other:
-            raise (error if other.reason == "TRASH_ENTRY_NOT_FOUND" else other) from other
-        restored, warnings = from_trash.session, list(from_trash.warnings)
-    else:
-        archived = session_pb2.RestoreSessionRequest(session=found.id)
-        from_archive = app.call(
-            lambda daemon: daemon.sessions.RestoreSession, archived, doing="restoring the session …"
-        )
-        restored, warnings = from_archive.session, list(from_archive.warnings)
-    return outcome_of(app, restored, note=restored.worktree, warnings=warnings)
+            if other.reason != "TRASH_ENTRY_NOT_FOUND":
+                raise
+            if found is None:
+                raise missing or other from other
+        else:
+            return _restored(app, from_trash)
+    archived = session_pb2.RestoreSessionRequest(session=found.id)
+    return _restored(
+        app, app.call(lambda daemon: daemon.sessions.RestoreSession, archived, doing="restoring the session …")
+    )
+
+
+def _restored(app: App, answer: worktree_pb2.RestoreTrashResponse | session_pb2.RestoreSessionResponse) -> object:
+    return outcome_of(app, answer.session, note=answer.session.worktree, warnings=list(answer.warnings))
