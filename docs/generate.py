@@ -1,7 +1,8 @@
 """Write the reference pages that the code knows, or with ``--check`` say which are stale.
 
-Verbs come from the Click commands, calls from the .proto files, settings from the configuration model, errors from the error tree. The output is
-committed, so that it can be read without building the site.
+Verbs come from the Click commands, calls from the .proto files, settings from the configuration
+model, errors from the error tree. The output is committed, so that it can be read without building
+the site.
 """
 
 import inspect

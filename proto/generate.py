@@ -1,4 +1,5 @@
-"""Write the contract's Python code beside its .proto files, or with ``--check`` say whether what is there is stale.
+"""Write the contract's Python code beside its .proto files, or with ``--check`` say whether what is
+there is stale.
 
 Uses grpc_tools and mypy-protobuf at the versions pinned in pyproject.toml; the output is committed.
 """
@@ -16,7 +17,8 @@ HERE = Path(__file__).parent
 
 
 def generate(output: Path) -> None:
-    """Write all generated files under a directory; exits where protoc does not like a .proto file."""
+    """Write all generated files under a directory; exits where protoc does not like a .proto
+    file."""
     protos = sorted(str(path.relative_to(HERE)) for path in HERE.glob("ramet/**/*.proto"))
     arguments = ["protoc", f"-I{HERE}", f"-I{files('grpc_tools') / '_proto'}"]
     for plugin in ("python", "mypy", "grpc_python", "mypy_grpc"):
@@ -28,7 +30,8 @@ def generate(output: Path) -> None:
 
 
 def stale(fresh: Path) -> list[str]:
-    """Generated files that differ from those in ``fresh``, are missing, or belong to no .proto file any more."""
+    """Generated files that differ from those in ``fresh``, are missing, or belong to no .proto file
+    any more."""
     made = {path.relative_to(fresh) for path in fresh.glob("ramet/v1/*_pb2*.py*")}
     here = {path.relative_to(HERE) for path in HERE.glob("ramet/v1/*_pb2*.py*")}
     differing = {name for name in made & here if (fresh / name).read_bytes() != (HERE / name).read_bytes()}

@@ -24,17 +24,20 @@ from tests.support.daemon import (
 )
 from tests.support.untouched import differences, fingerprint, is_checkout
 
-# A background job of a shell starts with SIGINT ignored, and passes that on: tests of Ctrl-C would fail.
+# A background job of a shell starts with SIGINT ignored, and passes that on: tests of Ctrl-C would
+# fail.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Put all temporary files of tests into memory if there is room: no test is about the durability of the disk, and half of a test's time
-# would be waiting for it. The path is short, as sockets need one.
+# Put all temporary files of tests into memory if there is room: no test is about the durability of
+# the disk, and half of a test's time would be waiting for it. The path is short, as sockets need
+# one.
 MEMORY = Path("/dev/shm")
 tempfile.tempdir = os.environ["TMPDIR"] = (
     str(MEMORY) if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30 else "/tmp"
 )
 
-# No deadline: a loaded machine is no fault. No database: a failure must be reproducible from the source.
+# No deadline: a loaded machine is no fault. No database: a failure must be reproducible from the
+# source.
 hypothesis.settings.register_profile("ramet", deadline=None, database=None)
 hypothesis.settings.load_profile("ramet")
 
@@ -52,19 +55,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 TESTS = Path(__file__).parent
 DURATIONS = TESTS / "durations.json"
-"""Seconds of each test of at least `SHOWN_S`, of its slowest row; `make durations` writes it. A new test counts as quick."""
+"""Seconds of each test of at least `SHOWN_S`, of its slowest row; `make durations` writes it. A new
+test counts as quick."""
 SHOWN_S = 0.5
 QUICK_S = 1.0
 """Seconds that a test outside of unit tests may take in `make test`."""
 LONG_S = 5.0
-"""Tests over these seconds begin first, so that a run does not end with one worker at a long test and the others idle."""
+"""Tests over these seconds begin first, so that a run does not end with one worker at a long test
+and the others idle."""
 ROWS = 2
 """Rows of a table that `make test` runs, outside unit tests."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that `make test` leaves out as `full`. It runs unit tests, quick integration tests, and those marked `smoke`."""
+    """Mark tests that `make test` leaves out as `full`. It runs unit tests, quick integration
+    tests, and those marked `smoke`."""
     durations: dict[str, float] = json.loads(DURATIONS.read_text())
     rows: Counter[str] = Counter()
     for item in items:
@@ -96,7 +102,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 GUARDED = re.compile(r"test_(plan|landing|radar|pull_request|ownership|pool|checkpoint|rewind)")
-"""Modules that work in people's repositories; each of their tests is checked not to change the person's checkouts."""
+"""Modules that work in people's repositories; each of their tests is checked not to change the
+person's checkouts."""
 BEFORE = pytest.StashKey[dict[Path, dict[str, str]]]()
 """Key in a test's stash: the checkouts' expected state at its end."""
 
@@ -105,8 +112,9 @@ BEFORE = pytest.StashKey[dict[Path, dict[str, str]]]()
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Check that the checkouts of a test's fixtures are unchanged after it, byte for byte.
 
-    A test makes its own changes there before it calls `untouched`, or names them, and those of git's fast-forward of
-    the target, by ``@pytest.mark.own_changes(GLOB, …)``; without an argument anything may change.
+    A test makes its own changes there before it calls `untouched`, or names them, and those of
+    git's fast-forward of the target, by ``@pytest.mark.own_changes(GLOB, …)``; without an argument
+    anything may change.
     """
     marker = item.get_closest_marker("own_changes")
     before = item.stash.setdefault(BEFORE, {})
@@ -153,7 +161,8 @@ def daemon(sandbox: Sandbox) -> Iterator[DaemonProcess]:
 
 @pytest.fixture
 async def client(request: pytest.FixtureRequest, sandbox: Sandbox) -> AsyncIterator[Client]:
-    """Yield stubs for the daemon: its process if the test uses `daemon` too, else one inside this loop, which starts faster."""
+    """Yield stubs for the daemon: its process if the test uses `daemon` too, else one inside this
+    loop, which starts faster."""
     if "daemon" in request.fixturenames:
         request.getfixturevalue("daemon")
         async with connected(sandbox) as connection:

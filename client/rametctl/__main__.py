@@ -1,6 +1,8 @@
-"""The entry point: run a verb, and turn every error into one line on standard error and an exit code.
+"""The entry point: run a verb, and turn every error into one line on standard error and an exit
+code.
 
-Imports only modules that Python has imported already: until ``main`` runs, Ctrl-C prints a traceback.
+Imports only modules that Python has imported already: until ``main`` runs, Ctrl-C prints a
+traceback.
 """
 
 import gc
@@ -23,8 +25,8 @@ def main(args: "Sequence[str] | None" = None) -> None:
     gc.set_threshold(50_000)
     words = list(sys.argv[1:] if args is None else args)
     try:
-        # Referenced until the end, with its channels: gRPC closes an unreferenced one, and that may hang forever after a
-        # call that Ctrl-C interrupted.
+        # Referenced until the end, with its channels: gRPC closes an unreferenced one, and that may
+        # hang forever after a call that Ctrl-C interrupted.
         app = application(words)
         status = run(app, words)
     except KeyboardInterrupt:

@@ -1,7 +1,8 @@
-"""Alerts in the client's own terminal: a desktop notification by an escape sequence, the bell, and the window's title.
+"""Alerts in the client's own terminal: a desktop notification by an escape sequence, the bell, and
+the window's title.
 
-For verbs that keep the terminal (`watch`, the dashboard). The daemon notifies by the other ways. Nothing is written where standard output is no
-terminal, nor with ``notify.terminal = "off"``.
+For verbs that keep the terminal (`watch`, the dashboard). The daemon notifies by the other ways.
+Nothing is written where standard output is no terminal, nor with ``notify.terminal = "off"``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +23,8 @@ ST = f"{ESC}\\"
 
 
 def protocol(environ: Mapping[str, str]) -> str:
-    """Return the protocol of the terminal's notifications: "99" (kitty), "9" (iTerm2, WezTerm, Ghostty), "777" (foot, urxvt, VTE), or ""."""
+    """Return the protocol of the terminal's notifications: "99" (kitty), "9" (iTerm2, WezTerm,
+    Ghostty), "777" (foot, urxvt, VTE), or ""."""
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
     if term == "xterm-kitty" or environ.get("KITTY_WINDOW_ID"):
         return "99"
@@ -41,7 +43,8 @@ def protocol(environ: Mapping[str, str]) -> str:
 def sequence(title: str, body: str, environ: Mapping[str, str], setting: str = "auto") -> str:
     """Return the escape sequence of a notification, or the bell if the terminal has none.
 
-    With ``allow-passthrough``, tmux passes a wrapped sequence to its own terminal; it always marks the window at a bell.
+    With ``allow-passthrough``, tmux passes a wrapped sequence to its own terminal; it always marks
+    the window at a bell.
     """
     kind = protocol(environ) if setting == "auto" and not environ.get("STY") else ""
     title, body = _plain(title), _plain(body)
@@ -63,7 +66,8 @@ def tmux(text: str) -> str:
 
 
 class Alerts:
-    """Alerts on one terminal. ``setting`` is the value of ``notify.terminal``; `close` restores the title."""
+    """Alerts on one terminal. ``setting`` is the value of ``notify.terminal``; `close` restores the
+    title."""
 
     def __init__(self, stream: TextIO, environ: Mapping[str, str], setting: str = "auto") -> None:
         self._stream = stream
@@ -96,7 +100,8 @@ class Alerts:
 
 
 class InboxAlerts:
-    """Alerts about requests, from live events: those with a number above ``known``; a watch repeats earlier ones."""
+    """Alerts about requests, from live events: those with a number above ``known``; a watch repeats
+    earlier ones."""
 
     def __init__(self, alerts: Alerts, waiting: Iterable["AttentionRequest"], known: int = 0) -> None:
         self._alerts = alerts
@@ -131,7 +136,8 @@ class InboxAlerts:
 
 
 def inbox_alerts(app: "App", session_ids: Iterable[str] = ()) -> InboxAlerts:
-    """Alerts on the terminal of a verb, as the daemon's setting says; of some sessions, or of all."""
+    """Alerts on the terminal of a verb, as the daemon's setting says; of some sessions, or of
+    all."""
     import json
 
     from ramet.v1 import attention_pb2, daemon_pb2

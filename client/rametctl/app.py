@@ -44,7 +44,8 @@ class App:
 
     @property
     def on_terminal(self) -> bool:
-        """Return whether standard input, output and error are a terminal that can show a full screen."""
+        """Return whether standard input, output and error are a terminal that can show a full
+        screen."""
         stdin = sys.stdin
         return self.output.terminal and self.output.error_terminal and stdin is not None and stdin.isatty()
 
@@ -67,7 +68,8 @@ class App:
         doing: str = "",
         timeout: float | None = None,
     ) -> Response:
-        """`Connection.call`, with a spinner that says ``doing``; prints the answer's warnings on standard error."""
+        """`Connection.call`, with a spinner that says ``doing``; prints the answer's warnings on
+        standard error."""
         with self.output.spinner(doing) if doing else nullcontext():
             answer = self.connection.call(method, request, timeout=timeout)
         self.output.warn(getattr(answer, "warnings", ()))
@@ -85,8 +87,8 @@ class App:
     def for_each(self, names: Sequence[str], act: Callable[[str], object]) -> int:
         """Call ``act`` for every name and return the exit code of the first failure, or 0.
 
-        ``act`` prints for people and returns the JSON: one object for one name, an array for several, with an error in place of a failed
-        name. Raise the ClientError of a single name.
+        ``act`` prints for people and returns the JSON: one object for one name, an array for
+        several, with an error in place of a failed name. Raise the ClientError of a single name.
         """
         unique = list(dict.fromkeys(names))
         if len(unique) == 1:
@@ -123,7 +125,8 @@ class App:
 
     @cached_property
     def cwd(self) -> str:
-        """Return the current directory, absolute; in the shell's spelling if that is the same directory."""
+        """Return the current directory, absolute; in the shell's spelling if that is the same
+        directory."""
         try:
             here = Path.cwd()
         except FileNotFoundError as error:
@@ -134,7 +137,8 @@ class App:
         return _utf8(str(Path(self.cwd, Path(path).expanduser())))
 
     def repo_here(self) -> str | None:
-        """Return the current directory if it is inside a git repository; the daemon finds out which."""
+        """Return the current directory if it is inside a git repository; the daemon finds out
+        which."""
         here = Path(self.cwd)
         for directory in (here, *here.parents):
             if (directory / ".git").is_file() or _is_git_directory(directory / ".git") or _is_git_directory(directory):

@@ -1,4 +1,5 @@
-"""The command line. Imports a verb's module only when it is used, so that the client starts quickly."""
+"""The command line. Imports a verb's module only when it is used, so that the client starts
+quickly."""
 
 import difflib
 from collections.abc import Mapping
@@ -49,7 +50,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "help version demo": "explain; versions; a demo without an account",
     },
 }
-"""Every verb once, in the groups and rows of ``rametctl --help``: the verbs of each row, and its description."""
+"""Every verb once, in the groups and rows of ``rametctl --help``: the verbs of each row, and its
+description."""
 
 VERBS = tuple(verb for rows in GROUPS.values() for row in rows for verb in row.split())
 

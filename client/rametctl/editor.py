@@ -18,7 +18,8 @@ def editor_command(app: "App") -> str:
 
 
 def configured_editor(app: "App") -> list[str]:
-    """Return the program and arguments of the setting ``editor``, or of `editor_command`. Raise ClientError if they cannot be parsed."""
+    """Return the program and arguments of the setting ``editor``, or of `editor_command`. Raise
+    ClientError if they cannot be parsed."""
     config = app.call(lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
     found = next((json.loads(each.value_json) for each in config.settings if each.key == "editor"), None)
     try:
@@ -28,7 +29,8 @@ def configured_editor(app: "App") -> list[str]:
 
 
 def edit(app: "App", text: str, *, extension: str, undone: str) -> str | None:
-    """Open ``text`` in the editor; return None if it was not saved. ``undone`` begins the ClientError's message without an editor."""
+    """Open ``text`` in the editor; return None if it was not saved. ``undone`` begins the
+    ClientError's message without an editor."""
     try:
         return click.edit(text, editor=editor_command(app), extension=extension)
     except click.ClickException as error:

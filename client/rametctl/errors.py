@@ -18,7 +18,8 @@ DOMAIN = "ramet"
 """The domain of the daemon's ``google.rpc.ErrorInfo``."""
 
 DETAILS = "grpc-status-details-bin"
-"""Trailing metadata with a ``google.rpc.Status``; only a server sends it, so a broken connection has none."""
+"""Trailing metadata with a ``google.rpc.Status``; only a server sends it, so a broken connection
+has none."""
 
 _EXIT_CODES = {"INVALID_ARGUMENT": 2, "NOT_FOUND": 3, "DEADLINE_EXCEEDED": 124}
 
@@ -61,7 +62,8 @@ class TimedOutError(ClientError):
 
 
 class RefusedError(ClientError):
-    """An error from the daemon: ``status`` is the name of the gRPC status, ``data`` the details for programs."""
+    """An error from the daemon: ``status`` is the name of the gRPC status, ``data`` the details for
+    programs."""
 
     STATUS_HINTS: ClassVar[dict[str, str]] = {
         "UNIMPLEMENTED": "run: rametctl daemon restart",
@@ -75,7 +77,8 @@ class RefusedError(ClientError):
 
 
 def is_transient(error: ClientError) -> bool:
-    """Return whether the daemon is unreachable or recovers, so that the same call may succeed soon."""
+    """Return whether the daemon is unreachable or recovers, so that the same call may succeed
+    soon."""
     return isinstance(error, UnreachableError) or error.reason == "RECOVERING"
 
 
@@ -86,7 +89,8 @@ def no_answer_in_time() -> TimedOutError:
 def from_rpc_error(error: Exception) -> ClientError:
     """Convert a failed call to a ClientError.
 
-    UNAVAILABLE has two meanings: the daemon says "not now" (with a reason), or there is no connection (without one).
+    UNAVAILABLE has two meanings: the daemon says "not now" (with a reason), or there is no
+    connection (without one).
     """
     import grpc
 

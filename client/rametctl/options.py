@@ -54,7 +54,8 @@ class Verb(click.Command):
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Raise `UsageError` for an option in place of another's value, as in ``--commit -m "text"``."""
+        """Raise `UsageError` for an option in place of another's value, as in ``--commit -m
+        "text"``."""
         given = args[: args.index("--")] if "--" in args else args
         takers = {
             name: param.opts[-1]
@@ -92,7 +93,8 @@ _TOKENS = re.compile(r"(\d+(?:\.\d+)?) *([kKmM]?) *tok(?:ens?)?")
 
 
 def budget_of(text: str) -> Budget:
-    """Parse a budget in dollars (5, $0.50) or tokens (2Mtok, 500k tok). Raise `ValueError` for anything else, and for 0."""
+    """Parse a budget in dollars (5, $0.50) or tokens (2Mtok, 500k tok). Raise `ValueError` for
+    anything else, and for 0."""
     if found := _TOKENS.fullmatch(text.strip()):
         tokens = round(float(found[1]) * {"": 1, "k": 1000, "m": 1_000_000}[found[2].lower()])
         if tokens > 0:
@@ -120,7 +122,8 @@ def budget_option(help_: str, *, removable: bool = False) -> Callable[[Function]
 def complete_session(
     ctx: click.Context, _param: click.Parameter, incomplete: str, *, asking: bool = False
 ) -> list[CompletionItem]:
-    """Return the session names of a running daemon, of those with an open request if ``asking``; never starts one."""
+    """Return the session names of a running daemon, of those with an open request if ``asking``;
+    never starts one."""
     from ramet.v1 import session_pb2
 
     page = _ask(ctx, lambda daemon: daemon.sessions.ListSessions, session_pb2.ListSessionsRequest(page_size=1000))
@@ -186,7 +189,8 @@ def complete_against(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def complete_checkpoint(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the numbers of the checkpoints of the session on the command line; never starts a daemon."""
+    """Return the numbers of the checkpoints of the session on the command line; never starts a
+    daemon."""
     from ramet.v1 import worktree_pb2
 
     request = worktree_pb2.ListCheckpointsRequest(session=str(ctx.params.get("session") or ""), page_size=1000)
@@ -253,7 +257,8 @@ def new_request_id() -> str:
 
 
 def repo_path(app: "App", repo: str | None) -> str:
-    """Return an absolute path inside the requested repository: the current directory, or the one that ``--repo`` names."""
+    """Return an absolute path inside the requested repository: the current directory, or the one
+    that ``--repo`` names."""
     if repo is None:
         return app.cwd
     path = app.absolute(repo)
@@ -266,7 +271,8 @@ def repo_path(app: "App", repo: str | None) -> str:
 
 
 def repo_reference(app: "App", repo: str | None) -> str:
-    """Return the repository's reference for the daemon: an absolute path if ``repo`` is a directory, else the given name."""
+    """Return the repository's reference for the daemon: an absolute path if ``repo`` is a
+    directory, else the given name."""
     if repo is None:
         return app.cwd
     path = app.absolute(repo)

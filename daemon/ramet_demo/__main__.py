@@ -1,4 +1,5 @@
-"""``python -m ramet_demo``: show several agents at work, without an account. Exits with 0 if every claim held."""
+"""``python -m ramet_demo``: show several agents at work, without an account. Exits with 0 if every
+claim held."""
 
 import argparse
 import os
@@ -39,7 +40,8 @@ def main() -> int:
     arguments = parser.parse_args()
     for number in SIGNALS:
         signal.signal(number, leave)
-    # In the background of a script it inherits an ignored SIGINT, and so would the commands that it ends with one.
+    # In the background of a script it inherits an ignored SIGINT, and so would the commands that it
+    # ends with one.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     console = Console(highlight=False, emoji=False)
     if not console.is_terminal or console.width > WIDTH:

@@ -59,7 +59,8 @@ def photograph(environ: Mapping[str, str], cwd: Path, path: Path) -> None:
 
 
 def photograph_pages(environ: Mapping[str, str], cwd: Path, into: Path, pages: Mapping[str, tuple[str, str]]) -> None:
-    """Write PNGs of web pages into a directory. ``pages`` has by picture's name the page's path and size, one of `SIZES`."""
+    """Write PNGs of web pages into a directory. ``pages`` has by picture's name the page's path and
+    size, one of `SIZES`."""
     from playwright.sync_api import sync_playwright
 
     command = argv_of("rametctl web --port 0")

@@ -1,4 +1,5 @@
-"""The sample repository: a small command line program with a bug, which `python -m greet Ada Alan` shows."""
+"""The sample repository: a small command line program with a bug, which `python -m greet Ada Alan`
+shows."""
 
 import subprocess
 import textwrap
@@ -54,7 +55,8 @@ FILES = {
 
 
 def make(path: Path, environ: Mapping[str, str]) -> None:
-    """Create the repository at ``path`` with one commit on ``main``. Raises `subprocess.CalledProcessError`."""
+    """Create the repository at ``path`` with one commit on ``main``. Raises
+    `subprocess.CalledProcessError`."""
     for name, text in FILES.items():
         file = path / name
         file.parent.mkdir(parents=True, exist_ok=True)

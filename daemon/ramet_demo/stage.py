@@ -1,6 +1,8 @@
-"""The demonstration's sandbox: private directories, a scripted model, and a teardown that leaves nothing.
+"""The demonstration's sandbox: private directories, a scripted model, and a teardown that leaves
+nothing.
 
-Every process in it has the stage's RAMET_HOME in its environment. Keepers have no environment; their directories name them.
+Every process in it has the stage's RAMET_HOME in its environment. Keepers have no environment;
+their directories name them.
 """
 
 import json
@@ -32,7 +34,8 @@ class BrokenPromiseError(Exception):
 
 
 class Stage:
-    """Directories below ``root``, an environment that points only to them, and the processes with this environment."""
+    """Directories below ``root``, an environment that points only to them, and the processes with
+    this environment."""
 
     def __init__(self, root: Path, environ: Mapping[str, str]) -> None:
         self.root = root
@@ -108,7 +111,8 @@ class Stage:
             self._model.wait(END_DEADLINE_S)
 
     def processes(self) -> list[Process]:
-        """List the stage's living processes: client, daemon, model, keepers, agents and their descendants."""
+        """List the stage's living processes: client, daemon, model, keepers, agents and their
+        descendants."""
         found = set(processes.tagged({"RAMET_HOME": str(self.state)}))
         for record in self.state.glob("agents/*/run.json"):
             run = json.loads(record.read_text())
@@ -119,7 +123,8 @@ class Stage:
         return sorted(found, key=lambda process: process.pid)
 
     def kill_everything(self) -> None:
-        """Kill the processes that are left. A keeper that starts now is not recorded yet, so look until none has appeared for a while."""
+        """Kill the processes that are left. A keeper that starts now is not recorded yet, so look
+        until none has appeared for a while."""
         end, quiet = time.monotonic() + END_DEADLINE_S, 0
         while quiet < 3:
             left = self.processes()
@@ -133,7 +138,8 @@ class Stage:
             time.sleep(0.05)
 
     def save_environment(self) -> Path:
-        """Write a shell script that sets the environment, for a look at the kept directory; return its path."""
+        """Write a shell script that sets the environment, for a look at the kept directory; return
+        its path."""
         path = self.root / "environment.sh"
         path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.environ.items()))
         return path
@@ -141,7 +147,8 @@ class Stage:
 
 @contextmanager
 def stage(environ: Mapping[str, str], *, keep: bool) -> Iterator[Stage]:
-    """Create a stage, and tear it down at the end; ``keep`` leaves the directory. Its path is short, as sockets are below it."""
+    """Create a stage, and tear it down at the end; ``keep`` leaves the directory. Its path is
+    short, as sockets are below it."""
     root = Path(tempfile.mkdtemp(prefix="ramet-demo-", dir="/tmp")).resolve()
     made = Stage(root, environ)
     try:

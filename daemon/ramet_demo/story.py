@@ -44,7 +44,8 @@ With your own Claude login, in a repository of yours:
 
 
 def perform(stage: Stage, teller: Teller) -> dict[str, list[Shown]]:
-    """Run all steps. Return the screens of each picture by its name; raise `BrokenPromiseError` if a claim does not hold."""
+    """Run all steps. Return the screens of each picture by its name; raise `BrokenPromiseError` if
+    a claim does not hold."""
     return Performance(stage, teller).play()
 
 
@@ -67,7 +68,8 @@ class Performance:
         self._leave()
         return {"demo": self._highlights, **self._pictures}
 
-    # ── the acts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the acts
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _repository(self) -> None:
         self._teller.say("A sample repository: a program that greets, with a bug: it forgets Ada.")
@@ -179,7 +181,8 @@ class Performance:
     def _photograph(self, pages: dict[str, tuple[str, str]]) -> None:
         photograph_pages(self._stage.environ, self._stage.repository, self._stage.root, pages)
 
-    # ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── helpers
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self, command: str, until: Callable[[Shown], bool] | None = None) -> Shown:
         return self._teller.run(command, self._stage.environ, self._stage.repository, until)

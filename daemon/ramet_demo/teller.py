@@ -42,7 +42,8 @@ class Shown:
 
 
 class Teller:
-    """Prints text and runs commands. They get a terminal if there is one, or for a picture of ``columns``; else a pipe."""
+    """Prints text and runs commands. They get a terminal if there is one, or for a picture of
+    ``columns``; else a pipe."""
 
     def __init__(self, console: Console, columns: int | None = None) -> None:
         self._console = console
@@ -65,7 +66,8 @@ class Teller:
     ) -> Shown:
         """Run and show a command of Ramet, git or Python.
 
-        Interrupt it once ``until``, called ten times a second, returns True. Raise `BrokenPromiseError` if the command fails.
+        Interrupt it once ``until``, called ten times a second, returns True. Raise
+        `BrokenPromiseError` if the command fails.
         """
         self.command(command)
         self._console.file.flush()
@@ -132,7 +134,8 @@ def read(descriptor: int) -> bytes:
 
 
 def argv_of(command: str) -> Sequence[str]:
-    """Return the arguments of a command, with this installation's programs rather than those on PATH."""
+    """Return the arguments of a command, with this installation's programs rather than those on
+    PATH."""
     program, *arguments = shlex.split(command)
     match program:
         case "rametctl":

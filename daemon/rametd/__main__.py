@@ -56,8 +56,8 @@ def run(patience: float = 0.0) -> None:
     level = config.load(places.config_file, home=user_home(environ)).log.level
     make_private_directory(places.home)  # the log goes into it
     console = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
-    # The store's threads release the interpreter at every statement, and a busy loop would keep each of them waiting for the default
-    # of 5 ms before it gives it back.
+    # The store's threads release the interpreter at every statement, and a busy loop would keep
+    # each of them waiting for the default of 5 ms before it gives it back.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with logs.set_up(places.logs, level=level, console=console):
         try:
@@ -71,7 +71,8 @@ def run(patience: float = 0.0) -> None:
 @click.option("--owner-file", type=click.Path(path_type=Path), help="This file in place of config.toml.")
 @click.option("--repository-file", type=click.Path(path_type=Path), help="And this .ramet.toml.")
 def check(owner_file: Path | None, repository_file: Path | None) -> None:
-    """Check the configuration: one problem per line, and status 1 where one keeps the daemon from starting."""
+    """Check the configuration: one problem per line, and status 1 where one keeps the daemon from
+    starting."""
     from rametd import config
 
     places = directories(os.environ)

@@ -1,4 +1,5 @@
-"""The daemon process: it takes the locks, opens store and git, starts services and server, recovers, serves, and stops."""
+"""The daemon process: it takes the locks, opens store and git, starts services and server,
+recovers, serves, and stops."""
 
 import asyncio
 import os
@@ -52,7 +53,8 @@ CONFIG_POLL_S = 2.0
 
 
 class Daemon:
-    """One run of the daemon. The caller computes ``directories`` from ``environ``, the environment of the process.
+    """One run of the daemon. The caller computes ``directories`` from ``environ``, the environment
+    of the process.
 
     ``patience``: seconds to wait for a lock whose holder does not listen.
     """
@@ -85,7 +87,8 @@ class Daemon:
         self._stop.set()
 
     async def run(self) -> None:
-        """Serve until `stop`. Raises `AlreadyRunningError`, `RuntimeDirectoryError`, `BadConfigError`, `NewerDatabaseError`."""
+        """Serve until `stop`. Raises `AlreadyRunningError`, `RuntimeDirectoryError`,
+        `BadConfigError`, `NewerDatabaseError`."""
         places = self._directories
         notifier = Notifier.from_environ(self._environ)
         home = user_home(self._environ)
@@ -135,7 +138,8 @@ class Daemon:
     async def _locked(self, stack: AsyncExitStack) -> Runtime:
         """Lock the state directory, then the runtime directory; return the latter.
 
-        In this order: a daemon that may not run must not touch the runtime directory of another one.
+        In this order: a daemon that may not run must not touch the runtime directory of another
+        one.
         """
         places = self._directories
         end = time.monotonic() + self._patience
@@ -218,7 +222,8 @@ class Daemon:
             await self._configure(core, again=again)
 
     async def _configure(self, core: Core, *, again: bool = False) -> None:
-        """Apply the configuration file if it has changed, or ``again``. A wrong file changes nothing and is logged."""
+        """Apply the configuration file if it has changed, or ``again``. A wrong file changes
+        nothing and is logged."""
         file = self._directories.config_file
         async with self._configuring:
             stamp = _stamp(file)

@@ -1,7 +1,9 @@
-"""The environment of agents and commands: variables from the owner's calls override the daemon's own.
+"""The environment of agents and commands: variables from the owner's calls override the daemon's
+own.
 
-A service manager may have started the daemon last week with a minimal PATH; the person who types ``new`` has today's PATH,
-SSH agent socket and credentials. `ramet.environment` says which variables count, and for how long.
+A service manager may have started the daemon last week with a minimal PATH; the person who types
+``new`` has today's PATH, SSH agent socket and credentials. `ramet.environment` says which variables
+count, and for how long.
 """
 
 import os
@@ -20,20 +22,23 @@ from rametd.domain.errors import BadEnvironmentError, RuntimeDirectoryError
 
 UNSENDABLE = "remove it from the environment"
 SET, UNSET = "+", "-"
-"""How the record of a variable begins in a file that was set or removed by name; no name begins so."""
+"""How the record of a variable begins in a file that was set or removed by name; no name begins
+so."""
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
 
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """A session's variables. ``called``: brought by calls of its owner. ``given``: set by name, None for a removed one."""
+    """A session's variables. ``called``: brought by calls of its owner. ``given``: set by name,
+    None for a removed one."""
 
     called: Mapping[str, str] = field(default_factory=dict, repr=False)
     given: Mapping[str, str | None] = field(default_factory=dict, repr=False)
 
     def over(self, daemon_env: Mapping[str, str]) -> dict[str, str]:
-        """Return what calls brought over the daemon's own, of which those are left out that would go with them."""
+        """Return what calls brought over the daemon's own, of which those are left out that would
+        go with them."""
         groups = {group_of(name) for name in self.called} - {None}
         daemons = {name: value for name, value in daemon_env.items() if group_of(name) not in groups}
         return daemons | dict(self.called)
@@ -48,7 +53,8 @@ class Variables:
     def changed(self, values: Mapping[str, str], taken: Mapping[str, str], removed: Collection[str]) -> "Variables":
         """Set ``values``, remove ``removed``, and take ``taken`` over from the caller.
 
-        A taken variable that a session inherits anyway follows the caller again; any other is set. Raises BadEnvironmentError.
+        A taken variable that a session inherits anyway follows the caller again; any other is set.
+        Raises BadEnvironmentError.
         """
         for name in (*values, *taken, *removed):
             if matches(name, NEVER):
@@ -77,7 +83,8 @@ class Variables:
         return kinds | {name: Kind.UNSET if value is None else Kind.SET for name, value in self.given.items()}
 
     def deciding(self, daemon_env: Mapping[str, str]) -> bytes:
-        """Return the variables for whose sake an idle agent gets a new process, in one piece that can be compared."""
+        """Return the variables for whose sake an idle agent gets a new process, in one piece that
+        can be compared."""
         fresh = {
             name: value
             for name, value in self.over(daemon_env).items()
@@ -94,10 +101,12 @@ def build(
     pass_env: Iterable[str] = (),
     fixed: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Build a process's environment: allowed variables of the daemon, overridden by the session's, overridden by ``fixed``.
+    """Build a process's environment: allowed variables of the daemon, overridden by the session's,
+    overridden by ``fixed``.
 
-    The daemon adds nothing to an account that the session has (see `Variables.over`). ``fixed`` (RAMET_SESSION, RAMET_TOKEN, …) is
-    not filtered. Raises BadEnvironmentError for an invalid name or value.
+    The daemon adds nothing to an account that the session has (see `Variables.over`). ``fixed``
+    (RAMET_SESSION, RAMET_TOKEN, …) is not filtered. Raises BadEnvironmentError for an invalid name
+    or value.
     """
     all_of_them = session.over(daemon_env)
     environment = {name: all_of_them[name] for name in allowed(all_of_them, tuple(pass_env))}
@@ -112,11 +121,13 @@ def build(
 
 
 class EnvironmentFiles:
-    """The variables of sessions, one file each, so that a restarted daemon can start the agents again.
+    """The variables of sessions, one file each, so that a restarted daemon can start the agents
+    again.
 
-    They contain secrets: the files are 0600 in a 0700 directory, and their content never enters the database, an event or a
-    log. Format: ``NAME=value`` and a zero byte, as in /proc/PID/environ; `SET` and `UNSET` begin the record of a variable that was
-    given by name. Calls block for a disk write.
+    They contain secrets: the files are 0600 in a 0700 directory, and their content never enters the
+    database, an event or a log. Format: ``NAME=value`` and a zero byte, as in /proc/PID/environ;
+    `SET` and `UNSET` begin the record of a variable that was given by name. Calls block for a disk
+    write.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -124,7 +135,8 @@ class EnvironmentFiles:
         self._changing = threading.Lock()
 
     def change(self, session: str, change: Callable[[Variables], Variables]) -> Variables:
-        """Apply ``change`` to the variables of ``session``, store the result if it differs, and return it."""
+        """Apply ``change`` to the variables of ``session``, store the result if it differs, and
+        return it."""
         with self._changing:
             before = self.read(session)
             after = change(before)
@@ -133,7 +145,8 @@ class EnvironmentFiles:
             return after
 
     def write(self, session: str, variables: Variables) -> None:
-        """Replace the file of ``session`` (an id) atomically. Raises BadEnvironmentError, RuntimeDirectoryError, OSError."""
+        """Replace the file of ``session`` (an id) atomically. Raises BadEnvironmentError,
+        RuntimeDirectoryError, OSError."""
         given = {name: value for name, value in variables.given.items() if value is not None}
         removed = {name: "" for name, value in variables.given.items() if value is None}
         parts = (("", variables.called), (SET, given), (UNSET, removed))
@@ -202,7 +215,8 @@ def _file_name(session: str) -> str:
 
 
 def _encode(environment: Mapping[str, str]) -> list[bytes]:
-    """Return a record ``NAME=value`` for each variable. Raises BadEnvironmentError where no process could have it."""
+    """Return a record ``NAME=value`` for each variable. Raises BadEnvironmentError where no process
+    could have it."""
     records: list[bytes] = []
     for name, value in environment.items():
         if not NAME.fullmatch(name):

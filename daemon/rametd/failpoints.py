@@ -1,4 +1,5 @@
-"""Failpoints: places where a test kills the daemon, to check that the next one finishes or undoes the operation.
+"""Failpoints: places where a test kills the daemon, to check that the next one finishes or undoes
+the operation.
 
 ``RAMET_FAILPOINT=NAME`` selects one; `__main__` reads it. Without it, `Failpoint.hit` does nothing.
 """
@@ -15,6 +16,7 @@ class Failpoint:
     name: str = ""
 
     def hit(self, name: str) -> None:
-        """Die by SIGKILL if ``name`` is selected: no handler runs, no buffer is flushed, no transaction commits."""
+        """Die by SIGKILL if ``name`` is selected: no handler runs, no buffer is flushed, no
+        transaction commits."""
         if name == self.name:
             os.kill(os.getpid(), signal.SIGKILL)

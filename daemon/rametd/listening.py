@@ -14,7 +14,8 @@ from rametd.platform.runtime import Runtime
 log = structlog.get_logger()
 
 CHECK_S, CHECK_WATCHED_S = 3.0, 60.0
-"""Seconds between checks of the socket, without and with a watch of its directory. A check is one system call."""
+"""Seconds between checks of the socket, without and with a watch of its directory. A check is one
+system call."""
 
 
 class Listening:
@@ -62,7 +63,8 @@ class Listening:
 
     @contextmanager
     def _changes(self) -> Iterator[asyncio.Event | None]:
-        """Yield an event that is set when the directory changes; None if the system has no watch left."""
+        """Yield an event that is set when the directory changes; None if the system has no watch
+        left."""
         try:
             queue = inotify.Inotify() if inotify.SUPPORTED else None
         except inotify.OutOfWatchesError:

@@ -9,9 +9,10 @@ from types import ModuleType
 from typing import Any, cast
 
 COLLECT = (2_000, 10, 10)
-"""Thresholds of the garbage collector. Starting a session leaves a third of a megabyte of cyclic garbage; with (20,000, 20, 20) it
-stayed, and a live session took 0.69 MB of the daemon instead of 0.32. Objects from imports are frozen, so that the processor
-time per event of an agent is the same with both."""
+"""Thresholds of the garbage collector. Starting a session leaves a third of a megabyte of cyclic
+garbage; with (20,000, 20, 20) it stayed, and a live session took 0.69 MB of the daemon instead of
+0.32. Objects from imports are frozen, so that the processor time per event of an agent is the same
+with both."""
 
 RARE = frozenset(
     {"__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__setattr__", "__delattr__"}
@@ -21,11 +22,12 @@ RARE = frozenset(
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    """Import modules within the block, without garbage collection: imports create many objects and free few.
+    """Import modules within the block, without garbage collection: imports create many objects and
+    free few.
 
-    Afterwards the living objects, which stay for good, are hidden from the collector: with the SDK loaded, each full collection
-    would stop the loop for 60 ms. Rich is hidden too: structlog imports it if present, to format exceptions in a way that `logs`
-    never uses.
+    Afterwards the living objects, which stay for good, are hidden from the collector: with the SDK
+    loaded, each full collection would stop the loop for 60 ms. Rich is hidden too: structlog
+    imports it if present, to format exceptions in a way that `logs` never uses.
     """
     hidden = "rich" not in sys.modules
     if hidden:
@@ -46,8 +48,8 @@ def quickly() -> Iterator[None]:
 def _sparing_dataclasses() -> Iterator[None]:
     """Compile the rare methods of dataclasses when they are called.
 
-    Up to Python 3.12, `dataclasses` compiles six methods of each class one by one, which took 40 % of all imports. From 3.13 on it
-    compiles them together.
+    Up to Python 3.12, `dataclasses` compiles six methods of each class one by one, which took 40 %
+    of all imports. From 3.13 on it compiles them together.
     """
     create: Callable[..., Any] | None = vars(dataclasses).get("_create_fn")
     if create is None:

@@ -1,4 +1,5 @@
-"""The daemon's log: JSON lines in the state directory, readable lines on a terminal; no prompts, tool inputs or secrets."""
+"""The daemon's log: JSON lines in the state directory, readable lines on a terminal; no prompts,
+tool inputs or secrets."""
 
 import logging
 import logging.handlers
@@ -20,7 +21,8 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 FILE = "rametd.log"
 MASK = "[masked]"
 
-# Words in keys whose values are masked at any depth: texts of people and agents, and credentials. Numbers are not masked.
+# Words in keys whose values are masked at any depth: texts of people and agents, and credentials.
+# Numbers are not masked.
 _PRIVATE = re.compile(
     r"(?:^|_)(?:prompts?|inputs?|answers?|contents?|texts?|body|frames?|stdin|argv"
     r"|tokens?|secrets?|passwords?|credentials?|authorization|cookies?|(?:api|private|access)_?keys?"
@@ -30,13 +32,15 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def bound(*, session: str = "", request: str = "", principal: str = "") -> AbstractContextManager[object]:
-    """Add session, request and principal to each log line of this task, and of tasks that it starts, within the block."""
+    """Add session, request and principal to each log line of this task, and of tasks that it
+    starts, within the block."""
     names = {"session": session, "request": request, "principal": principal}
     return structlog.contextvars.bound_contextvars(**{name: value for name, value in names.items() if value})
 
 
 class Logging:
-    """The configured logging of the process. Closing it flushes the queues and restores the previous configuration."""
+    """The configured logging of the process. Closing it flushes the queues and restores the
+    previous configuration."""
 
     def __init__(self, level: str, targets: Iterable[tuple[logging.Handler, Processor]]) -> None:
         root, ours = logging.getLogger(), logging.getLogger("rametd")
@@ -44,7 +48,8 @@ class Logging:
         self._entries: list[logging.Handler] = []
         self._listeners: list[logging.handlers.QueueListener] = []
         for target, renderer in targets:
-            # The caller renders the line, with its context; a thread writes it, so that a slow disk never blocks the loop.
+            # The caller renders the line, with its context; a thread writes it, so that a slow disk
+            # never blocks the loop.
             lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
             entry = logging.handlers.QueueHandler(lines)
             entry.setFormatter(_formatter(renderer))
@@ -83,10 +88,11 @@ class Logging:
 def set_up(
     directory: Path, *, level: str = "info", console: TextIO | None = None, rotate_at: int = 10 << 20, keep: int = 5
 ) -> Logging:
-    """Send structlog and standard logging to ``directory/rametd.log`` (0600, ``keep`` older files of ``rotate_at`` bytes).
+    """Send structlog and standard logging to ``directory/rametd.log`` (0600, ``keep`` older files
+    of ``rotate_at`` bytes).
 
-    ``console`` gets readable lines, in colour on a terminal. ``level``: debug, info, warning or error. Raises OSError if the
-    file cannot be opened.
+    ``console`` gets readable lines, in colour on a terminal. ``level``: debug, info, warning or
+    error. Raises OSError if the file cannot be opened.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = _PrivateFile(

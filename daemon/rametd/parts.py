@@ -102,7 +102,8 @@ class Parts:
     attachments: Attachments
 
     async def recover(self, stack: AsyncExitStack) -> None:
-        """Finish or undo pending operations, then reattach all agents and commands. ``stack`` stops what this starts."""
+        """Finish or undo pending operations, then reattach all agents and commands. ``stack`` stops
+        what this starts."""
         core = self.core
         for close in (
             self.attachments.close,
@@ -162,9 +163,11 @@ class Parts:
 
 
 async def warm_up(kind: AgentKind, begun: asyncio.Event, patience: float = WARM_UP_S) -> None:
-    """Load what a kind of agent needs at the first creation, else ``patience`` seconds after the start.
+    """Load what a kind of agent needs at the first creation, else ``patience`` seconds after the
+    start.
 
-    Its imports hold the interpreter's lock: done at once, they double the time of the `rametctl ls` that started the daemon.
+    Its imports hold the interpreter's lock: done at once, they double the time of the `rametctl ls`
+    that started the daemon.
     """
     with suppress(TimeoutError):
         await asyncio.wait_for(begun.wait(), patience)
@@ -172,7 +175,8 @@ async def warm_up(kind: AgentKind, begun: asyncio.Event, patience: float = WARM_
 
 
 class Background:
-    """A background task that restarts some seconds after a failure, while the rest of the daemon continues."""
+    """A background task that restarts some seconds after a failure, while the rest of the daemon
+    continues."""
 
     def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._name = name
@@ -185,7 +189,8 @@ class Background:
         self._task.add_done_callback(self._done)
 
     async def stop(self) -> None:
-        """Cancel the task and wait for its cleanup: everything that the cleanup needs must still be open."""
+        """Cancel the task and wait for its cleanup: everything that the cleanup needs must still be
+        open."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
@@ -297,7 +302,8 @@ def assemble(core: Core, commands: Executor) -> Parts:
 
 
 def forbid_bypass(unit: Unit) -> None:
-    """Set sessions with bypassPermissions to the default mode: the configuration no longer allows it.
+    """Set sessions with bypassPermissions to the default mode: the configuration no longer allows
+    it.
 
     Their agents change mode when they are reattached.
     """

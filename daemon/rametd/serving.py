@@ -48,9 +48,10 @@ def server_factory(
 ) -> tuple[Callable[[], grpc.aio.Server], health.aio.HealthServicer]:
     """Return a factory of servers, and the health service that they share.
 
-    Each server has all services of the contract and is not bound yet. ``serving`` returns whether recovery is over; ``configure``
-    applies a changed configuration file; ``stop`` ends the daemon. The servers share all servicers: if the socket of a server is lost, gRPC cannot bind it again, and a new
-    server is needed.
+    Each server has all services of the contract and is not bound yet. ``serving`` returns whether
+    recovery is over; ``configure`` applies a changed configuration file; ``stop`` ends the daemon.
+    The servers share all servicers: if the socket of a server is lost, gRPC cannot bind it again,
+    and a new server is needed.
     """
     core = parts.core
     calls = Calls(core)

@@ -1,10 +1,13 @@
-"""Which variables of a person's environment reach agents and commands, and how long a session keeps each.
+"""Which variables of a person's environment reach agents and commands, and how long a session keeps
+each.
 
-*Pinned* variables come from the call that creates a session. *Fresh* variables (credentials, sockets, identity) come from every later
-call of the owner too. No process of a session inherits a variable in `NEVER`. `rametctl set --env` sets single variables of a session.
+*Pinned* variables come from the call that creates a session. *Fresh* variables (credentials,
+sockets, identity) come from every later call of the owner too. No process of a session inherits a
+variable in `NEVER`. `rametctl set --env` sets single variables of a session.
 
-Fresh variables form families. A call that has any variable of an account replaces the whole account, because a new AWS_ACCESS_KEY_ID
-with the AWS_SESSION_TOKEN of another day is a mixture that no server accepts. A call with no variable of a family does not change it.
+Fresh variables form families. A call that has any variable of an account replaces the whole
+account, because a new AWS_ACCESS_KEY_ID with the AWS_SESSION_TOKEN of another day is a mixture that
+no server accepts. A call with no variable of a family does not change it.
 """
 
 import base64
@@ -19,7 +22,8 @@ from functools import lru_cache
 from pathlib import Path
 
 METADATA = "ramet-environment-bin"
-"""Call metadata with the caller's variables: ``NAME=value`` and a zero byte each, as in /proc/PID/environ."""
+"""Call metadata with the caller's variables: ``NAME=value`` and a zero byte each, as in
+/proc/PID/environ."""
 
 
 class Kind(StrEnum):
@@ -37,8 +41,9 @@ class Kind(StrEnum):
 class Family:
     """Fresh variables that belong together.
 
-    ``together``: a call that has one of them replaces all, else each by itself. ``restarts``: a change is worth a new process for
-    an idle agent. ``accounts``: they say on whose account something happens.
+    ``together``: a call that has one of them replaces all, else each by itself. ``restarts``: a
+    change is worth a new process for an idle agent. ``accounts``: they say on whose account
+    something happens.
     """
 
     name: str
@@ -53,7 +58,8 @@ FORGE = (
     *("GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
     *("GH_CONFIG_DIR", "GH_HOST"),
 )
-"""For `gh` and for pushing. Agents and commands get these only through ``agents.claude.pass_env`` or ``--env``."""
+"""For `gh` and for pushing. Agents and commands get these only through ``agents.claude.pass_env``
+or ``--env``."""
 
 FAMILIES = (
     Family(
@@ -145,7 +151,8 @@ PINNED = (
     *("ASDF_*", "BUN_INSTALL", "CARGO_HOME", "GOPATH", "GOROOT", "JAVA_HOME", "NVM_DIR", "PNPM_HOME", "PYENV_ROOT"),
     *("RBENV_ROOT", "RUSTUP_HOME", "VOLTA_HOME", "NIX_*", "HOMEBREW_*", "DOCKER_HOST", "DEVELOPER_DIR", "SDKROOT"),
 )
-"""Names, or patterns with ``*``. ``agents.claude.pass_env`` adds to them; a name of a family that it lists stays fresh."""
+"""Names, or patterns with ``*``. ``agents.claude.pass_env`` adds to them; a name of a family that
+it lists stays fresh."""
 
 ALLOWED = (*PINNED, *(pattern for family in FAMILIES for pattern in family.patterns if pattern not in FORGE))
 """What agents and commands may inherit without further configuration."""
@@ -158,7 +165,8 @@ NEVER = (
     *("CLAUDE_CODE_REMOTE*", "CLAUDE_PROJECT_DIR", "CLAUDE_PLUGIN_*", "CLAUDE_ENV_FILE", "TRACEPARENT"),
     # The daemon's own service manager: an agent must not report for the daemon.
     *("NOTIFY_SOCKET", "WATCHDOG_*", "LISTEN_*", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "MAINPID"),
-    # What git sets for its own processes, hooks included (`git rev-parse --local-env-vars`, and what a push or a rebase adds).
+    # What git sets for its own processes, hooks included (`git rev-parse --local-env-vars`, and
+    # what a push or a rebase adds).
     *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS"),
     *("GIT_CONFIG_KEY_*", "GIT_CONFIG_VALUE_*", "GIT_DIR", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE"),
     *("GIT_INDEX_FILE", "GIT_INTERNAL_*", "GIT_NAMESPACE", "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY"),
@@ -179,7 +187,8 @@ OF_GIT = (
     "GIT_QUARANTINE_PATH",
     "GIT_REFLOG_ACTION",
 )
-"""Set where git runs the caller, as a hook does: the identity beside it is that of one commit, not the person's."""
+"""Set where git runs the caller, as a hook does: the identity beside it is that of one commit, not
+the person's."""
 
 CARRIED_BY = frozenset(
     {
@@ -190,14 +199,15 @@ CARRIED_BY = frozenset(
         "ListAgents",
     }
 )
-"""Methods whose calls carry the caller's environment: those that can lead to a process of a session, to a commit or push for it, or that look for
-programs as a session of the caller would."""
+"""Methods whose calls carry the caller's environment: those that can lead to a process of a
+session, to a commit or push for it, or that look for programs as a session of the caller would."""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def allowed(names: Iterable[str], pass_env: Iterable[str] = ()) -> frozenset[str]:
-    """Return those of ``names`` that an agent may inherit. ``pass_env``: further names or patterns."""
+    """Return those of ``names`` that an agent may inherit. ``pass_env``: further names or
+    patterns."""
     patterns = (*ALLOWED, *pass_env)
     return frozenset(
         name for name in names if NAME.fullmatch(name) and matches(name, patterns) and not matches(name, NEVER)
@@ -211,7 +221,8 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=64)
 def _split(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
-    """Tell plain names from patterns, each with what it begins with: every call of a client compares a hundred names."""
+    """Tell plain names from patterns, each with what it begins with: every call of a client
+    compares a hundred names."""
     heads = {pattern: re.split(r"[*?[]", pattern, maxsplit=1)[0] for pattern in patterns}
     plain = frozenset(pattern for pattern, head in heads.items() if head == pattern)
     return plain, tuple((head, pattern) for pattern, head in heads.items() if head != pattern)
@@ -224,7 +235,8 @@ def family_of(name: str) -> Family | None:
 
 
 def group_of(name: str) -> str | None:
-    """Return what a fresh variable is replaced together with: the name of its family, or its own; None for a pinned one."""
+    """Return what a fresh variable is replaced together with: the name of its family, or its own;
+    None for a pinned one."""
     family = family_of(name)
     return None if family is None else family.name if family.together else name
 
@@ -237,7 +249,8 @@ def carried(environ: Mapping[str, str], pass_env: Iterable[str] = ()) -> dict[st
 
 
 def without_direnv(environ: Mapping[str, str], place: str) -> Mapping[str, str]:
-    """Return ``environ`` without the variables that direnv loaded for a project, if the directory ``place`` is outside of it."""
+    """Return ``environ`` without the variables that direnv loaded for a project, if the directory
+    ``place`` is outside of it."""
     project = environ.get("DIRENV_DIR", "").removeprefix("-")
     if not project or Path(place).resolve().is_relative_to(Path(project).resolve()):
         return environ
@@ -250,9 +263,11 @@ def without_direnv(environ: Mapping[str, str], place: str) -> Mapping[str, str]:
 
 
 def for_daemon(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ`` without credentials and identity: what a daemon gets that a command starts because none runs.
+    """Return ``environ`` without credentials and identity: what a daemon gets that a command starts
+    because none runs.
 
-    Every call brings its own. Those of the shell that happened to be first would count in all sessions whose shells have none.
+    Every call brings its own. Those of the shell that happened to be first would count in all
+    sessions whose shells have none.
     """
     return {
         name: value for name, value in environ.items() if (family := family_of(name)) is None or not family.accounts
@@ -260,7 +275,8 @@ def for_daemon(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def encode(environment: Mapping[str, str]) -> bytes:
-    """Return the variables as `METADATA` carries them. A name or value with a zero byte is not valid and is left out."""
+    """Return the variables as `METADATA` carries them. A name or value with a zero byte is not
+    valid and is left out."""
     records = (f"{name}={value}" for name, value in environment.items())
     return b"".join(record.encode("utf-8", "surrogateescape") + b"\0" for record in records if "\0" not in record)
 

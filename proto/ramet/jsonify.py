@@ -1,11 +1,15 @@
 """Messages as the JSON that `--json` prints.
 
-Field names are those of the .proto files, and every field is present with any value. Differences from a plain copy:
+Field names are those of the .proto files, and every field is present with any value. Differences
+from a plain copy:
 
-- an enum is its short name in lower case (``waiting``), UNSPECIFIED is null; a permission mode is written as `--mode` takes it
-- a 64 bit number is a number, a Timestamp an RFC 3339 string (UTC), a Duration its seconds, a Cursor ``EPOCH:SEQ``
+- an enum is its short name in lower case (``waiting``), UNSPECIFIED is null; a permission mode is
+written as `--mode` takes it
+- a 64 bit number is a number, a Timestamp an RFC 3339 string (UTC), a Duration its seconds, a
+Cursor ``EPOCH:SEQ``
 - a field that holds JSON (``input_json``) is shown as that JSON, under its name without the suffix
-- of a oneof only the field that is set is there, and the oneof's name tells which (``"payload": "state_changed"``)
+- of a oneof only the field that is set is there, and the oneof's name tells which (``"payload":
+"state_changed"``)
 - an optional or message field that is not set is null
 """
 
@@ -35,7 +39,8 @@ def to_json(message: "Message") -> dict[str, Any]:
 
 
 def jsonable(value: object) -> object:
-    """A value for `dumps`: messages, also inside lists and dicts, as JSON; anything else unchanged."""
+    """A value for `dumps`: messages, also inside lists and dicts, as JSON; anything else
+    unchanged."""
     if hasattr(value, "DESCRIPTOR"):
         return to_json(cast("Message", value))
     if isinstance(value, dict):
@@ -51,7 +56,8 @@ def dumps(value: object) -> str:
 
 
 def enum_name(message: "Message", field: str) -> str | None:
-    """The short name of the value that an enum field has: ``SESSION_STATE_WAITING`` → ``waiting``; None for "not said".
+    """The short name of the value that an enum field has: ``SESSION_STATE_WAITING`` → ``waiting``;
+    None for "not said".
 
     A value that only a later release knows is ``unknown_N``.
     """
@@ -84,7 +90,8 @@ def _camel_case(name: str) -> str:
 
 @functools.cache
 def _readers(descriptor: "Descriptor") -> list[_Reader]:
-    """For each field of a message a function that puts it into an object: a list of a thousand sessions is a common answer."""
+    """For each field of a message a function that puts it into an object: a list of a thousand
+    sessions is a common answer."""
     readers: list[_Reader] = []
     oneofs: set[str] = set()
     for field in descriptor.fields:

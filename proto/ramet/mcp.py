@@ -1,7 +1,8 @@
 """The tools for agents as an MCP server, built from the descriptors of OrchestrationService.
 
-Stateless on purpose: a daemon need not have seen the handshake to answer a call, so a restarted daemon can answer a call that began before a kill.
-Source: the Model Context Protocol, revision 2025-11-25, of which a server with only tools needs five methods.
+Stateless on purpose: a daemon need not have seen the handshake to answer a call, so a restarted
+daemon can answer a call that began before a kill. Source: the Model Context Protocol, revision
+2025-11-25, of which a server with only tools needs five methods.
 """
 
 import json
@@ -36,7 +37,8 @@ JSON_TYPES = {
 
 Object = dict[str, Any]
 Caller = Callable[[str, Message, str], Awaitable[Message]]
-"""Makes a call: its name, the request, and a key that is the same when the same call is answered again."""
+"""Makes a call: its name, the request, and a key that is the same when the same call is answered
+again."""
 
 
 class ToolRefused(Exception):  # noqa: N818 - an answer, not a fault
@@ -81,13 +83,15 @@ def _schema(field: FieldDescriptor) -> Object:
 
 
 class ToolServer:
-    """Answers JSON-RPC messages of one MCP client. ``call`` reaches OrchestrationService; the model gets the message of a `ToolRefused` that it raises."""
+    """Answers JSON-RPC messages of one MCP client. ``call`` reaches OrchestrationService; the model
+    gets the message of a `ToolRefused` that it raises."""
 
     def __init__(self, call: Caller) -> None:
         self._call = call
 
     async def answer(self, message: Object, key: str) -> Object | None:
-        """The answer to one message, None where it wants none. ``key`` makes a call that is asked again the same call."""
+        """The answer to one message, None where it wants none. ``key`` makes a call that is asked
+        again the same call."""
         if "id" not in message:
             return None
         parameters = message.get("params") or {}

@@ -1,7 +1,8 @@
 """Paths of state, sockets and configuration, for daemon and client. Standard library only.
 
-platformdirs reads the environment of its own process; a daemon started for a client, and every test, needs the answer for
-another one. So this is a function of an environment mapping that follows the XDG base directory specification.
+platformdirs reads the environment of its own process; a daemon started for a client, and every
+test, needs the answer for another one. So this is a function of an environment mapping that follows
+the XDG base directory specification.
 """
 
 import json
@@ -18,7 +19,8 @@ SOCKET_PATH_LIMIT = 103 if sys.platform == "darwin" else 107
 
 
 class PathsError(Exception):
-    """A directory cannot be determined or used safely; ``hint`` says what to set or run. One line each."""
+    """A directory cannot be determined or used safely; ``hint`` says what to set or run. One line
+    each."""
 
     def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(message)
@@ -56,7 +58,8 @@ class Directories:
 
 
 def password_home(uid: int) -> str | None:
-    """The home directory that the password database has for ``uid``; None for a user it does not know."""
+    """The home directory that the password database has for ``uid``; None for a user it does not
+    know."""
     try:
         return pwd.getpwuid(uid).pw_dir
     except KeyError:
@@ -87,8 +90,8 @@ def directories(
 ) -> Directories:
     """The directories for a process with that environment. Raises PathsError.
 
-    An empty variable counts as unset, and so does a relative XDG one (the specification says so); a relative RAMET_* one is
-    a mistake of the person and refused.
+    An empty variable counts as unset, and so does a relative XDG one (the specification says so); a
+    relative RAMET_* one is a mistake of the person and refused.
     """
     uid = os.getuid() if uid is None else uid
 
@@ -112,7 +115,8 @@ def directories(
             return given / "ramet"
         if platform == "darwin":
             return (xdg("TMPDIR") or Path("/tmp")) / f"ramet-{uid}"  # noqa: S108  made 0700 and checked to be ours
-        # A cron job or `env -i` lacks the variable; the daemon that the service manager runs has it. They must still meet.
+        # A cron job or `env -i` lacks the variable; the daemon that the service manager runs has
+        # it. They must still meet.
         if is_directory(f"/run/user/{uid}"):
             return Path(f"/run/user/{uid}/ramet")
         return Path(f"/tmp/ramet-{uid}")  # noqa: S108  made 0700 and checked to be ours
@@ -129,7 +133,8 @@ STATE_LOCK = "rametd.lock"
 
 
 def state_holder(home: Path) -> tuple[int | None, Path | None]:
-    """Process id and socket that the state's lock file tells of; they may be of a daemon that is no more."""
+    """Process id and socket that the state's lock file tells of; they may be of a daemon that is no
+    more."""
     try:
         holder = json.loads((home / STATE_LOCK).read_text())
         return int(holder["pid"]), Path(str(holder["socket"]))
@@ -138,9 +143,11 @@ def state_holder(home: Path) -> tuple[int | None, Path | None]:
 
 
 def served_elsewhere(places: Directories) -> Directories:
-    """The directories with the runtime directory of the daemon that has the state, where that is another one.
+    """The directories with the runtime directory of the daemon that has the state, where that is
+    another one.
 
-    A shell without XDG_RUNTIME_DIR (cron, ``su``) looks for the socket in another place than the daemon that a desktop has started.
+    A shell without XDG_RUNTIME_DIR (cron, ``su``) looks for the socket in another place than the
+    daemon that a desktop has started.
     """
     if places.socket.exists():
         return places
@@ -149,11 +156,13 @@ def served_elsewhere(places: Directories) -> Directories:
 
 
 def open_private_directory(path: Path, *, variable: str = "RAMET_RUNTIME_DIR") -> int:
-    """Create ``path`` (0700) if it is missing, and return a descriptor of it once it is verified to be only ours.
+    """Create ``path`` (0700) if it is missing, and return a descriptor of it once it is verified to
+    be only ours.
 
-    The checks are made on the descriptor, so that the directory cannot be exchanged afterwards: a caller goes through the
-    descriptor (``dir_fd``). A symbolic link, a foreign owner, or a mode that lets others in raises PathsError. ``variable``
-    is the one that moves the directory, for hints.
+    The checks are made on the descriptor, so that the directory cannot be exchanged afterwards: a
+    caller goes through the descriptor (``dir_fd``). A symbolic link, a foreign owner, or a mode
+    that lets others in raises PathsError. ``variable`` is the one that moves the directory, for
+    hints.
     """
     descriptor = _create(path, variable)
     try:
@@ -165,10 +174,11 @@ def open_private_directory(path: Path, *, variable: str = "RAMET_RUNTIME_DIR") -
 
 
 def make_private_directory(path: Path, *, variable: str = "RAMET_HOME") -> str:
-    """Create ``path`` (0700) if it is missing; if it is ours and open to others, close it and return a sentence that says so.
+    """Create ``path`` (0700) if it is missing; if it is ours and open to others, close it and
+    return a sentence that says so.
 
-    Raises PathsError for a symbolic link, for a directory of another user, and for one that others could write to and that
-    has entries of another user.
+    Raises PathsError for a symbolic link, for a directory of another user, and for one that others
+    could write to and that has entries of another user.
     """
     descriptor = _create(path, variable)
     try:
@@ -198,7 +208,8 @@ def _check_entries(path: Path, descriptor: int, variable: str) -> None:
 def _create(path: Path, variable: str) -> int:
     try:
         for directory in (*reversed(path.parents), path):
-            # One by one: with parents=True, pathlib gives the parents the mode that the umask leaves.
+            # One by one: with parents=True, pathlib gives the parents the mode that the umask
+            # leaves.
             if not directory.is_dir():
                 directory.mkdir(exist_ok=True, mode=0o700)
     except OSError as error:
@@ -210,7 +221,8 @@ def _create(path: Path, variable: str) -> int:
 
 
 def open_directory(path: Path, *, variable: str = "RAMET_RUNTIME_DIR") -> int | None:
-    """A descriptor of the directory ``path``, None where there is nothing. Raises PathsError, also for a symbolic link."""
+    """A descriptor of the directory ``path``, None where there is nothing. Raises PathsError, also
+    for a symbolic link."""
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -220,7 +232,8 @@ def open_directory(path: Path, *, variable: str = "RAMET_RUNTIME_DIR") -> int | 
 
 
 def check_private(path: Path, descriptor: int, *, variable: str = "RAMET_RUNTIME_DIR") -> None:
-    """Raise PathsError unless the open directory is ours and closed to others; ``path`` is its name, for messages."""
+    """Raise PathsError unless the open directory is ours and closed to others; ``path`` is its
+    name, for messages."""
     status = os.fstat(descriptor)
     if status.st_uid != os.getuid():
         raise PathsError(
@@ -239,7 +252,8 @@ def _unusable(path: Path, variable: str, error: OSError) -> PathsError:
 
 
 def check_socket_path(path: Path) -> None:
-    """Raise PathsError where ``path`` is longer than the system takes for a socket: it would be cut off or refused."""
+    """Raise PathsError where ``path`` is longer than the system takes for a socket: it would be cut
+    off or refused."""
     length = len(os.fsencode(path))
     if length > SOCKET_PATH_LIMIT:
         raise PathsError(

@@ -3,7 +3,8 @@
 import re
 
 _HIDDEN = (
-    # Control characters (C0 without the line feed, DEL, C1), line and paragraph separators, surrogates
+    # Control characters (C0 without the line feed, DEL, C1), line and paragraph separators,
+    # surrogates
     "\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
     # Format characters (category Cf): they join, reorder or mark others, and print nothing themselves
     "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
@@ -17,11 +18,13 @@ _UNSAFE = re.compile(f"\r\n|[{_HIDDEN}]")
 
 
 def visible(text: str) -> str:
-    """``text`` with a visible sign for each character that would control the terminal, reorder the text, or print nothing.
+    """``text`` with a visible sign for each character that would control the terminal, reorder the
+    text, or print nothing.
 
-    A control character becomes its picture (␛), a tab four spaces, and any other of them U+FFFD. Line feeds stay, and a
-    carriage return before one goes. Emoji that are joined of several, or that a variation selector makes colourful, lose that:
-    a text to be approved must show all that it holds.
+    A control character becomes its picture (␛), a tab four spaces, and any other of them U+FFFD.
+    Line feeds stay, and a carriage return before one goes. Emoji that are joined of several, or
+    that a variation selector makes colourful, lose that: a text to be approved must show all that
+    it holds.
     """
     return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_sign, text)
 

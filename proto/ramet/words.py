@@ -2,7 +2,8 @@
 
 
 def plural(count: int, noun: str) -> str:
-    """``0 files``, ``1 file``, ``2 files``: a count with its noun, of which the last word is put into the plural."""
+    """``0 files``, ``1 file``, ``2 files``: a count with its noun, of which the last word is put
+    into the plural."""
     return f"{count} {noun if count == 1 else _many(noun)}"
 
 

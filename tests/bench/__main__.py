@@ -1,4 +1,5 @@
-"""``python -m tests.bench [GROUP...] [--quick]``: measure the figures of the design and print one JSON object; progress is on standard error."""
+"""``python -m tests.bench [GROUP...] [--quick]``: measure the figures of the design and print one
+JSON object; progress is on standard error."""
 
 import argparse
 import asyncio
@@ -23,7 +24,8 @@ GROUPS: dict[str, Callable[[Scale], AsyncIterator[Figure]]] = {
 
 
 async def measure(groups: Sequence[str], scale: Scale) -> dict[str, object]:
-    """Run groups one after the other; record the machine's load before and after, as it may be busy."""
+    """Run groups one after the other; record the machine's load before and after, as it may be
+    busy."""
     began, load = time.monotonic(), os.getloadavg()[0]
     figures = []
     for group in groups:

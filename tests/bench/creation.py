@@ -1,4 +1,5 @@
-"""Creation of a session, cold and with a prepared spare: the call, the command, and the agent's first request to its model."""
+"""Creation of a session, cold and with a prepared spare: the call, the command, and the agent's
+first request to its model."""
 
 import asyncio
 import json
@@ -44,7 +45,8 @@ async def fill(client: Client, repository: Path) -> None:
 
 
 async def disk_at_rest() -> None:
-    """Sync the disk: writing tens of thousands of files takes seconds, which would distort the next measurement."""
+    """Sync the disk: writing tens of thousands of files takes seconds, which would distort the next
+    measurement."""
     await asyncio.to_thread(os.sync)
 
 
@@ -149,7 +151,8 @@ def the_command(scale: Scale, sandbox: Sandbox, repository: Path) -> Figure:
 
 
 async def first_requests(scale: Scale) -> AsyncIterator[Figure]:
-    """Measure the real program by itself, and through Ramet, cold and with a warm agent, alternately."""
+    """Measure the real program by itself, and through Ramet, cold and with a warm agent,
+    alternately."""
     words = (f"hello {number}." for number in count())
     async with scripted_model() as port:
         for warm in (False, True):

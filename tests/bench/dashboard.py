@@ -1,4 +1,5 @@
-"""The dashboard on a terminal: time until it shows a thousand sessions, its cost beside busy agents, its latency for a key."""
+"""The dashboard on a terminal: time until it shows a thousand sessions, its cost beside busy
+agents, its latency for a key."""
 
 import sys
 import time
@@ -15,7 +16,8 @@ from tests.support.daemon import Sandbox
 
 COLUMNS, ROWS = 120, 40
 KEY_S = 0.25
-"""Seconds between two keys, as of a person in a hurry. Without a pause a faster dashboard would process more keys and so use more time."""
+"""Seconds between two keys, as of a person in a hurry. Without a pause a faster dashboard would
+process more keys and so use more time."""
 
 
 @contextmanager
@@ -36,8 +38,8 @@ def first_screen(sandbox: Sandbox, shown: str) -> float:
 
 
 def beside(sandbox: Sandbox, shown: str, seconds: float) -> tuple[float, list[float], float]:
-    """Run it for a while. Return its share of one core in percent, the milliseconds from a key to its output, and the MB by which it grew in the
-    second half; in the first its caches fill."""
+    """Run it for a while. Return its share of one core in percent, the milliseconds from a key to
+    its output, and the MB by which it grew in the second half; in the first its caches fill."""
     with dashboard(sandbox) as terminal:
         terminal.shows(shown)
         pid = terminal.process.pid

@@ -17,7 +17,8 @@ MB = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row. ``most`` is the goal; ``ratio`` compares with a yardstick of the same run, as the machine may be slow or busy."""
+    """One row. ``most`` is the goal; ``ratio`` compares with a yardstick of the same run, as the
+    machine may be slow or busy."""
 
     name: str
     value: float
@@ -89,7 +90,8 @@ def run_time(command: Sequence[str], *, environ: Mapping[str, str], cwd: Path) -
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Medians of two alternating measurements, in seconds; ``more`` is the median of the differences."""
+    """Medians of two alternating measurements, in seconds; ``more`` is the median of the
+    differences."""
 
     yardstick: float
     measured: float
@@ -97,8 +99,8 @@ class Paired:
 
 
 def paired(yardstick: Callable[[], float], measured: Callable[[], float], runs: int) -> Paired:
-    """Run both alternately, so that a slow moment of the machine affects both. The first pair, which fills caches, does not count
-    unless it is the only one."""
+    """Run both alternately, so that a slow moment of the machine affects both. The first pair,
+    which fills caches, does not count unless it is the only one."""
     pairs = [(yardstick(), measured()) for _ in range(runs + (runs > 1))][-runs:]
     return Paired(
         statistics.median(first for first, _ in pairs),
@@ -113,7 +115,8 @@ def resident(pid: int) -> float:
 
 
 def cpu_time(pid: int) -> float:
-    """Return the processor time of all threads of a process in seconds, to the nanosecond if Linux reports it."""
+    """Return the processor time of all threads of a process in seconds, to the nanosecond if Linux
+    reports it."""
     tasks = Path(f"/proc/{pid}/task")
     try:
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9

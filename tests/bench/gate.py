@@ -1,8 +1,11 @@
-"""``python -m tests.bench.gate [--write]``: fail if a figure has become worse. Runs for every change (`.ci/run`), also on a busy machine.
+"""``python -m tests.bench.gate [--write]``: fail if a figure has become worse. Runs for every
+change (`.ci/run`), also on a busy machine.
 
-Each figure is processor time, which load changes little, as a ratio to a yardstick of the same run, which load changes alike: the daemon's time
-for an event to a row of plain SQLite, a start to ``import grpc``. A figure fails if it is 50 % worse than in `gate.json` in each of three
-rounds. ``--write`` stores the figures of this run there; use it only for a change that costs more on purpose.
+Each figure is processor time, which load changes little, as a ratio to a yardstick of the same run,
+which load changes alike: the daemon's time for an event to a row of plain SQLite, a start to
+``import grpc``. A figure fails if it is 50 % worse than in `gate.json` in each of three rounds.
+``--write`` stores the figures of this run there; use it only for a change that costs more on
+purpose.
 """
 
 import argparse
@@ -35,7 +38,8 @@ WORSE = 1.5
 ROUNDS = 3
 STARTS = 3
 AGENTS, PER_SECOND, EVENTS = 8, 50, 300
-"""Number of agents, and events of each. The first and the last fifth are not measured: turns begin and end there."""
+"""Number of agents, and events of each. The first and the last fifth are not measured: turns begin
+and end there."""
 CREATIONS = 4
 TURNS = 5
 LISTS = 8
@@ -125,7 +129,8 @@ def plain_tree(sandbox: Sandbox, repository: Path) -> None:
 
 
 async def creations(client: Client, daemon: DaemonProcess, repository: Path) -> float:
-    """Return the processor time for a session without a prompt, of the daemon and its children, in seconds."""
+    """Return the processor time for a session without a prompt, of the daemon and its children, in
+    seconds."""
     await client.create(repository, name="first")
     before = cpu_with_children(daemon.pid)
     for number in range(CREATIONS):
@@ -140,7 +145,8 @@ def cpu_with_children(pid: int) -> float:
 
 
 async def stream(client: Client, daemon: DaemonProcess, ids: Sequence[str]) -> float:
-    """Return the daemon's processor time per event, from the agents to one watching client, in seconds."""
+    """Return the daemon's processor time per event, from the agents to one watching client, in
+    seconds."""
     info = await client.daemon.GetInfo(daemon_pb2.GetInfoRequest(), metadata=client.metadata)
     heard = Heard(common_pb2.Cursor(epoch=info.cursor.epoch, seq=info.cursor.seq))
     total = len(ids) * EVENTS
@@ -159,7 +165,8 @@ async def stream(client: Client, daemon: DaemonProcess, ids: Sequence[str]) -> f
 
 
 async def turns(client: Client, daemon: DaemonProcess, ids: Sequence[str]) -> float:
-    """Return the processor time for an empty turn, of the daemon and its children, in seconds: the prompt, the checkpoint, the watchers."""
+    """Return the processor time for an empty turn, of the daemon and its children, in seconds: the
+    prompt, the checkpoint, the watchers."""
     await all_idle(client, len(ids))
     before = cpu_with_children(daemon.pid)
     for _ in range(TURNS):
@@ -195,7 +202,8 @@ def row(count: int = 20_000) -> float:
 
 
 def echo(count: int = 20_000) -> float:
-    """Return the processor time to send and receive 600 bytes through a socket in this process, in seconds."""
+    """Return the processor time to send and receive 600 bytes through a socket in this process, in
+    seconds."""
 
     def bounce() -> float:
         ours, theirs = socket.socketpair()
@@ -222,7 +230,8 @@ def memory_of_grpc() -> float:
 
 
 async def judge(before: dict[str, float]) -> dict[str, Ratio]:
-    """Return the least of each figure. Measure in rounds until none is worse than ``before``, at most `ROUNDS`."""
+    """Return the least of each figure. Measure in rounds until none is worse than ``before``, at
+    most `ROUNDS`."""
     best: dict[str, Ratio] = {}
     for number in range(ROUNDS):
         async for ratio in measure():

@@ -32,7 +32,8 @@ async def all_idle(client: Client, count: int, *, alive: bool = True) -> list[se
 
 
 async def gather_herd(client: Client, repository: Path, count: int, *, first: int = 0) -> list[str]:
-    """Create sessions until there are ``count``; each has had one turn and its agent is alive. Return all ids."""
+    """Create sessions until there are ``count``; each has had one turn and its agent is alive.
+    Return all ids."""
     for number in range(first, count):
         await client.create(repository, script({"text": "ready"}), name=f"s{number}")
     progress(f"{count} sessions are made; waiting for their agents")

@@ -1,4 +1,5 @@
-"""A daemon with a long history: time until it serves, and until a client has listed its sessions."""
+"""A daemon with a long history: time until it serves, and until a client has listed its
+sessions."""
 
 import asyncio
 import statistics

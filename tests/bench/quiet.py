@@ -11,8 +11,9 @@ from tests.support.daemon import connected, daemon_process, make_sandbox
 SETTLE_S = 1.0
 """Seconds after the last answer for timers and caches of the daemon to settle."""
 REST_S, REST_LIMIT_S = 2.0, 30.0
-"""The daemon is idle once it has used less than 1 ms of the processor for these seconds; its last work (copies of conversations,
-checkpoints, conflict prediction) follows the turns by some seconds. A daemon that is never idle is measured after the limit."""
+"""The daemon is idle once it has used less than 1 ms of the processor for these seconds; its last
+work (copies of conversations, checkpoints, conflict prediction) follows the turns by some seconds.
+A daemon that is never idle is measured after the limit."""
 
 
 async def rows(scale: Scale) -> AsyncIterator[Figure]:

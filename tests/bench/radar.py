@@ -1,4 +1,5 @@
-"""The radar: all pairs of twenty sessions, and the pairs of a changed one, compared with git processes."""
+"""The radar: all pairs of twenty sessions, and the pairs of a changed one, compared with git
+processes."""
 
 import random
 import statistics
@@ -17,7 +18,8 @@ from tests.bench.figures import Figure, Scale, progress
 
 SESSIONS = 20
 OWN = 10
-"""Files that each session changes; half are random ones of all, so that sessions may change the same by chance."""
+"""Files that each session changes; half are random ones of all, so that sessions may change the
+same by chance."""
 SHARED = 5
 """Files that all of them change."""
 RUNS = 7
@@ -56,7 +58,8 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
 
 
 def made(repository: pygit2.Repository, files: int) -> tuple[pygit2.Index, pygit2.Oid]:
-    """Write a first commit of ``files`` files of forty lines, a hundred to a directory, and its index."""
+    """Write a first commit of ``files`` files of forty lines, a hundred to a directory, and its
+    index."""
     index = pygit2.Index()
     for number in range(files):
         index.add(pygit2.IndexEntry(name(number), blob(repository, number, {}), pygit2.enums.FileMode.BLOB))
@@ -73,7 +76,8 @@ def blob(repository: pygit2.Repository, number: int, edits: dict[int, str]) -> p
 
 
 def work(repository: pygit2.Repository, index: pygit2.Index, base: pygit2.Oid, seed: int) -> Work:
-    """Return a session's tree: random files of the base changed, and a line of each file that all sessions change."""
+    """Return a session's tree: random files of the base changed, and a line of each file that all
+    sessions change."""
     draw = random.Random(seed)  # noqa: S311 - the same in every run
     mine = pygit2.Index()
     mine.read_tree(repository[base].peel(pygit2.Tree))

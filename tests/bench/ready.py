@@ -1,4 +1,5 @@
-"""Time until a daemon serves, as it notifies a service manager: without polling and a client's time."""
+"""Time until a daemon serves, as it notifies a service manager: without polling and a client's
+time."""
 
 import socket
 import time
@@ -7,7 +8,8 @@ from tests.support.daemon import DaemonProcess
 
 
 def start_time_of(daemon: DaemonProcess, *, within: float = 60.0) -> float:
-    """Start it; return the seconds from the spawn to its READY=1, which it sends once it serves and recovery has ended."""
+    """Start it; return the seconds from the spawn to its READY=1, which it sends once it serves and
+    recovery has ended."""
     path = daemon.sandbox.root / "run" / "notify"
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

@@ -1,4 +1,5 @@
-"""Agents that write at the same time: events that reach a client, their delay, and losses after a kill of the daemon."""
+"""Agents that write at the same time: events that reach a client, their delay, and losses after a
+kill of the daemon."""
 
 import asyncio
 import sys
@@ -56,7 +57,8 @@ class Heard:
             await asyncio.wait([task])
 
     def faults(self, sessions: Sequence[str], count: int) -> tuple[int, int]:
-        """Return how many of the events 1 to ``count`` of each session are missing, and how many came twice."""
+        """Return how many of the events 1 to ``count`` of each session are missing, and how many
+        came twice."""
         seen: defaultdict[str, Counter[int]] = defaultdict(Counter)
         for _, session, text in self.texts:
             seen[session][int(text.split()[0])] += 1
@@ -65,7 +67,8 @@ class Heard:
         return lost, doubled
 
     def delays(self, numbers: range | None = None) -> list[float]:
-        """Return the milliseconds from the agent, whose text has number and time, to here; of the events with these numbers, or of all."""
+        """Return the milliseconds from the agent, whose text has number and time, to here; of the
+        events with these numbers, or of all."""
         said = [(when, *map(float, text.split()[:2])) for when, _, text in self.texts]
         return [(when - clock) * 1000 for when, number, clock in said if numbers is None or int(number) in numbers]
 

@@ -1,4 +1,5 @@
-"""Worktrees of many files with few changes: checkpoints, changed files, diffs; with the change tracker and by scan, alternately."""
+"""Worktrees of many files with few changes: checkpoints, changed files, diffs; with the change
+tracker and by scan, alternately."""
 
 import shutil
 import statistics
@@ -93,7 +94,8 @@ class Bench:
         )
 
     async def _median(self, work: Callable[[], Awaitable[object]]) -> float:
-        """Return the milliseconds, each time after ten other changes. The first run fills caches."""
+        """Return the milliseconds, each time after ten other changes. The first run fills
+        caches."""
         times = []
         for _ in range(self._runs + (self._runs > 1)):
             self._edit()

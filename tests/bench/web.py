@@ -1,4 +1,5 @@
-"""The web page: the server's time for the first page, and its cost beside busy agents with open tabs."""
+"""The web page: the server's time for the first page, and its cost beside busy agents with open
+tabs."""
 
 import json
 import shutil
@@ -71,7 +72,8 @@ def first_page(sandbox: Sandbox, shown: str, times: int) -> float:
 
 
 def interactive(sandbox: Sandbox, shown: str, times: int) -> float:
-    """Return the median milliseconds in Chromium from the navigation to the overview until its keys and forms work."""
+    """Return the median milliseconds in Chromium from the navigation to the overview until its keys
+    and forms work."""
     taken = []
     with served(sandbox) as web, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
@@ -88,7 +90,8 @@ def interactive(sandbox: Sandbox, shown: str, times: int) -> float:
 
 
 def beside(sandbox: Sandbox, paths: Sequence[str], seconds: float) -> tuple[float, float]:
-    """Return its share of one core in percent with a tab open at each path, and the MB by which it grew in the second half."""
+    """Return its share of one core in percent with a tab open at each path, and the MB by which it
+    grew in the second half."""
     with served(sandbox) as web:
         streams = [web.get(f"/live?at={path}") for path in paths]
         got = [0] * len(paths)

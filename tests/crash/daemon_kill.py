@@ -1,9 +1,11 @@
-"""Kill the daemon repeatedly while agents stream, and check that nothing is lost, doubled or out of order.
+"""Kill the daemon repeatedly while agents stream, and check that nothing is lost, doubled or out of
+order.
 
     python -m tests.crash.daemon_kill --rounds 200
 
-Prints its counts as JSON; fails at the first error. Agents are scripted. Each round starts the daemon and kills it with SIGKILL: in one of four
-before it serves, else within 1.5 seconds of serving. Meanwhile it sends prompts, many during a turn, and answers permission requests; the next
+Prints its counts as JSON; fails at the first error. Agents are scripted. Each round starts the
+daemon and kills it with SIGKILL: in one of four before it serves, else within 1.5 seconds of
+serving. Meanwhile it sends prompts, many during a turn, and answers permission requests; the next
 round repeats a call that the kill interrupted with its request id.
 """
 
@@ -74,7 +76,8 @@ class DaemonKill:
         self._repository = sandbox.repository()
         self._talks: dict[str, Talk] = {}
 
-    # ── the rounds ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the rounds
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, rounds: int, limit: float) -> None:
         began = time.monotonic()
@@ -139,7 +142,8 @@ class DaemonKill:
     def _fail(self, words: str) -> bool:
         raise RuntimeError(f"{words}: {(self._sandbox.root / 'rametd.out').read_text()[-2000:]}")
 
-    # ── talking ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── talking
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _talk_on(self) -> None:
         while True:
@@ -208,7 +212,8 @@ class DaemonKill:
 
         await eventually(quiet, within=120, every=0.2)
 
-    # ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── checks
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _check(self) -> None:
         for name, talk in self._talks.items():
@@ -227,7 +232,8 @@ class DaemonKill:
             self.counts.approvals += len(wanted)
 
     async def _check_journal(self, name: str, session_id: str) -> None:
-        """Check that every line of the journal is one event, byte for byte and in order, and that every prompt has one receipt."""
+        """Check that every line of the journal is one event, byte for byte and in order, and that
+        every prompt has one receipt."""
         folders = sorted((self._sandbox.root / "state" / "agents").glob(f"{session_id}-*"))
         assert [folder.name for folder in folders] == [f"{session_id}-1"], f"{name} had {len(folders)} agents"
         journal = b"".join(path.read_bytes() for path in sorted(folders[0].glob("journal.*")))
@@ -250,7 +256,8 @@ class DaemonKill:
 
 
 async def daemon_kill(rounds: int, *, sessions: int = 20, seed: int = 1, limit: float = 3600.0) -> Counts:
-    """Run the rounds and return the counts. Raise `AssertionError` for a loss or a double. ``limit`` is in seconds."""
+    """Run the rounds and return the counts. Raise `AssertionError` for a loss or a double.
+    ``limit`` is in seconds."""
     with make_sandbox(config=CONFIG) as sandbox:
         async with connected(sandbox) as client:
             test = DaemonKill(sandbox, client, sessions=sessions, seed=seed)

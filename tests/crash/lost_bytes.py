@@ -1,17 +1,22 @@
-"""Use sessions as a person does, kill the daemon at any moment, and find the tree of every turn's end again.
+"""Use sessions as a person does, kill the daemon at any moment, and find the tree of every turn's
+end again.
 
     python -m tests.crash.lost_bytes --rounds 200 --seed 7
 
-Prints its counts as JSON; fails at the first error, with the seed. Agents are scripted: each turn edits the tree (or commits, resets, switches) and,
-at its end, records the tree. Each round does one thing: more turns, edits by hand, a checkpoint, a rewind, a fork, a sync with a moving base,
-archive, remove, restore, or the deletion of a branch or tree by hand. Half of the rounds kill the daemon meanwhile, at a random time or at a
-failpoint, and may kill the recovering ones too; an interrupted call is repeated.
+Prints its counts as JSON; fails at the first error, with the seed. Agents are scripted: each turn
+edits the tree (or commits, resets, switches) and, at its end, records the tree. Each round does one
+thing: more turns, edits by hand, a checkpoint, a rewind, a fork, a sync with a moving base,
+archive, remove, restore, or the deletion of a branch or tree by hand. Half of the rounds kill the
+daemon meanwhile, at a random time or at a failpoint, and may kill the recovering ones too; an
+interrupted call is repeated.
 
-While no daemon runs, a person writes to the tree that the killed one was changing: these files exist afterwards, or a checkpoint or the shelf has
-them. Nested repositories stay unchanged, or are restored with the rest.
+While no daemon runs, a person writes to the tree that the killed one was changing: these files
+exist afterwards, or a checkpoint or the shelf has them. Nested repositories stay unchanged, or are
+restored with the rest.
 
-At the end everything is restored from archive and trash, unreachable objects are pruned, and every recorded tree must be among the checkpoints of
-its session: byte for byte and mode for mode in the commit, and for some by a rewind.
+At the end everything is restored from archive and trash, unreachable objects are pruned, and every
+recorded tree must be among the checkpoints of its session: byte for byte and mode for mode in the
+commit, and for some by a rewind.
 """
 
 # ruff: noqa: S311 - chance must be the same in every run
@@ -105,7 +110,8 @@ class LostBytes:
         git(self._repository, "add", "dir1")
         self._person = fingerprint(self._repository)
 
-    # ── the rounds ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the rounds
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, rounds: int, limit: float) -> None:
         began = time.monotonic()
@@ -210,7 +216,8 @@ class LostBytes:
         """Return whether a recorded state has rules that may ignore a path."""
         return any(name.rpartition("/")[2] == ".gitignore" for state in states for name in state) and path != "since"
 
-    # ── actions ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── actions
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _create(self) -> None:
         request = session_pb2.CreateSessionRequest(path=str(self._repository), mode=MODE, base_ref=BASE)
@@ -275,7 +282,8 @@ class LostBytes:
         return session
 
     async def _checkpointed(self, known: Known) -> None:
-        """Wait for the checkpoint of its last turn, before which edits by hand would count as the agent's."""
+        """Wait for the checkpoint of its last turn, before which edits by hand would count as the
+        agent's."""
         session = await self._settle(known)
 
         async def has_checkpoint() -> bool:
@@ -335,7 +343,8 @@ class LostBytes:
             )
 
     def _inside_stays(self, known: Known, inside: State, rewound: Any = None) -> None:
-        """Check that contents of nested repositories still exist, or are in the checkpoint that a rewind made."""
+        """Check that contents of nested repositories still exist, or are in the checkpoint that a
+        rewind made."""
         if not known.tree_gone and not known.written:
             now = trees.read_inside(known.tree)
             nested = f"{rewound.before.ref}:nested" if rewound else ""
@@ -347,7 +356,8 @@ class LostBytes:
             )
 
     def _compare(self, known: Known, wanted: State, ignored: set[str], what: str) -> None:
-        """Check that everything recorded exists, and nothing else but files that were ignored before."""
+        """Check that everything recorded exists, and nothing else but files that were ignored
+        before."""
         there = trees.read_tree(known.tree, iter(wanted))
         more = trees.read_tree(known.tree)
         found = there | {path: entry for path, entry in more.items() if path not in ignored}
@@ -456,7 +466,8 @@ class LostBytes:
             if self._chance.random() < 0.5:
                 await self._lose_branch(known)
 
-    # ── checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── checks
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _checkpoints(self, known: Known) -> list[worktree_pb2.Checkpoint]:
         request = worktree_pb2.ListCheckpointsRequest(session=known.id, page_size=1000)
@@ -543,7 +554,8 @@ def trace(words: str) -> None:
 
 
 async def lost_bytes(rounds: int, *, seed: int = 1, limit: float = 3600.0) -> Counts:
-    """Run the rounds and return the counts. Raise `AssertionError` for a loss. ``limit`` is in seconds."""
+    """Run the rounds and return the counts. Raise `AssertionError` for a loss. ``limit`` is in
+    seconds."""
     TRACED.clear()
     with make_sandbox(config=CONFIG) as sandbox:
         async with connected(sandbox) as client:

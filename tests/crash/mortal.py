@@ -1,4 +1,5 @@
-"""A daemon that may die at any moment, and a caller that restarts it and repeats the call, any number of times."""
+"""A daemon that may die at any moment, and a caller that restarts it and repeats the call, any
+number of times."""
 
 import asyncio
 import random
@@ -38,7 +39,8 @@ class FaultError(Exception):
 
 
 class Mortal:
-    """``kills`` counts the deaths, ``refused`` the refusals by call and reason; ``armed`` is the failpoint at which the present one dies.
+    """``kills`` counts the deaths, ``refused`` the refusals by call and reason; ``armed`` is the
+    failpoint at which the present one dies.
 
     ``meanwhile`` runs after each death, before the next start.
     """
@@ -55,7 +57,8 @@ class Mortal:
         self.meanwhile: Callable[[], None] = lambda: None
 
     async def start(self, arm: float = 0.3) -> None:
-        """Start a daemon that serves. Armed ones (the first with probability ``arm``) may die in recovery before."""
+        """Start a daemon that serves. Armed ones (the first with probability ``arm``) may die in
+        recovery before."""
         while True:
             self.meanwhile()
             self.armed = self._chance.choice(FAILPOINTS) if self._chance.random() < arm else ""
@@ -98,7 +101,8 @@ class Mortal:
         self._daemon.stop()
 
     async def call(self, method: Callable[..., Any], request: Any, *reasons: str) -> Any:
-        """Repeat a call until it is answered; return None if it is refused for an allowed reason."""
+        """Repeat a call until it is answered; return None if it is refused for an allowed
+        reason."""
         if hasattr(request, "request_id"):
             self._calls += 1
             request.request_id = f"call-{self._calls}"

@@ -1,7 +1,8 @@
 """Helpers for crash tests: agents that wait at gates, transcripts of conversations, and leftovers.
 
-An agent of a session created with ``environment={"GATE": name}`` looks for files in the sandbox before it starts: ``name.refuse``
-(it prints why and exits), ``name.die`` (SIGKILL), ``name.hold`` (it waits). Scripts use `wait_for_gate` to hold a turn.
+An agent of a session created with ``environment={"GATE": name}`` looks for files in the sandbox
+before it starts: ``name.refuse`` (it prints why and exits), ``name.die`` (SIGKILL), ``name.hold``
+(it waits). Scripts use `wait_for_gate` to hold a turn.
 """
 
 import contextlib
@@ -123,7 +124,8 @@ def transcript(sandbox: Sandbox, conversation: str) -> list[Received]:
 
 
 async def check_prompts(client: Client, sandbox: Sandbox, session: session_pb2.Session, texts: list[str]) -> None:
-    """Check that one conversation read the person's prompts once each and in order, as the receipts do."""
+    """Check that one conversation read the person's prompts once each and in order, as the receipts
+    do."""
     lines = transcript(sandbox, session.conversation_id)
     assert [each.text for each in lines if each.text in texts] == texts
     assert max(Counter(each.uuid for each in lines).values()) == 1
@@ -168,7 +170,8 @@ async def delete(client: Client, name: str, request_id: str = "") -> session_pb2
 
 
 def leftovers(sandbox: Sandbox, repository: Path, *sessions: str) -> list[str]:
-    """Return leftovers of removed sessions (all, unless some are named): processes, directories, worktrees, branches, operations."""
+    """Return leftovers of removed sessions (all, unless some are named): processes, directories,
+    worktrees, branches, operations."""
     wanted = sessions or ("",)
     state = sandbox.root / "state"
     found = [
@@ -210,7 +213,8 @@ def work_in(tree: Path) -> list[str]:
 
 
 def leave_work(tree: Path) -> None:
-    """Leave a commit, a staged, a changed and an untracked file, and a repository with a stash inside a worktree."""
+    """Leave a commit, a staged, a changed and an untracked file, and a repository with a stash
+    inside a worktree."""
     (tree / "committed.txt").write_text("committed\n")
     git(tree, "add", "-A")
     git(tree, "commit", "-q", "-m", "committed")

@@ -1,4 +1,5 @@
-"""Archive, restore and empty, killed after each step: the next daemon completes the operation, and no byte is lost."""
+"""Archive, restore and empty, killed after each step: the next daemon completes the operation, and
+no byte is lost."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Kill the daemon at each step of attaching and detaching: there is at most one writer, and each outside turn counts once."""
+"""Kill the daemon at each step of attaching and detaching: there is at most one writer, and each
+outside turn counts once."""
 
 from pathlib import Path
 

@@ -38,8 +38,9 @@ EXIT_ALREADY_RUNNING = 75
 DAEMONS = 8
 FLOOD = 128 << 20
 ROOM = 20 * BACKLOG_BYTES
-"""Bytes by which a daemon may grow under a flood, 80 MB: a line that is not stored yet is in memory several times, as bytes, text, facts and
-event, and SQLite has its cache. Measured: 34 MB, beside busy loops too."""
+"""Bytes by which a daemon may grow under a flood, 80 MB: a line that is not stored yet is in memory
+several times, as bytes, text, facts and event, and SQLite has its cache. Measured: 34 MB, beside
+busy loops too."""
 ASKS = {"tool": "Bash", "input": {"command": "echo ran >> ran.txt", "description": "x"}}
 
 
@@ -54,7 +55,8 @@ def one_more(sandbox: Sandbox) -> subprocess.Popen[str]:
     )
 
 
-# ── one daemon ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one daemon
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_of_many_daemons_started_at_once_one_serves_and_the_others_say_so(sandbox: Sandbox) -> None:
@@ -115,7 +117,8 @@ async def test_a_service_manager_that_stops_the_daemon_leaves_the_agents_alone(
     assert (await settle_down(client, "asks")).turns == 1
 
 
-# ── state and disk ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── state and disk
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def truncate(path: Path) -> None:
@@ -204,7 +207,8 @@ async def test_lines_of_several_agents_that_were_read_and_not_committed_are_read
     daemon.kill()
 
 
-# ── streams and processes ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── streams and processes
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_an_agent_that_floods_its_output_does_not_fill_the_daemons_memory(

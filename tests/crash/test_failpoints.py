@@ -1,7 +1,8 @@
-"""Kill the daemon at each failpoint of an operation, and the next daemon at the next one: the operation is completed or undone.
+"""Kill the daemon at each failpoint of an operation, and the next daemon at the next one: the
+operation is completed or undone.
 
-Each test runs one operation through all its failpoints: the daemon that recovers from one kill is killed at the next failpoint, in recovery or
-in the repeated call.
+Each test runs one operation through all its failpoints: the daemon that recovers from one kill is
+killed at the next failpoint, in recovery or in the repeated call.
 """
 
 import asyncio
@@ -138,7 +139,8 @@ async def test_an_answer_that_is_killed_on_its_way_counts_once(
     await die_in(killed, sandbox, lambda client: approve(client, "asks", "the answer"))
 
     for point in ("answer.committed", "answer.written"):
-        # It may be any answer of the control protocol: of a hook, of a tool's handshake, or the person's.
+        # It may be any answer of the control protocol: of a hook, of a tool's handshake, or the
+        # person's.
         start_to_die(killed, point)
     killed.start()
 

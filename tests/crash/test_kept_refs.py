@@ -1,4 +1,5 @@
-"""Kill the daemon before and after each change of a snapshot's ref: the next one reaches the same result, with one event and no loss."""
+"""Kill the daemon before and after each change of a snapshot's ref: the next one reaches the same
+result, with one event and no loss."""
 
 import shutil
 from pathlib import Path

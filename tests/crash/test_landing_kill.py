@@ -1,4 +1,5 @@
-"""Kill the daemon at every step of landing: a target moves once or not at all, and no entry is lost."""
+"""Kill the daemon at every step of landing: a target moves once or not at all, and no entry is
+lost."""
 
 import contextlib
 import random

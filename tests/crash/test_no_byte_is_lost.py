@@ -1,4 +1,5 @@
-"""Every file that was in a worktree when a turn ended can be restored after any kill of the daemon; see `lost_bytes`."""
+"""Every file that was in a worktree when a turn ended can be restored after any kill of the daemon;
+see `lost_bytes`."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Kill the daemon while a notification is queued, sent and marked as sent: each item arrives, and a repeated message has the first one's id."""
+"""Kill the daemon while a notification is queued, sent and marked as sent: each item arrives, and a
+repeated message has the first one's id."""
 
 from pathlib import Path
 

@@ -1,8 +1,11 @@
-"""Kill the daemon at every step of every kind of operation, and check what the next daemon makes of it.
+"""Kill the daemon at every step of every kind of operation, and check what the next daemon makes of
+it.
 
-One table of kinds and steps. Each kind runs through all of its steps in one test: the daemon that recovers from one kill is killed at the next step. Then
-the operation must be complete, or undone and done by the repeated call; the same request id must get the same answer; no operation may be left; the
-session's work must exist, byte for byte; and the agent of another session must be the same process.
+One table of kinds and steps. Each kind runs through all of its steps in one test: the daemon that
+recovers from one kill is killed at the next step. Then the operation must be complete, or undone
+and done by the repeated call; the same request id must get the same answer; no operation may be
+left; the session's work must exist, byte for byte; and the agent of another session must be the
+same process.
 """
 
 import contextlib
@@ -34,7 +37,8 @@ CREATED = script({"text": "made"})
 
 @dataclass
 class Scene:
-    """Environment of a case. ``one`` is the session that the operation changes; another session's agent works beside it."""
+    """Environment of a case. ``one`` is the session that the operation changes; another session's
+    agent works beside it."""
 
     sandbox: Sandbox
     repository: Path
@@ -55,7 +59,8 @@ Check = Callable[[Client, Scene, Any], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Case:
-    """``steps`` are failpoints in order. At those with a ``~`` a recovering daemon is killed; with ``recovers`` at all but the first.
+    """``steps`` are failpoints in order. At those with a ``~`` a recovering daemon is killed; with
+    ``recovers`` at all but the first.
 
     At all others the repeated call runs into the failpoint, as recovery undoes the operation.
     """
@@ -83,7 +88,8 @@ async def work_on(client: Client, scene: Scene) -> None:
     leave_work(scene.tree)
 
 
-# ── archive, remove, restore, drop ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── archive, remove, restore, drop
+# ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def archive(client: Client, scene: Scene) -> Any:
@@ -156,7 +162,8 @@ async def is_dropped(client: Client, scene: Scene, answer: Any) -> None:
     assert not list((scene.sandbox.root / "state").rglob(f"{scene.one.id}.env"))
 
 
-# ── create, fork ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── create, fork
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def create(client: Client, scene: Scene) -> Any:
@@ -190,7 +197,8 @@ async def is_forked(client: Client, scene: Scene, answer: Any) -> None:
     assert scene.work() == WORKED
 
 
-# ── rewind, sync ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── rewind, sync
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def rewind(client: Client, scene: Scene) -> Any:
@@ -227,7 +235,8 @@ async def is_synced(client: Client, scene: Scene, answer: Any) -> None:
     assert scene.work() == WORKED
 
 
-# ── land, open-pull-request ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── land, open-pull-request
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def has_commit(client: Client, scene: Scene) -> None:
@@ -301,7 +310,8 @@ CASES = [
 
 
 async def die_at(daemon: DaemonProcess, scene: Scene, point: str, case: Case, *, calls: bool) -> None:
-    """Start a daemon that is killed at ``point``: in the case's call, or by itself while it recovers."""
+    """Start a daemon that is killed at ``point``: in the case's call, or by itself while it
+    recovers."""
     daemon.start(wait=calls, RAMET_FAILPOINT=point)
     if calls:
         async with connected(scene.sandbox) as client:
@@ -395,7 +405,8 @@ async def test_operations_of_sessions_that_are_gone_end_and_hold_nothing_up(sand
     daemon.kill()
 
 
-# ── pull requests need gh, and a remote ──────────────────────────────────────────────────────────────────────────────────────────
+# ── pull requests need gh, and a remote
+# ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -433,7 +444,8 @@ async def test_a_pull_request_whose_opening_is_killed_at_every_step_is_opened_on
     await sweep(daemon, scene, case)
 
 
-# ── the table is complete ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the table is complete
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 ELSEWHERE = frozenset({"archive.recorded", "create.claimed"})
 """Failpoints with a separate setup: a lost database, a spare."""

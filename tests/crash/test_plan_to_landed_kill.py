@@ -27,7 +27,8 @@ LAND = ("land.queued", "land.composed", "land.checked", "land.intended", "land.m
 CLEAN_UP = ("remove.intended", "remove.trashed", "plan.ended", "plan.cleaned")
 POINTS = (*APPLY, *CONVERGE, *LAND, *CLEAN_UP)
 STRIDE = 5
-"""Step from one round's failpoint to the next: it is coprime to their number, so that all are reached, of alternating kinds."""
+"""Step from one round's failpoint to the next: it is coprime to their number, so that all are
+reached, of alternating kinds."""
 METHODS = ("merge", "squash", "rebase")
 
 Answer = TypeVar("Answer")
@@ -42,7 +43,8 @@ def text_of(number: int) -> str:
 
 
 class Round:
-    """Run one plan from its file to the target, with one kill; repeat the interrupted call with the same request id."""
+    """Run one plan from its file to the target, with one kill; repeat the interrupted call with the
+    same request id."""
 
     def __init__(self, daemon: DaemonProcess, repository: Path, number: int) -> None:
         self._daemon = daemon

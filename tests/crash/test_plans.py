@@ -1,4 +1,5 @@
-"""Kill the daemon during operations on a plan: no plan is applied partially, and the next call completes the operation."""
+"""Kill the daemon during operations on a plan: no plan is applied partially, and the next call
+completes the operation."""
 
 import uuid
 from collections.abc import Awaitable, Callable
@@ -42,7 +43,8 @@ async def die_in(
     call: Callable[[Client], Awaitable[Any]],
     recovered: Callable[[], None] = lambda: None,
 ) -> None:
-    """Start it, check its recovery from the previous kill with ``recovered``, and make a call during which it dies."""
+    """Start it, check its recovery from the previous kill with ``recovered``, and make a call
+    during which it dies."""
     daemon.start(RAMET_FAILPOINT=point)
     recovered()
     async with connected(daemon.sandbox) as client:

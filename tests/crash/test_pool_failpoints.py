@@ -1,4 +1,5 @@
-"""Kill the daemon while a spare is created, updated, claimed or removed: no tree is half-claimed, and nothing is left over."""
+"""Kill the daemon while a spare is created, updated, claimed or removed: no tree is half-claimed,
+and nothing is left over."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager

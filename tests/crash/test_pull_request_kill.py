@@ -1,4 +1,5 @@
-"""Kill the daemon between a push, the opening of a pull request and their records: none is opened twice, none is lost."""
+"""Kill the daemon between a push, the opening of a pull request and their records: none is opened
+twice, none is lost."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,7 +76,8 @@ async def test_what_a_killed_daemon_opened_is_found_by_the_next_without_being_as
 async def test_what_a_killed_daemon_pushed_is_ours_to_replace(
     daemon: DaemonProcess, sandbox: Sandbox, github: GitHubModel
 ) -> None:
-    """After a kill between the push and its row, a rebased branch must still be pushed, by the stored operation."""
+    """After a kill between the push and its row, a rebased branch must still be pushed, by the
+    stored operation."""
     async with connected(sandbox) as client:
         made = await make(sandbox, client, "ours")
         await create(client, "ours")

@@ -1,6 +1,8 @@
-"""Every state × every process that can be killed: the session's state afterwards, and that it can then continue to its end.
+"""Every state × every process that can be killed: the session's state afterwards, and that it can
+then continue to its end.
 
-For each kind of victim, one daemon has eight sessions in the eight states; then the victims of all sessions are killed at once.
+For each kind of victim, one daemon has eight sessions in the eight states; then the victims of all
+sessions are killed at once.
 """
 
 import os
@@ -51,7 +53,8 @@ pytestmark = pytest.mark.crash
 SAME, NEW, NONE = "the same process", "a new process", "no process"
 DAEMON, AGENT, KEEPER, ALL = "daemon", "agent", "keeper", "all"
 
-# The states after recovery, before any call. A lost session resumes by itself, to the end of its turn.
+# The states after recovery, before any call. A lost session resumes by itself, to the end of its
+# turn.
 EXPECTED: dict[str, dict[str, tuple[int, str]]] = {
     #            daemon                    agent                    keeper                   all ("reboot")
     "queued":   {DAEMON: (QUEUED, NONE),   AGENT: (QUEUED, NONE),   KEEPER: (QUEUED, NONE),   ALL: (QUEUED, NONE)},
@@ -78,7 +81,8 @@ FLAGS = {
 
 @dataclass
 class Play:
-    """Eight sessions, one in each state. Faults are collected, so that the test shows those of all sessions."""
+    """Eight sessions, one in each state. Faults are collected, so that the test shows those of all
+    sessions."""
 
     client: Client
     daemon: DaemonProcess
@@ -105,7 +109,8 @@ class Play:
             error.add_note(f"state before: {state}")
             self.faults.setdefault(state, []).append(error)
 
-    # ── into the states ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── into the states
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create(self, state: str, *steps: dict[str, Any], after: tuple[str, ...] = ()) -> None:
         text = script({"text": f"I am {state}"}, *steps)
@@ -143,7 +148,8 @@ class Play:
         for state in ("idle", "failed"):
             await client.reach(state, BEFORE[state])
         self.requests = await open_requests(client)
-        # Last, as it is lost only until the daemon resumes it: for ten seconds after the third loss.
+        # Last, as it is lost only until the daemon resumes it: for ten seconds after the third
+        # loss.
         await self.create("lost")
         await eventually(lambda: gates.tries("lost") == 3)
         await client.reach("lost", LOST)
@@ -154,7 +160,8 @@ class Play:
                 self.pids[state] = self.pid(state)
 
     async def work_begun(self) -> None:
-        """Wait until the turn of "working" is at its gate, so that later prompts arrive during it."""
+        """Wait until the turn of "working" is at its gate, so that later prompts arrive during
+        it."""
 
         async def called() -> bool:
             return any(event.HasField("assistant_message") and any(block.HasField("tool_call") for block in event.assistant_message.blocks)
@@ -162,7 +169,8 @@ class Play:
 
         await eventually(called)
 
-    # ── the kill ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the kill
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def strike(self, victim: str) -> None:
         if victim == DAEMON:
@@ -180,7 +188,8 @@ class Play:
         if victim in {DAEMON, ALL}:
             self.daemon.start()
 
-    # ── after it ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── after it
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def settled(self, state: str, victim: str) -> None:
         wanted, process = EXPECTED[state][victim]

@@ -1,4 +1,5 @@
-"""Kill a rewind at each of its steps: the next daemon completes it, and no file of the tree is lost."""
+"""Kill a rewind at each of its steps: the next daemon completes it, and no file of the tree is
+lost."""
 
 import asyncio
 from collections.abc import Iterator
@@ -45,7 +46,8 @@ async def rewind(client: Client) -> worktree_pb2.RewindSessionResponse:
 
 
 async def worked_on(client: Client, repository: Path) -> session_pb2.Session:
-    """Create a session with a turn, a commit by hand, and staged, changed and new files since; two checkpoints."""
+    """Create a session with a turn, a commit by hand, and staged, changed and new files since; two
+    checkpoints."""
     await client.create(repository, script(write("one.txt", "1\n"), {"text": "first"}), name="made", mode=EDITS)
     made = await client.reach("made", IDLE)
     await at_least(client, 2)
@@ -171,7 +173,8 @@ async def test_the_undo_of_a_check_survives_a_kill_at_each_of_its_steps(sandbox:
 
 @contextmanager
 def slow_git(sandbox: Sandbox, repository: Path) -> Iterator[Path]:
-    """Configure a filter for ``dir1/file1.txt`` that waits while a gate file exists; return that file.
+    """Configure a filter for ``dir1/file1.txt`` that waits while a gate file exists; return that
+    file.
 
     It writes git's process id to ``begun`` beside it."""
     gate, begun = sandbox.root / "gate", sandbox.root / "begun"

@@ -39,7 +39,8 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def run_and_kill(path: Path, round_: int, lines: int) -> list[str]:
-    """Return the keys that a writer acknowledged until it was killed, some time after ``count`` of them."""
+    """Return the keys that a writer acknowledged until it was killed, some time after ``count`` of
+    them."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path), str(round_)], stdout=subprocess.PIPE, text=True
     ) as writer:

@@ -1,4 +1,5 @@
-"""Kill a sync at each of its steps: files that a person writes before the next daemon's start stay, and unfinished work is reported."""
+"""Kill a sync at each of its steps: files that a person writes before the next daemon's start stay,
+and unfinished work is reported."""
 
 import asyncio
 import os

@@ -1,4 +1,5 @@
-"""Kill the daemon at each step of a warm agent: none is left over, and no conversation ever has two processes."""
+"""Kill the daemon at each step of a warm agent: none is left over, and no conversation ever has two
+processes."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator

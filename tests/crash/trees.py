@@ -1,8 +1,10 @@
-"""Random edits of a tree, and its contents: from disk, without the files that git ignores, and from a commit.
+"""Random edits of a tree, and its contents: from disk, without the files that git ignores, and from
+a commit.
 
     python -I -S trees.py SEED FILE
 
-runs in a scripted agent's worktree: it edits, and then writes the tree's contents to a file. It uses only the standard library.
+runs in a scripted agent's worktree: it edits, and then writes the tree's contents to a file. It
+uses only the standard library.
 """
 
 # ruff: noqa: S311 - chance must be the same in every run
@@ -20,7 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 
 State = dict[str, str]
-"""Path → mode as git has it, and the SHA-256 of the content; a symbolic link's content is its target."""
+"""Path → mode as git has it, and the SHA-256 of the content; a symbolic link's content is its
+target."""
 
 NAMES = ("a.txt", "b.bin", "dash-", "-dash", "with space", "übergrün", "new/deep/c.txt", "new/d.txt", "dir0/file0.txt", "dir1/file1.txt", "keep.log",
          "noise.log", "build/out.o", "build/.keep", "a.txt.d/e", "new", "x" * 120, "*.txt", 'quo"te', "tab\there", "line\nend", ".hidden/f")  # fmt: skip
@@ -36,7 +39,8 @@ IGNORES = (
 )
 
 NEST = "nest-"
-"""Prefix of names of nested repositories: their files are in no tree around them, and compared separately (`read_inside`)."""
+"""Prefix of names of nested repositories: their files are in no tree around them, and compared
+separately (`read_inside`)."""
 
 
 def git(tree: Path, *arguments: str, stdin: bytes | None = None, check: bool = True) -> bytes:
@@ -54,7 +58,8 @@ def git(tree: Path, *arguments: str, stdin: bytes | None = None, check: bool = T
     return subprocess.run(command, env=environment, input=stdin, capture_output=True, check=check).stdout
 
 
-# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── reading
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def read_tree(tree: Path, paths: Iterator[str] | None = None) -> State:
@@ -124,11 +129,13 @@ def entry(mode: str, content: bytes) -> str:
     return f"{mode} {hashlib.sha256(content).hexdigest()} {content[:20]!r}"
 
 
-# ── editing ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── editing
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Edits:
-    """Make a few random edits: of files by every kind of change, and of the branch by commits and resets."""
+    """Make a few random edits: of files by every kind of change, and of the branch by commits and
+    resets."""
 
     def __init__(self, tree: Path, seed: int) -> None:
         self._tree = tree
@@ -254,7 +261,8 @@ class Edits:
             file.write_text(self._text())
 
     def _look_for_what_is_gone(self) -> None:
-        """Remove the flags of missing files: git cannot distinguish a deleted one from one that a sparse checkout leaves out."""
+        """Remove the flags of missing files: git cannot distinguish a deleted one from one that a
+        sparse checkout leaves out."""
         marked = (line for line in git(self._tree, "ls-files", "-v", "-z").split(b"\0") if line)
         for path in [os.fsdecode(line[2:]) for line in marked if line[:1] == b"S" or line[:1].islower()]:
             if not os.path.lexists(self._tree / path):

@@ -1,4 +1,5 @@
-"""Fixtures of tests with real agents: one scripted model for a module, and stubs for the daemon that the module starts."""
+"""Fixtures of tests with real agents: one scripted model for a module, and stubs for the daemon
+that the module starts."""
 
 from collections.abc import AsyncIterator, Iterator
 

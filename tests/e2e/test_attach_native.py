@@ -1,4 +1,5 @@
-"""`attach --native` with the real Claude Code in a terminal: its turn is part of the session, even if either side is killed."""
+"""`attach --native` with the real Claude Code in a terminal: its turn is part of the session, even
+if either side is killed."""
 
 import json
 import os
@@ -43,9 +44,11 @@ async def client(running: DaemonProcess) -> AsyncIterator[Client]:
 
 
 def onboard(sandbox: Sandbox) -> None:
-    """Write the settings of a person who has used Claude Code before, so that it asks for no theme and no key.
+    """Write the settings of a person who has used Claude Code before, so that it asks for no theme
+    and no key.
 
-    Before any agent starts: a running Claude Code writes the same file, and one of the two writers would lose.
+    Before any agent starts: a running Claude Code writes the same file, and one of the two writers
+    would lose.
     """
     file = sandbox.root / "claude" / ".claude.json"
     file.parent.mkdir(parents=True, exist_ok=True)

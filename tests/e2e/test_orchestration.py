@@ -1,4 +1,5 @@
-"""Sessions that work together, with the real Claude Code CLI: it calls the daemon's tools over MCP; only the model is scripted."""
+"""Sessions that work together, with the real Claude Code CLI: it calls the daemon's tools over MCP;
+only the model is scripted."""
 
 import asyncio
 import json
@@ -56,7 +57,8 @@ def child(name: str) -> str:
 
 
 async def die_at(daemon: DaemonProcess, point: str) -> None:
-    """Start a daemon that dies at a failpoint, and wait for its death; the previous one may have caused it."""
+    """Start a daemon that dies at a failpoint, and wait for its death; the previous one may have
+    caused it."""
     daemon.start(wait=False, RAMET_FAILPOINT=point)
     assert daemon.process is not None
     assert await asyncio.to_thread(daemon.process.wait, 30) == -9, point

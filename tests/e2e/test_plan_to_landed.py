@@ -61,7 +61,8 @@ def repository(sandbox: Sandbox, untouched: Callable[[Path], None]) -> Path:
 
 
 def plan(log: Path) -> str:
-    """Return three threads. The first owns a folder; all may write unowned paths; each has its own check, which logs."""
+    """Return three threads. The first owns a folder; all may write unowned paths; each has its own
+    check, which logs."""
     threads = {
         "api": (
             "grep -q new api/routes.txt",
@@ -149,7 +150,8 @@ async def test_three_threads_of_a_plan_keep_their_paths_hear_of_conflicts_and_la
     assert [(each.path_refused.owner_id, each.path_refused.changed) for each in payloads(events, "path_refused")] == [
         (sessions["api"].id, False)
     ]
-    # One did so by a command: the warning came at once, so that it undid the change in the same turn.
+    # One did so by a command: the warning came at once, so that it undid the change in the same
+    # turn.
     events = await client.log("docs")
     caught = payloads(events, "path_refused")
     assert [(list(each.path_refused.paths), each.path_refused.changed) for each in caught] == [

@@ -1,4 +1,5 @@
-"""Ramet with the real Claude Code CLI: agents, keepers, worktrees and permissions are real, only the model is scripted."""
+"""Ramet with the real Claude Code CLI: agents, keepers, worktrees and permissions are real, only
+the model is scripted."""
 
 import json
 import re
@@ -350,7 +351,8 @@ async def test_a_rewind_cuts_the_conversation_at_the_end_of_its_turn(
 async def test_a_plan_that_was_written_into_its_file_is_in_the_inbox_word_for_word(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
-    """Check that an ExitPlanMode without input asks with the plan from the file that the program named to the model."""
+    """Check that an ExitPlanMode without input asks with the plan from the file that the program
+    named to the model."""
     await client.create(repository, script({"text": "what is the file called?"}), name="written", mode=PLAN)
     session = await client.reach("written", IDLE)
     (transcript,) = (sandbox.root / "claude" / "projects").rglob(f"{session.conversation_id}.jsonl")

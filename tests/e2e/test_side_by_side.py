@@ -1,4 +1,5 @@
-"""Several sessions with the real Claude Code CLI: forks and rewinds of a conversation, and the radar's warnings."""
+"""Several sessions with the real Claude Code CLI: forks and rewinds of a conversation, and the
+radar's warnings."""
 
 import json
 import urllib.request

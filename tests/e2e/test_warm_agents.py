@@ -1,4 +1,5 @@
-"""Warm agents with the real Claude Code: a session uses a program that started before the session existed."""
+"""Warm agents with the real Claude Code: a session uses a program that started before the session
+existed."""
 
 import contextlib
 import json

@@ -1,4 +1,5 @@
-"""The review page in Chromium: only by keyboard, on a phone, with a large file, and while the agent changes things."""
+"""The review page in Chromium: only by keyboard, on a phone, with a large file, and while the agent
+changes things."""
 
 from pathlib import Path
 

@@ -1,7 +1,8 @@
-"""Compare the shell reader with real shells: allowed texts run in bash, dash and zsh, and must do nothing else.
+"""Compare the shell reader with real shells: allowed texts run in bash, dash and zsh, and must do
+nothing else.
 
-``python -m tests.fuzz.shell_reader --rounds 100000`` is the long run. An escape is a stub that no rule allows, or a change in the
-working directory.
+``python -m tests.fuzz.shell_reader --rounds 100000`` is the long run. An escape is a stub that no
+rule allows, or a change in the working directory.
 """
 
 import argparse
@@ -115,7 +116,8 @@ class Stage:
 
 
 def text_of(chance: random.Random, depth: int = 2) -> str:
-    """Return a shell text: mostly one that could be allowed, with a word or operator that may escape."""
+    """Return a shell text: mostly one that could be allowed, with a word or operator that may
+    escape."""
     text = chance.choice(_NAMES) + "".join(
         " " + chance.choice(_WORDS) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 5)))
     )
@@ -129,7 +131,8 @@ def text_of(chance: random.Random, depth: int = 2) -> str:
 
 
 def fuzz(stage: Stage, rounds: int, *, seed: int = 1, limit: float = 3600.0) -> tuple[Counter[str], list[str]]:
-    """Return counts and escapes of ``rounds`` texts; ``limit`` is the seconds after which no further text begins."""
+    """Return counts and escapes of ``rounds`` texts; ``limit`` is the seconds after which no
+    further text begins."""
     chance, counts, found = random.Random(seed), Counter[str](), list[str]()  # noqa: S311 - a fuzz, to be repeated by its seed
     end = time.monotonic() + limit
     rules = "|".join(ALLOW)

@@ -1,4 +1,5 @@
-"""One daemon for the tests of a module that do not change it; and a repository with a `Git`, for tests of the git layer."""
+"""One daemon for the tests of a module that do not change it; and a repository with a `Git`, for
+tests of the git layer."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

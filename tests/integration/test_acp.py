@@ -1,4 +1,5 @@
-"""Sessions of agents that speak the Agent Client Protocol: turns, questions, cancel, settings, and kills of each process."""
+"""Sessions of agents that speak the Agent Client Protocol: turns, questions, cancel, settings, and
+kills of each process."""
 
 import os
 import signal
@@ -316,7 +317,8 @@ async def test_a_question_outlives_the_daemon_and_a_dead_agent_resumes_its_conve
         await client.send(session.id, script({"tool": "Bash", "input": {"command": "true"}}))
         first = await asked(client, session.id)
         os.kill(agent_pid(sandbox), signal.SIGKILL)
-        # The continuation asks for the same again, in a process with the previous one's mode and conversation.
+        # The continuation asks for the same again, in a process with the previous one's mode and
+        # conversation.
         again = await asked(client, session.id, after=first.id)
         await approve(client, again.id)
         done = await settled(client, session.id, 2)

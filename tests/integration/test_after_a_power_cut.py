@@ -1,4 +1,5 @@
-"""Repositories after a power loss: names without content, in the newest checkpoint and below `refs/ramet/`."""
+"""Repositories after a power loss: names without content, in the newest checkpoint and below
+`refs/ramet/`."""
 
 import os
 from collections.abc import AsyncIterator

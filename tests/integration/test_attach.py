@@ -1,4 +1,5 @@
-"""Attach: a person has the conversation for a while, and their turns are part of the session afterwards."""
+"""Attach: a person has the conversation for a while, and their turns are part of the session
+afterwards."""
 
 import signal
 from collections.abc import Awaitable, Iterator

@@ -1,4 +1,5 @@
-"""Requests of agents: they wait without a time limit, and the first answer counts, also over restarts of the daemon."""
+"""Requests of agents: they wait without a time limit, and the first answer counts, also over
+restarts of the daemon."""
 
 import asyncio
 import json

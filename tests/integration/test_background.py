@@ -1,4 +1,5 @@
-"""Background commands of agents: shown, awaited on request, named by verbs that end them, and ended only at their own limit."""
+"""Background commands of agents: shown, awaited on request, named by verbs that end them, and ended
+only at their own limit."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,5 @@
-"""Budgets: costs count once, cause a warning, and stop the session at the limit; a raised limit continues it."""
+"""Budgets: costs count once, cause a warning, and stop the session at the limit; a raised limit
+continues it."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Caps on the sessions that a session starts, against any attempt of an agent; children never get more than their parent has."""
+"""Caps on the sessions that a session starts, against any attempt of an agent; children never get
+more than their parent has."""
 
 import uuid
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""Undo of a check's changes, unless something else may have changed files: a real store and real git, without a daemon."""
+"""Undo of a check's changes, unless something else may have changed files: a real store and real
+git, without a daemon."""
 
 import asyncio
 import os

@@ -1,4 +1,5 @@
-"""Checkpoints record nested repositories; rewinds and forks restore them, or warn of differences."""
+"""Checkpoints record nested repositories; rewinds and forks restore them, or warn of
+differences."""
 
 import json
 import os

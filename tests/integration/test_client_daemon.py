@@ -122,7 +122,8 @@ def test_a_refused_setting_is_named_without_a_line_and_changes_nothing(
 
 
 def test_a_setting_is_written_through_a_link_to_the_file(world: World) -> None:
-    """A file in a directory of dotfiles is linked into ~/.config; a write must not replace the link by a file."""
+    """A file in a directory of dotfiles is linked into ~/.config; a write must not replace the link
+    by a file."""
     file = world.home / "config" / "ramet" / "config.toml"
     file.parent.mkdir(parents=True)
     kept = world.home / "dotfiles.toml"

@@ -1,4 +1,5 @@
-"""Every verb, on a terminal, with hostile texts in everything that it shows: none controls the terminal, none is invisible."""
+"""Every verb, on a terminal, with hostile texts in everything that it shows: none controls the
+terminal, none is invisible."""
 
 import os
 import re

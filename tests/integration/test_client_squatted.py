@@ -122,7 +122,8 @@ def test_a_socket_that_the_state_directory_names_is_checked_too(squatted: tuple[
 
 
 def test_a_reconnection_reaches_no_stranger_either(tmp_path: Path) -> None:
-    """A long-lived client, such as `rametctl mcp`: its daemon ends, and another user replaces the directory."""
+    """A long-lived client, such as `rametctl mcp`: its daemon ends, and another user replaces the
+    directory."""
     with make_world(tmp_path) as world:
         moved = world.runtime.with_name(f"{world.runtime.name}-moved")
         with world.popen("mcp", env={**SECRETS, "RAMET_AUTOSTART": "0"}, stdin=-1) as client:

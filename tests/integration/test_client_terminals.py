@@ -172,7 +172,8 @@ async def test_trust_shows_in_full_what_would_run_and_asks_once(
 
 
 def ask(sandbox: Sandbox, cwd: Path, answer: str) -> tuple[int, str]:
-    """Run ``repo trust`` on a terminal and type ``answer``; return the exit code and the screen's text."""
+    """Run ``repo trust`` on a terminal and type ``answer``; return the exit code and the screen's
+    text."""
     master, slave = pty.openpty()
     environment = {**sandbox.environ, "TERM": "xterm", "NO_COLOR": "1"}
     process = subprocess.Popen(

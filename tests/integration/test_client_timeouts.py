@@ -1,4 +1,5 @@
-"""Verbs with ``--timeout`` end in time, even if the daemon does not answer, is missing, or does not start."""
+"""Verbs with ``--timeout`` end in time, even if the daemon does not answer, is missing, or does not
+start."""
 
 import json
 import socket

@@ -1,4 +1,5 @@
-"""A running daemon applies a changed configuration file, and keeps the previous settings if the new file is invalid."""
+"""A running daemon applies a changed configuration file, and keeps the previous settings if the new
+file is invalid."""
 
 import os
 import signal

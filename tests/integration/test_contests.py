@@ -1,4 +1,5 @@
-"""Contests: contenders begin at one commit, are compared, checked once per state of the files, judged and picked."""
+"""Contests: contenders begin at one commit, are compared, checked once per state of the files,
+judged and picked."""
 
 import json
 import re

@@ -28,7 +28,8 @@ def sandbox() -> Iterator[Sandbox]:
 async def test_nothing_is_left_of_one_whose_caller_hangs_up_just_then(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, spare: bool
 ) -> None:
-    """The store completes the write although no caller waits: the operation is stored, and the spare's row is gone."""
+    """The store completes the write although no caller waits: the operation is stored, and the
+    spare's row is gone."""
     in_hand, go_on, undoing = threading.Event(), threading.Event(), asyncio.Event()
     undo = Builder.undo
 

@@ -1,4 +1,5 @@
-"""The complete life of a session in a daemon that shares the test's loop, which nothing may block."""
+"""The complete life of a session in a daemon that shares the test's loop, which nothing may
+block."""
 
 import gc
 from collections.abc import AsyncIterator

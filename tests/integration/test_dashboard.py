@@ -716,7 +716,8 @@ async def test_a_daemon_that_dies_is_a_line_that_heals(world: World) -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 30), (200, 50)], ids=lambda size: "x".join(map(str, size)))
 async def test_the_screen_is_as_recorded(world: World, size: tuple[int, int]) -> None:
-    """Compare the screen as text and as a picture with colours. RAMET_UPDATE_GOLDEN=1 writes both; look at them then."""
+    """Compare the screen as text and as a picture with colours. RAMET_UPDATE_GOLDEN=1 writes both;
+    look at them then."""
     busy = world.state.session("docs-quickstart", state=WORKING, now="Edit docs/quickstart.md", cost_usd=0.31, turns=2)
     world.state.session("done", turns=1, now="All tests pass.", cost_usd=0.02)
     world.state.session(

@@ -1,4 +1,5 @@
-"""The dashboard as a process on a terminal: start, daemon restarts, any size, and a restored terminal."""
+"""The dashboard as a process on a terminal: start, daemon restarts, any size, and a restored
+terminal."""
 
 import signal
 from collections.abc import Iterator

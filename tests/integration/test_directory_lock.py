@@ -37,7 +37,8 @@ os.execvp("sleep", ["sleep", "60"])
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Iterator[int]:
-    """Yield a pipe that continues a child of a killed lock holder, which is between fork and exec."""
+    """Yield a pipe that continues a child of a killed lock holder, which is between fork and
+    exec."""
     come, go = os.pipe()
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdin=come, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None

@@ -1,6 +1,8 @@
-"""Every destructive verb writes a snapshot to disk before it removes the original, so a power cut leaves one of the two.
+"""Every destructive verb writes a snapshot to disk before it removes the original, so a power cut
+leaves one of the two.
 
-No power is cut here. The test records everything that the daemon has made durable at each moment: refs, and the files of a worktree.
+No power is cut here. The test records everything that the daemon has made durable at each moment:
+refs, and the files of a worktree.
 """
 
 import shutil
@@ -43,7 +45,8 @@ class Disk:
     moments: list[Moment] = field(default_factory=list)
 
     def look(self, *, shelf: bool = False) -> Moment:
-        """Record refs, and the files of the worktree; with ``shelf`` also of the shelf, as the disk may not have the rename yet."""
+        """Record refs, and the files of the worktree; with ``shelf`` also of the shelf, as the disk
+        may not have the rename yet."""
         tree = shelf_of(self.tree) if shelf and not self.tree.exists() else self.tree
         refs = git(self.repository, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
         files = [path for path in tree.rglob("*") if path.is_file() and path.name != ".git"]
@@ -84,7 +87,8 @@ async def made(client: Client, disk: Disk) -> session_pb2.Session:
 
 
 Scene = tuple[str, Callable[[], Awaitable[object]]]
-"""The ref that must be durable together with the files before the verb, or after it, and the verb."""
+"""The ref that must be durable together with the files before the verb, or after it, and the
+verb."""
 
 
 async def removed(client: Client, disk: Disk) -> Scene:

@@ -1,4 +1,5 @@
-"""Environments of sessions with a real daemon: variables that each verb passes to agents, commands and commits, and those it must not."""
+"""Environments of sessions with a real daemon: variables that each verb passes to agents, commands
+and commits, and those it must not."""
 
 import os
 import subprocess
@@ -106,7 +107,8 @@ OTHER_CALLS = (
     *(("msg", "{}", "hello"), ("sync", "{}"), ("rewind", "{}", "1"), ("comment", "{}", "--send"), ("setup", "{}")),
     *(("land", "{}"), ("pr", "create", "{}"), ("pr", "fix", "{}"), ("pr", "cleanup", "{}")),
 )
-"""Calls that can start a process, commit or push for a session. Most have nothing to do here, and are refused after they have read the variables."""
+"""Calls that can start a process, commit or push for a session. Most have nothing to do here, and
+are refused after they have read the variables."""
 
 
 def test_every_other_call_for_a_session_brings_them_too(shell: Shell) -> None:

@@ -17,7 +17,8 @@ GONE = "was gone already; if it was moved by hand, bring the session back and mo
 
 
 def leave_behind(repository: Path, tree: Path) -> None:
-    """Create a branch and a ref of a session that no longer exists, whose commits other branches have."""
+    """Create a branch and a ref of a session that no longer exists, whose commits other branches
+    have."""
     message = f"ramet: made for {tree.parent / 'aaaaaaa4'}"
     git(repository, "update-ref", "--create-reflog", "-m", message, "refs/heads/ramet/old", "main")
     git(repository, "update-ref", "refs/ramet/checkpoints/aaaaaaa5/1", "main")

@@ -1,4 +1,5 @@
-"""The person's hooks: git runs those of a trusted repository for pushes, and for commits in the person's name."""
+"""The person's hooks: git runs those of a trusted repository for pushes, and for commits in the
+person's name."""
 
 import os
 from pathlib import Path

@@ -301,7 +301,8 @@ async def test_complete_work_has_landed_and_incomplete_work_has_not(
     squashed: bool,
     later: bool,
 ) -> None:
-    """The target's own commits change other lines (a separate file), and later perhaps the same ones."""
+    """The target's own commits change other lines (a separate file), and later perhaps the same
+    ones."""
     sample = repositories.plain(tmp_path_factory.mktemp("any") / "repo", environment)
     for name in ("long.txt", "a/b.txt", "c d.txt", "ü.txt", 'q"uote.txt', "main.txt"):
         sample.write(name, LINES)

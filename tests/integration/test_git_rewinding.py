@@ -1,4 +1,5 @@
-"""Restore of files at the level of git: files that appear at the last moment, and unrecorded commits."""
+"""Restore of files at the level of git: files that appear at the last moment, and unrecorded
+commits."""
 
 import pytest
 from rametd.domain.errors import GitFailedError

@@ -1,4 +1,5 @@
-"""Submodules of a worktree: files follow the recorded commit, and an unpublished commit is not pushed."""
+"""Submodules of a worktree: files follow the recorded commit, and an unpublished commit is not
+pushed."""
 
 import contextlib
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ pytestmark = pytest.mark.full
 
 @dataclass(frozen=True)
 class Super:
-    """A repository with the submodule `lib`, whose bare origin is beside it; ``tree`` is a session's worktree on `work`."""
+    """A repository with the submodule `lib`, whose bare origin is beside it; ``tree`` is a
+    session's worktree on `work`."""
 
     sample: Sample
     repo: RepositoryInfo
@@ -28,7 +30,8 @@ class Super:
         return self.sample.path / "lib"
 
     def bump(self, *, push: bool = True) -> tuple[str, str]:
-        """Commit in the person's submodule and record it on main; return the submodule's commit and main's."""
+        """Commit in the person's submodule and record it on main; return the submodule's commit and
+        main's."""
         self.sample.write("lib/src/app.py", "print('bumped')\n")
         inner = self.sample.commit("lib", at=self.lib)
         if push:
@@ -244,7 +247,8 @@ async def test_a_commit_that_the_local_url_of_a_submodule_has_is_published(git: 
 
 
 async def test_a_branch_of_the_persons_own_submodule_is_no_remote(git: Git, super_: Super) -> None:
-    """The session's submodule is cloned from the person's, so that `origin/main` there was a local branch."""
+    """The session's submodule is cloned from the person's, so that `origin/main` there was a local
+    branch."""
     inner, _ = super_.bump(push=False)
     super_.sample.git("checkout", "-q", "-B", "main", inner, at=super_.lib)
     place = super_.tree.path.with_name("s-2")

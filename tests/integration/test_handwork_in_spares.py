@@ -1,4 +1,5 @@
-"""A person's changes in a spare: they stay in place, with a warning, and no session gets them silently."""
+"""A person's changes in a spare: they stay in place, with a warning, and no session gets them
+silently."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -125,7 +126,8 @@ async def test_of_a_spare_that_was_being_made_commits_alone_count(
     assert ((tmp_path / "half").exists(), (tmp_path / "worked-in").exists()) == (False, True)
 
 
-# ── with a daemon ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── with a daemon
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture

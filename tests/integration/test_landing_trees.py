@@ -1,4 +1,5 @@
-"""The worktrees of queues: not treated as work, removed when idle, and reported while a check runs in them."""
+"""The worktrees of queues: not treated as work, removed when idle, and reported while a check runs
+in them."""
 
 import sqlite3
 from contextlib import closing

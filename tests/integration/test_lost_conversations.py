@@ -1,4 +1,5 @@
-"""Transcripts that another program deletes: the copy is restored, or a new conversation begins with a summary and the new prompt."""
+"""Transcripts that another program deletes: the copy is restored, or a new conversation begins with
+a summary and the new prompt."""
 
 import shutil
 from pathlib import Path
@@ -60,7 +61,8 @@ async def copied(sandbox: Sandbox, session: session_pb2.Session) -> None:
 
 
 async def go_on(client: Client, name: str, way: str, prompt: str) -> tuple[str, list[str]]:
-    """Continue a session's conversation in one of several ways; return the continuing session, and the warnings."""
+    """Continue a session's conversation in one of several ways; return the continuing session, and
+    the warnings."""
     metadata = client.metadata
     if way == "fork":
         request = session_pb2.ForkSessionRequest(session=name, prompt=prompt, name=f"{name}-fork")
@@ -90,7 +92,8 @@ async def test_a_deleted_transcript_is_put_back(shared: Client, running: DaemonP
     goes_on, warnings = await go_on(shared, name, way, script(TURNS))
 
     await shared.reach(goes_on, IDLE)
-    # After a cut at a turn's last message, the scripted agent does not know that the turn has ended.
+    # After a cut at a turn's last message, the scripted agent does not know that the turn has
+    # ended.
     turns = 1 if way == "rewind" else 3
     await eventually(lambda: _last(shared, goes_on, f"turn {turns}"))
     assert warnings == []

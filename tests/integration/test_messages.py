@@ -1,4 +1,5 @@
-"""Messages between sessions: delivered, queued or refused, once each, and never treated as the person's."""
+"""Messages between sessions: delivered, queued or refused, once each, and never treated as the
+person's."""
 
 import asyncio
 from pathlib import Path

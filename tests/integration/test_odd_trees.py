@@ -1,4 +1,5 @@
-"""Broken and replaced worktrees: each is shown as such, and verbs that would work on another repository are refused."""
+"""Broken and replaced worktrees: each is shown as such, and verbs that would work on another
+repository are refused."""
 
 import re
 import shlex
@@ -20,7 +21,8 @@ def moved_aside(tree: Path) -> Path:
 
 
 def lend(tree: Path) -> None:
-    """Make the tree's git work in the person's own checkout, as after a tool that recreates a directory without `git worktree add`."""
+    """Make the tree's git work in the person's own checkout, as after a tool that recreates a
+    directory without `git worktree add`."""
     common = git(tree, "rev-parse", "--path-format=absolute", "--git-common-dir")
     (tree / ".git").unlink()
     (tree / ".git").symlink_to(common)
@@ -42,7 +44,8 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, bool]] = {
         False,
     ),
 }
-"""A change of a tree, its description, and whether nothing may run in it (an agent may switch branches)."""
+"""A change of a tree, its description, and whether nothing may run in it (an agent may switch
+branches)."""
 
 
 @pytest.mark.parametrize("fault", FAULTS)

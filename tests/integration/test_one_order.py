@@ -1,4 +1,5 @@
-"""All pairs of concurrent calls on one session: each is done or refused with a reason, and the result is consistent."""
+"""All pairs of concurrent calls on one session: each is done or refused with a reason, and the
+result is consistent."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -65,7 +66,8 @@ CALLS: dict[str, Call] = {
     "remove": remove,
 }
 REFUSALS = {"WRONG_STATE", "SESSION_NOT_FOUND", "WORKTREE_CHANGED"}
-"""Reasons of refusals: another operation has the session, it is archived, or it is removed, its tree perhaps before its row."""
+"""Reasons of refusals: another operation has the session, it is archived, or it is removed, its
+tree perhaps before its row."""
 
 
 @pytest.fixture
@@ -75,7 +77,8 @@ def repository(repository: Path) -> Path:
 
 
 async def made(client: Client, repository: Path, name: str, *, staged: bool) -> session_pb2.Session:
-    """Create a session with two checkpoints, a commit between them, and two newer files, one of them only ``staged`` or both committed."""
+    """Create a session with two checkpoints, a commit between them, and two newer files, one of
+    them only ``staged`` or both committed."""
     session = await client.create(repository, name=name)
     tree = Path(session.worktree)
     await checkpoint(client, name)

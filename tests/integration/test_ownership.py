@@ -1,4 +1,5 @@
-"""Owned paths while agents work: refusals before a write, reports after a command, requests and transfers."""
+"""Owned paths while agents work: refusals before a write, reports after a command, requests and
+transfers."""
 
 import json
 import uuid

@@ -1,4 +1,5 @@
-"""Pull requests of a plan: the real git with a bare repository as remote, and the real `gh` with a scripted GitHub."""
+"""Pull requests of a plan: the real git with a bare repository as remote, and the real `gh` with a
+scripted GitHub."""
 
 import uuid
 from pathlib import Path

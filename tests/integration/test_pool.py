@@ -51,7 +51,8 @@ async def test_a_spare_holds_no_branch_and_a_claim_writes_no_file(
 
 
 def written(path: Path) -> tuple[int, int, int]:
-    """Return a value that changes when a file is written or replaced, and not when it is only read."""
+    """Return a value that changes when a file is written or replaced, and not when it is only
+    read."""
     found = path.stat()
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
@@ -119,7 +120,8 @@ async def test_a_claim_waits_for_a_lock_file_and_then_names_it(
     assert sample.git("branch", "--show-current", at=spare) == "new"
 
 
-# ── with a daemon ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── with a daemon
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""The radar on a running daemon: conflicts between two worktrees are reported before they are committed."""
+"""The radar on a running daemon: conflicts between two worktrees are reported before they are
+committed."""
 
 from functools import partial
 from pathlib import Path
@@ -194,7 +195,8 @@ async def test_a_working_agent_hears_of_all_conflicts_at_once_and_an_idle_one_of
     names = ("one", "two", "three", "four")
     for name in names:
         write(await client.create(shared, name=name), "shared.txt", edited(4, name))
-    # Write all files before any agent works: a check between two writes would report only some siblings.
+    # Write all files before any agent works: a check between two writes would report only some
+    # siblings.
     for _ in range(2):
         assert sum(each.red for each in (await listed(client, shared)).conflicts) == 6
     for name in names[:3]:

@@ -1,4 +1,5 @@
-"""The cost of a start depends on living agents: for idle sessions the daemon runs no git and makes no separate read."""
+"""The cost of a start depends on living agents: for idle sessions the daemon runs no git and makes
+no separate read."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +23,8 @@ recovering: ContextVar[bool] = ContextVar("recovering", default=False)
 
 
 async def calls_of_recovery(sessions: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Count the calls to store and git of a recovery with ``sessions`` idle sessions that have a due checkpoint."""
+    """Count the calls to store and git of a recovery with ``sessions`` idle sessions that have a
+    due checkpoint."""
     calls: Counter[str] = Counter()
     until_served: Counter[str] = Counter()
 

@@ -37,7 +37,8 @@ HOSTILE = (
 
 
 def texts_of_fields() -> Iterator[tuple[str, str, str]]:
-    """Method, field and text. Fields of one name are checked by the same code, so they share the texts: each of them gets a third, if they are many."""
+    """Method, field and text. Fields of one name are checked by the same code, so they share the
+    texts: each of them gets a third, if they are many."""
     fields: dict[str, list[str]] = defaultdict(list)
     for name, rpc in RPCS.items():
         for field in rpc.method.input_type.fields:

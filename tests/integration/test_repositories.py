@@ -20,7 +20,8 @@ async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
 
 
 def state_of(sandbox: Sandbox, repository: Path) -> tuple[str, list[Path], str]:
-    """Return everything that a call could leave: refs and worktrees of the repository, files among the worktrees, rows."""
+    """Return everything that a call could leave: refs and worktrees of the repository, files among
+    the worktrees, rows."""
     root = sandbox.root / "state"
     made = [path for name in ("worktrees", "index", "environments") for path in (root / name).rglob("*")]
     return git(repository, "for-each-ref"), made, git(repository, "worktree", "list")

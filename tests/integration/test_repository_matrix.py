@@ -1,4 +1,5 @@
-"""Every usual kind of repository: a session's tree equals the user's own checkout, with and without a spare, or is refused in one line.
+"""Every usual kind of repository: a session's tree equals the user's own checkout, with and without
+a spare, or is refused in one line.
 
 Known faults of similar tools with git and with names, and the test of each:
 
@@ -244,7 +245,8 @@ async def drain(client: Client, path: Path) -> None:
 
 
 def contents(tree: Path) -> dict[str, bytes]:
-    """Return all files except git's own; those of an ignored nested repository belong to that one."""
+    """Return all files except git's own; those of an ignored nested repository belong to that
+    one."""
     return {
         str(file.relative_to(tree)): file.read_bytes()
         for file in tree.rglob("*")

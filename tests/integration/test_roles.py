@@ -1,4 +1,5 @@
-"""Every call of the contract as every kind of caller, from the descriptors: a new call without a role fails."""
+"""Every call of the contract as every kind of caller, from the descriptors: a new call without a
+role fails."""
 
 from collections.abc import Iterator
 from typing import Any

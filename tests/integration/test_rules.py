@@ -1,4 +1,5 @@
-"""Permission rules with a real daemon: created by answers or by hand, they decide calls before they run."""
+"""Permission rules with a real daemon: created by answers or by hand, they decide calls before they
+run."""
 
 import asyncio
 import uuid

@@ -1,4 +1,5 @@
-"""Preparation of worktrees: setup, carried files, trust, ports, teardown; and ten sessions with dev servers at once."""
+"""Preparation of worktrees: setup, carried files, trust, ports, teardown; and ten sessions with dev
+servers at once."""
 
 import asyncio
 import socket

@@ -1,4 +1,5 @@
-"""`core.sharedRepository`: Ramet's files have the same permissions as git's, and the daemons of two people work in one repository."""
+"""`core.sharedRepository`: Ramet's files have the same permissions as git's, and the daemons of two
+people work in one repository."""
 
 import os
 import shutil
@@ -79,7 +80,8 @@ def run(place: Path, person: int, umask: int, *command: str, at: Path | None = N
         "PYTHONPATH": os.pathsep.join(sys.path),
         "GIT_CONFIG_GLOBAL": str(place / str(person) / "plain"),  # plain git also works in the git directory itself
     }
-    # By a program, not by Python's own `user=`, which forks this process, where gRPC's threads may run.
+    # By a program, not by Python's own `user=`, which forks this process, where gRPC's threads may
+    # run.
     become = ("setpriv", f"--reuid={person}", f"--regid={GROUP}", "--clear-groups")
     masked = ("sh", "-c", f'umask {umask:o}; exec "$@"', "sh")
     done = subprocess.run(

@@ -1,4 +1,5 @@
-"""Starting points of sessions: remote branches, the caller's changes, foreign checkouts; refusals, and unchanged checkouts."""
+"""Starting points of sessions: remote branches, the caller's changes, foreign checkouts; refusals,
+and unchanged checkouts."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

@@ -118,7 +118,8 @@ def open_sockets(pid: int) -> set[str]:
 
 
 def test_a_command_starts_one_daemon_at_most_and_waits_for_the_one_that_is_there(daemon: DaemonProcess) -> None:
-    """The socket is deleted, and the daemon cannot bind another one yet, as if it were suspended or the machine too busy."""
+    """The socket is deleted, and the daemon cannot bind another one yet, as if it were suspended or
+    the machine too busy."""
     os.kill(daemon.pid, signal.SIGSTOP)
     try:
         daemon.sandbox.socket.unlink()
@@ -153,7 +154,8 @@ def test_nothing_of_the_daemons_own_is_open_to_others_whatever_the_umask(umask: 
         assert made.returncode == 0, made.stderr
         state = sandbox.root / "state"
         assert stat.S_IMODE(state.stat().st_mode) == 0o700
-        # Files of an agent have the permissions that its own shell would give them, inside the private directory.
+        # Files of an agent have the permissions that its own shell would give them, inside the
+        # private directory.
         (tree,) = [path for path in (state / "worktrees").rglob("dir0") if path.is_dir()]
         assert stat.S_IMODE((tree / "file0.txt").stat().st_mode) == 0o666 & ~umask
         found = {

@@ -1,4 +1,5 @@
-"""Commands in worktrees: started, followed, reattached after a kill, ended with everything they started."""
+"""Commands in worktrees: started, followed, reattached after a kill, ended with everything they
+started."""
 
 import sqlite3
 import uuid

@@ -1,4 +1,5 @@
-"""A worktree inside another repository that has lost its .git file: no command in it works in the outer repository."""
+"""A worktree inside another repository that has lost its .git file: no command in it works in the
+outer repository."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Errors of the model's API: sessions wait and try again; an expired login is one request; the inbox has sessions that cannot continue."""
+"""Errors of the model's API: sessions wait and try again; an expired login is one request; the
+inbox has sessions that cannot continue."""
 
 import asyncio
 import json

@@ -1,4 +1,5 @@
-"""Trust is bound to content: files from an agent, a landing or a pull run only once the person has trusted them."""
+"""Trust is bound to content: files from an agent, a landing or a pull run only once the person has
+trusted them."""
 
 import asyncio
 import json
@@ -35,7 +36,8 @@ def settings(marks: Path) -> str:
 
 
 class World:
-    """A trusted repository without commands, an agent's session in it, and the marks of commands."""
+    """A trusted repository without commands, an agent's session in it, and the marks of
+    commands."""
 
     def __init__(self, client: Client, sandbox: Sandbox, path: Path) -> None:
         self.client, self.sandbox, self.path = client, sandbox, path
@@ -360,14 +362,16 @@ def put(path: Path, text: str) -> None:
 
 
 def loads_all(sandbox: Sandbox, session: session_pb2.Session) -> bool:
-    """Return whether the living agent of a session was started with its repository's own settings."""
+    """Return whether the living agent of a session was started with its repository's own
+    settings."""
     (agent,) = [each for each in sandbox.agents() if each.environ().get("RAMET_SESSION") == session.id]
     command = agent.cmdline()
     return "--setting-sources=user" not in command
 
 
 async def test_what_runs_for_no_session_may_only_look(world: World) -> None:
-    """A landing check and the setup of a spare run an agent's code without a session, and so have only read rights."""
+    """A landing check and the setup of a spare run an agent's code without a session, and so have
+    only read rights."""
     ctl, marks = f"{sys.executable} -m rametctl", world.marks
     tried = (
         f"env | grep -q ^RAMET_SESS && exit 0; {ctl} ls > {marks}/PLACE-ls; "

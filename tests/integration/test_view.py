@@ -118,7 +118,8 @@ async def test_a_killed_daemon_leaves_neither_a_gap_nor_a_double(world: World, v
 
 
 async def test_concurrent_calls_continue_with_the_next_daemon(world: World) -> None:
-    """The first call to fail closes the channel, which cancels all others; this must not cancel the waiting tasks."""
+    """The first call to fail closes the channel, which cancels all others; this must not cancel the
+    waiting tasks."""
     link = Link(directories(world.environ), world.environ, autostart=True)
     forever = session_pb2.WaitSessionsRequest()
     calls = [asyncio.create_task(link.call(lambda daemon: daemon.sessions.WaitSessions, forever)) for _ in range(3)]

@@ -466,7 +466,8 @@ TEXTS = [
 
 
 class Inspector(HTMLParser):
-    """Collects forbidden parts of a page: code, embedded things, and links to other sites that open by themselves."""
+    """Collects forbidden parts of a page: code, embedded things, and links to other sites that open
+    by themselves."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""Queue, conflicts, plans, costs, log, trash, upkeep and settings over HTTP, on a running daemon."""
+"""Queue, conflicts, plans, costs, log, trash, upkeep and settings over HTTP, on a running
+daemon."""
 
 import re
 import uuid

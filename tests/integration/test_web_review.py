@@ -171,7 +171,8 @@ async def test_a_read_only_link_looks_and_does_nothing(owner: Visitor, session: 
 async def test_a_read_only_link_shows_no_state_of_others(
     owner: Visitor, session: session_pb2.Session, running: DaemonProcess
 ) -> None:
-    """Names that a read-only link must not reach: branches, the stash, other sessions, commits, others' checkpoints by their refs."""
+    """Names that a read-only link must not reach: branches, the stash, other sessions, commits,
+    others' checkpoints by their refs."""
     repository, elsewhere = repo_of(running), Path(session.worktree).parent / "elsewhere"
     git(repository, "worktree", "add", "-q", "-b", "secret", str(elsewhere))
     (elsewhere / "secret.txt").write_text("of others\n")

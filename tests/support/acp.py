@@ -1,4 +1,5 @@
-"""Configure the scripted agent of the Agent Client Protocol in a sandbox, under several names with different quirks."""
+"""Configure the scripted agent of the Agent Client Protocol in a sandbox, under several names with
+different quirks."""
 
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ MODES = 'modes = { default = "ask", acceptEdits = "ask", bypassPermissions = "fr
 
 
 def use_acp(sandbox: Sandbox, *, env: str = "", **agents: str) -> None:
-    """Add an agent for each name, with its quirks separated by spaces; ``env`` is TOML, for all of them."""
+    """Add an agent for each name, with its quirks separated by spaces; ``env`` is TOML, for all of
+    them."""
     text = "[permissions]\nallow_bypass = true\n"
     if sandbox.directories.config_file.exists():
         text = sandbox.directories.config_file.read_text() + "\n" + text

@@ -1,4 +1,5 @@
-"""Agents in tests: the scripted one, the real one against the scripted model, and a minimal host for either."""
+"""Agents in tests: the scripted one, the real one against the scripted model, and a minimal host
+for either."""
 
 import asyncio
 import contextlib
@@ -21,7 +22,8 @@ SCRIPTED = (sys.executable, "-I", "-S", str(AGENT))
 
 
 def write_wrapper(directory: Path) -> Path:
-    """Write an executable named ``claude`` into a directory that runs the scripted agent; its path serves as `agents.claude.path`."""
+    """Write an executable named ``claude`` into a directory that runs the scripted agent; its path
+    serves as `agents.claude.path`."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "claude"
     path.write_text(f'#!/bin/sh\nexec {" ".join(SCRIPTED)} "$@"\n')
@@ -35,7 +37,8 @@ def script(*steps: Frame) -> str:
 
 
 def private_environment(home: Path, model_port: int = 0, **more: str) -> dict[str, str]:
-    """An environment in which an agent, scripted or real, touches nothing outside ``home`` and asks only the scripted model."""
+    """An environment in which an agent, scripted or real, touches nothing outside ``home`` and asks
+    only the scripted model."""
     return {
         "HOME": str(home),
         "PATH": os.environ["PATH"],
@@ -53,7 +56,8 @@ def private_environment(home: Path, model_port: int = 0, **more: str) -> dict[st
 
 
 def write_here(name: str, text: str) -> Frame:
-    """A step: write a file in the session's worktree, by the absolute path that real agents want."""
+    """A step: write a file in the session's worktree, by the absolute path that real agents
+    want."""
     return {"tool": "Write", "input": {"file_path": f"$CWD/{name}", "content": text}}
 
 
@@ -186,7 +190,8 @@ class Host:
 
 
 def consent(request: Frame) -> Frame | None:
-    """Answer requests: allow every tool, return nothing from hooks, and serve one MCP tool, `greet`."""
+    """Answer requests: allow every tool, return nothing from hooks, and serve one MCP tool,
+    `greet`."""
     if request["subtype"] == "can_use_tool":
         return {"behavior": "allow", "updatedInput": request["input"]}
     if request["subtype"] != "mcp_message":
@@ -219,7 +224,8 @@ FLAGS = ("--replay-user-messages", "--permission-prompt-tool", "stdio", "--setti
 async def running(
     home: Path, *flags: str, program: Sequence[str] = SCRIPTED, environment: dict[str, str] | None = None
 ) -> AsyncIterator[Host]:
-    """Run an agent in ``home/repo`` (the scripted one by default); kill its processes at the end."""
+    """Run an agent in ``home/repo`` (the scripted one by default); kill its processes at the
+    end."""
     (home / "repo").mkdir(exist_ok=True)
     common = ("--output-format", "stream-json", "--verbose", *FLAGS, *flags, "--input-format", "stream-json")
     pipe = asyncio.subprocess.PIPE

@@ -9,7 +9,8 @@ from blockbuster import BlockBuster, blockbuster_ctx
 
 @contextmanager
 def no_blocking_calls() -> Iterator[BlockBuster]:
-    """Make any call of the daemon's code that blocks the loop raise `BlockingError`: files, locks, sleeps, sockets, subprocesses.
+    """Make any call of the daemon's code that blocks the loop raise `BlockingError`: files, locks,
+    sleeps, sockets, subprocesses.
 
     Enter it once the daemon serves: before that no client waits.
     """

@@ -1,4 +1,5 @@
-"""The web page in Debian's Chromium: `rametctl web` as a process, and one browser for all tests of a module.
+"""The web page in Debian's Chromium: `rametctl web` as a process, and one browser for all tests of
+a module.
 
 A module imports the fixtures that it needs; without Chromium it is skipped.
 """
@@ -74,7 +75,8 @@ class Served:
 
     @contextmanager
     def page(self, path: str = "/", *, link: str = "", **context: Any) -> Iterator[Page]:
-        """Return a page in the owner's browser; with ``link``, in a new browser that opened that link."""
+        """Return a page in the owner's browser; with ``link``, in a new browser that opened that
+        link."""
         state = None if link else self.signed_in
         found = self.browser.new_context(**{"viewport": WIDE, "storage_state": state, **context})
         try:
@@ -128,7 +130,8 @@ def web(sandbox: Sandbox, daemon: DaemonProcess, playwright: Playwright) -> Iter
 
 @pytest.fixture(autouse=True)
 def no_complaints(web: Served) -> Iterator[None]:
-    """Fail a test that leaves an error in a browser's console: a fault of our code, or a resource that the policy refused."""
+    """Fail a test that leaves an error in a browser's console: a fault of our code, or a resource
+    that the policy refused."""
     web.faults.clear()
     yield
     assert web.faults == []
@@ -139,7 +142,8 @@ def shows(page: Page, text: str) -> None:
 
 
 def eventually_here(page: Page, probe: Callable[[], bool]) -> None:
-    """Wait for the effect of a handler of the page's events, which runs only while Playwright waits."""
+    """Wait for the effect of a handler of the page's events, which runs only while Playwright
+    waits."""
 
     def look() -> bool:
         page.wait_for_timeout(10)
@@ -152,7 +156,8 @@ INTERACTIVE = "performance.getEntriesByName('interactive').length"
 
 
 def holds(page: Page, expression: str) -> None:
-    """Wait until an expression is true in a page. The page's policy forbids Playwright's own `wait_for_function`."""
+    """Wait until an expression is true in a page. The page's policy forbids Playwright's own
+    `wait_for_function`."""
     eventually_here(page, lambda: bool(page.evaluate(expression)))
 
 

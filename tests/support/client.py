@@ -1,4 +1,5 @@
-"""Run rametctl in tests: in this process, as a process, and on a terminal with a readable screen."""
+"""Run rametctl in tests: in this process, as a process, and on a terminal with a readable
+screen."""
 
 import fcntl
 import io
@@ -75,7 +76,8 @@ class World:
         env: Mapping[str, str] | None = None,
         terminal: bool = False,
     ) -> Result:
-        """Run ``rametctl ARGS`` in this process; ``stdin`` None is /dev/null, bytes come through a pipe-like file.
+        """Run ``rametctl ARGS`` in this process; ``stdin`` None is /dev/null, bytes come through a
+        pipe-like file.
 
         ``terminal``: both outputs claim to be a terminal.
         """

@@ -1,7 +1,9 @@
-"""A conversation with every kind of entry, as events of the real CLI and of the scripted agent, and as drawn lines.
+"""A conversation with every kind of entry, as events of the real CLI and of the scripted agent, and
+as drawn lines.
 
-``python -m tests.support.conversations`` records the events of both agents anew and draws them, after an upgrade of the SDK or a change of what the
-daemon stores. Places, ids, times and prices are replaced, so that two recordings differ only where the agents do.
+``python -m tests.support.conversations`` records the events of both agents anew and draws them,
+after an upgrade of the SDK or a change of what the daemon stores. Places, ids, times and prices are
+replaced, so that two recordings differ only where the agents do.
 """
 
 import asyncio
@@ -75,7 +77,8 @@ STEPS = (
 
 
 async def converse(client: Client, sandbox: Sandbox) -> list[event_pb2.Event]:
-    """Hold the conversation: two edits and a command are approved, one is denied, a question is answered, a turn is interrupted."""
+    """Hold the conversation: two edits and a command are approved, one is denied, a question is
+    answered, a turn is interrupted."""
     name = "talk"
     repository = sandbox.repository()
     session = await client.create(repository, name=name)
@@ -124,7 +127,8 @@ async def _checkpoints(client: Client, name: str, turns: int) -> bool:
 
 
 def normalised(events: Sequence[event_pb2.Event], session: session_pb2.Session) -> list[event_pb2.Event]:
-    """Return events with the parts that two recordings have in common and that the renderer reads."""
+    """Return events with the parts that two recordings have in common and that the renderer
+    reads."""
     shown = [each for each in events if each.WhichOneof("payload") not in {"partial", "control_line", "agent_notice"}]
     text = json.dumps([MessageToDict(each, preserving_proto_field_name=True) for each in shown])
     text = text.replace(session.worktree, TREE)

@@ -1,7 +1,8 @@
-"""Daemons in tests: a real process with private directories, and one inside the test's own loop. Both serve a real socket.
+"""Daemons in tests: a real process with private directories, and one inside the test's own loop.
+Both serve a real socket.
 
-A `Sandbox` owns every directory that the daemon, its agents and its clients touch. When it closes, it ends every keeper and agent in
-it, and fails the test if a process is still alive.
+A `Sandbox` owns every directory that the daemon, its agents and its clients touch. When it closes,
+it ends every keeper and agent in it, and fails the test if a process is still alive.
 """
 
 import asyncio
@@ -62,7 +63,8 @@ STARTING = session_pb2.SESSION_STATE_STARTING
 CHANNEL = (
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
-    # Without this, a channel looks only once a second for a daemon that is not there yet, or is there again.
+    # Without this, a channel looks only once a second for a daemon that is not there yet, or is
+    # there again.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 200),
 )
@@ -109,7 +111,8 @@ class Sandbox:
         return self.root / "run" / "rametd.sock"
 
     def configure(self, text: str) -> None:
-        """Replace the owner's configuration. Spares are created only if it has a table `pool`, since tests count worktrees.
+        """Replace the owner's configuration. Spares are created only if it has a table `pool`,
+        since tests count worktrees.
 
         Sessions get ports of a range that no other process of the test run uses.
         """
@@ -124,11 +127,13 @@ class Sandbox:
         path.write_text(text)
 
     def processes(self) -> list[psutil.Process]:
-        """List every living process with this sandbox's environment: daemons, keepers, agents and their descendants."""
+        """List every living process with this sandbox's environment: daemons, keepers, agents and
+        their descendants."""
         mark = f"RAMET_HOME={self.root / 'state'}".encode()
         keepers = [str(self.root / "state" / kind).encode() for kind in ("agents", "commands")]
         found = []
-        # Not by psutil.process_iter, which takes 0.2 ms a process: each test looks at all of the machine's.
+        # Not by psutil.process_iter, which takes 0.2 ms a process: each test looks at all of the
+        # machine's.
         for pid in psutil.pids():
             with contextlib.suppress(psutil.Error, OSError):
                 environment = Path(f"/proc/{pid}/environ").read_bytes()
@@ -163,7 +168,8 @@ class Sandbox:
                 _wait_dead(process.pid)
 
     def ctl(self, *arguments: str, cwd: Path | None = None, stdin: str | None = None, **more: str) -> "Ran":
-        """Run ``rametctl`` as a person would, without a terminal; ``more`` are further variables."""
+        """Run ``rametctl`` as a person would, without a terminal; ``more`` are further
+        variables."""
         with (
             Path(os.devnull).open("w+b") if stdin is None else tempfile.TemporaryFile() as given,
             tempfile.TemporaryFile() as out,
@@ -192,7 +198,8 @@ class Sandbox:
 
 @cache
 def _template(files: int) -> Path:
-    """The repository that `Sandbox.repository` copies: created once in each process, and removed with it."""
+    """The repository that `Sandbox.repository` copies: created once in each process, and removed
+    with it."""
     path = Path(tempfile.mkdtemp(prefix="rmt-"))
     atexit.register(shutil.rmtree, path)
     git(path, "init", "-q", "-b", "main")
@@ -217,7 +224,8 @@ class Ran:
 
 
 def git(path: Path, *arguments: str) -> str:
-    """Run git as a named person, without the machine's configuration; commands that only read write nothing."""
+    """Run git as a named person, without the machine's configuration; commands that only read write
+    nothing."""
     environment = {
         **os.environ,
         "GIT_OPTIONAL_LOCKS": "0",
@@ -266,7 +274,8 @@ def children_of(process: psutil.Process) -> list[psutil.Process]:
 
 @contextlib.contextmanager
 def make_sandbox(*, model_port: int = 0, real_cli: bool = False, config: str = "") -> Iterator[Sandbox]:
-    """Yield a sandbox under a short path (sockets need one) and remove it afterwards; fail if a process survives its end.
+    """Yield a sandbox under a short path (sockets need one) and remove it afterwards; fail if a
+    process survives its end.
 
     ``config`` is TOML; the scripted agent is `agents.claude.path` unless ``real_cli``.
     """
@@ -306,14 +315,16 @@ class Client:
         self.orchestration = orchestration_pb2_grpc.OrchestrationServiceStub(self.channel)
 
     async def create(self, path: Path, prompt: str = "", **fields: Any) -> session_pb2.Session:
-        """Create a session in the sandbox's usual mode (all edits are allowed); the call carries ``environment``."""
+        """Create a session in the sandbox's usual mode (all edits are allowed); the call carries
+        ``environment``."""
         fields.setdefault("request_id", str(uuid.uuid4()))
         carried = ((METADATA, encode(fields.pop("environment"))),) if "environment" in fields else ()
         request = session_pb2.CreateSessionRequest(path=str(path), prompt=prompt, **fields)
         return (await self.sessions.CreateSession(request, metadata=(*self.metadata, *carried))).session
 
     async def trust(self, path: Path, *, trusted: bool = True) -> repo_pb2.Repo:
-        """Trust a repository's present contents, as `rametctl repo trust` does, or withdraw the trust."""
+        """Trust a repository's present contents, as `rametctl repo trust` does, or withdraw the
+        trust."""
         repo = (
             await self.repos.RegisterRepo(repo_pb2.RegisterRepoRequest(path=str(path)), metadata=self.metadata)
         ).repo
@@ -358,7 +369,8 @@ class Client:
                 return found
 
     async def checkpoints(self, name: str) -> list[worktree_pb2.Checkpoint]:
-        """Return the newest first. The first checkpoint of a session without a prompt is created shortly after it."""
+        """Return the newest first. The first checkpoint of a session without a prompt is created
+        shortly after it."""
         request = worktree_pb2.ListCheckpointsRequest(session=name)
         return list((await self.worktrees.ListCheckpoints(request, metadata=self.metadata)).checkpoints)
 
@@ -369,7 +381,8 @@ class Client:
 class DaemonProcess:
     """``rametd`` as a separate process, which tests kill and restart.
 
-    ``forked`` daemons come from `zygote` and start thirty times faster; measurements, and tests of the command line, start a program instead.
+    ``forked`` daemons come from `zygote` and start thirty times faster; measurements, and tests of
+    the command line, start a program instead.
     """
 
     def __init__(self, sandbox: Sandbox, *, forked: bool = True) -> None:
@@ -449,7 +462,8 @@ def daemon_process(sandbox: Sandbox, *, forked: bool = True) -> Iterator[DaemonP
 
 @contextlib.asynccontextmanager
 async def daemon_here(sandbox: Sandbox) -> AsyncIterator[Daemon]:
-    """Run a daemon inside this loop, so that tests see its exceptions and `blockbuster` its blocking calls."""
+    """Run a daemon inside this loop, so that tests see its exceptions and `blockbuster` its
+    blocking calls."""
     daemon = Daemon(sandbox.directories, sandbox.environ)
     task = asyncio.create_task(daemon.run())
     client = Client(sandbox.socket)

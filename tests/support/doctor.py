@@ -16,7 +16,8 @@ from tests.support.daemon import Client, Sandbox
 async def findings(
     client: Client, *, fix: bool = False, repo: str = "", ports: bool = False
 ) -> list[worktree_pb2.Finding]:
-    """Return all findings; those about foreign listeners on ports only with ``ports``, as other tests may listen there."""
+    """Return all findings; those about foreign listeners on ports only with ``ports``, as other
+    tests may listen there."""
     answer = await client.worktrees.Diagnose(worktree_pb2.DiagnoseRequest(fix=fix, repo=repo))
     return [found for found in answer.findings if ports or found.code != "port-foreign"]
 
@@ -36,7 +37,8 @@ async def garbage(client: Client, *, dry_run: bool = True) -> dict[str, worktree
 
 
 def record_former_ids(sandbox: Sandbox, *ids: str) -> None:
-    """Record ids of former sessions in the database: things with unknown ids would count as another Ramet's."""
+    """Record ids of former sessions in the database: things with unknown ids would count as another
+    Ramet's."""
     with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
         database.executemany("INSERT OR IGNORE INTO given_ids (id) VALUES (?)", [(each,) for each in ids])
 

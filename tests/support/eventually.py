@@ -9,7 +9,8 @@ T = TypeVar("T")
 PATIENCE_S = 40.0
 """Seconds; far more than anything takes on an idle machine, as load must not fail a test."""
 EVERY_S = 0.02
-"""Seconds between two probes; the first ones follow faster, as most things take a few milliseconds."""
+"""Seconds between two probes; the first ones follow faster, as most things take a few
+milliseconds."""
 
 
 @overload
@@ -21,7 +22,8 @@ async def eventually(probe: Callable[[], T], *, within: float = PATIENCE_S, ever
 
 
 async def eventually(probe: Callable[[], Any], *, within: float = PATIENCE_S, every: float = EVERY_S) -> Any:
-    """Return the first truthy answer of ``probe`` (plain or async); after ``within`` seconds fail with the last answer.
+    """Return the first truthy answer of ``probe`` (plain or async); after ``within`` seconds fail
+    with the last answer.
 
     An ``AssertionError`` raised by the probe counts as "not yet".
     """

@@ -1,7 +1,8 @@
-"""A daemon with canned answers that serves the complete contract, to test the client without a real one.
+"""A daemon with canned answers that serves the complete contract, to test the client without a real
+one.
 
-`FakeDaemon` serves in this process; its `State` outlives it, so that a test can replace the daemon. Run as a
-program (``main``) it stands in for ``rametd run``, in the directories of its environment.
+`FakeDaemon` serves in this process; its `State` outlives it, so that a test can replace the daemon.
+Run as a program (``main``) it stands in for ``rametd run``, in the directories of its environment.
 """
 
 import fcntl
@@ -38,7 +39,8 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 class FakeDaemon:
-    """Serves a `State` on a socket. ``start`` and ``stop`` may alternate; each start is a new daemon."""
+    """Serves a `State` on a socket. ``start`` and ``stop`` may alternate; each start is a new
+    daemon."""
 
     def __init__(self, state: State, socket: Path, *, home: Path = Path("/state")) -> None:
         self.state = state
@@ -82,7 +84,8 @@ class FakeDaemon:
         self.health.set("", answer.SERVING if serving else answer.NOT_SERVING)
 
     def stop(self, *, grace: float | None = None) -> None:
-        """End as a killed daemon does: streams break, the socket is dead. ``grace``: seconds for calls to end."""
+        """End as a killed daemon does: streams break, the socket is dead. ``grace``: seconds for
+        calls to end."""
         if self._server is None:
             return
         self.stopping.set()
@@ -95,7 +98,8 @@ class FakeDaemon:
 
 @contextmanager
 def stand_in(directory: Path) -> Iterator[dict[str, str]]:
-    """Return environment variables that make the client start this program as its daemon, by a package ``rametd`` first on the path."""
+    """Return environment variables that make the client start this program as its daemon, by a
+    package ``rametd`` first on the path."""
     package = directory / "rametd"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -107,9 +111,9 @@ def stand_in(directory: Path) -> Iterator[dict[str, str]]:
 def main() -> None:
     """Serve in the directories of the environment until SIGTERM or Shutdown.
 
-    RAMET_FAKE_FAIL: exit at once with this message. RAMET_FAKE_RECOVERY: seconds before it serves. RAMET_FAKE_LINGER:
-    seconds for which it holds its lock after it closed its socket.
-    Each start adds its pid to ``starts`` in the state directory.
+    RAMET_FAKE_FAIL: exit at once with this message. RAMET_FAKE_RECOVERY: seconds before it serves.
+    RAMET_FAKE_LINGER: seconds for which it holds its lock after it closed its socket. Each start
+    adds its pid to ``starts`` in the state directory.
     """
     places = directories(os.environ)
     places.home.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,8 @@ class Call:
 
 @dataclass
 class State:
-    """The data of a daemon. ``refusals``: by method, the errors of its next calls. ``on_call`` runs in each call."""
+    """The data of a daemon. ``refusals``: by method, the errors of its next calls. ``on_call`` runs
+    in each call."""
 
     epoch: str = "epoch1"
     sessions: dict[str, session_pb2.Session] = field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""Helpers for tests of families: calls as a session, scripts that use the daemon's tools, and their results."""
+"""Helpers for tests of families: calls as a session, scripts that use the daemon's tools, and their
+results."""
 
 import uuid
 from collections.abc import Awaitable
@@ -65,7 +66,8 @@ class Member:
 
 
 async def root(client: Client, sandbox: Sandbox, path: Path, name: str, **fields: Any) -> Member:
-    """Create a session without a prompt, and so without a process; the test acts as it by its token."""
+    """Create a session without a prompt, and so without a process; the test acts as it by its
+    token."""
     return Member(client, sandbox, (await client.create(path, name=name, **fields)).id)
 
 
@@ -113,7 +115,8 @@ async def said(client: Client, name: str) -> list[str]:
 
 
 async def answer(client: Client, name: str, **decision: Any) -> attention_pb2.ResolveRequestResponse:
-    """Answer a request by id, or the one open request of a session; `decision` is a field of `Resolution`."""
+    """Answer a request by id, or the one open request of a session; `decision` is a field of
+    `Resolution`."""
     request = attention_pb2.ResolveRequestRequest(request=name, resolution=attention_pb2.Resolution(**decision))
     return await client.attention.ResolveRequest(request, metadata=client.metadata)
 

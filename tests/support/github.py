@@ -1,7 +1,9 @@
-"""A scripted GitHub: the REST and GraphQL calls of `gh` over a small model, unencrypted on a unix socket.
+"""A scripted GitHub: the REST and GraphQL calls of `gh` over a small model, unencrypted on a unix
+socket.
 
-`gh config set http_unix_socket PATH` makes the real `gh` use it. Branches are read from the bare repository that the tests push to, so that a pull
-request's head and a merge are real. Requests are recorded; `fail` switches on outages, rate limits and faults.
+`gh config set http_unix_socket PATH` makes the real `gh` use it. Branches are read from the bare
+repository that the tests push to, so that a pull request's head and a merge are real. Requests are
+recorded; `fail` switches on outages, rate limits and faults.
 """
 
 import contextlib
@@ -31,7 +33,8 @@ Json = dict[str, Any]
 
 @dataclass
 class Pull:
-    """A pull request. ``head`` is None while its branch exists, afterwards the commit at which it was merged or closed."""
+    """A pull request. ``head`` is None while its branch exists, afterwards the commit at which it
+    was merged or closed."""
 
     number: int
     title: str
@@ -84,7 +87,8 @@ class GitHubModel:
     lock: threading.RLock = field(default_factory=threading.RLock)
     ids: int = 100
 
-    # ── for tests ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── for tests
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def fail(self, status: int, message: str = "no", *, path: str = "", headers: dict[str, str] | None = None) -> None:
         """Answer with an error from now on, until `heal`."""
@@ -129,7 +133,8 @@ class GitHubModel:
         pull.state, pull.merged = "closed", True
 
     def check(self, pull: Pull, name: str, conclusion: str | None, *, summary: str = "", log: str | None = None) -> int:
-        """Add a check run of the pull request's head; None as conclusion: it runs. Return its id."""
+        """Add a check run of the pull request's head; None as conclusion: it runs. Return its
+        id."""
         self.ids += 1
         run = {"id": self.ids, "name": name, "conclusion": conclusion, "summary": summary, "actions": log is not None}
         self.checks.setdefault(self.head_of(pull), []).append(run)
@@ -171,7 +176,8 @@ class GitHubModel:
         )
         return done.stdout.strip()
 
-    # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── answers
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def answer(self, method: str, path: str, payload: Any) -> tuple[int, Any]:
         """Return status and body: JSON, or bytes."""
@@ -389,7 +395,8 @@ def serving(model: GitHubModel, socket: Path) -> Iterator[None]:
 
 
 def log_in(directory: Path, socket: Path) -> None:
-    """A private configuration of `gh` (``$GH_CONFIG_DIR``): logged in, and connected to the socket."""
+    """A private configuration of `gh` (``$GH_CONFIG_DIR``): logged in, and connected to the
+    socket."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "hosts.yml").write_text(
         f"github.com:\n    user: person\n    oauth_token: {TOKEN}\n    git_protocol: https\n"
@@ -418,7 +425,8 @@ def with_remote(sandbox: Sandbox, name: str, address: str = HERE) -> tuple[Path,
 
 
 def add_remote(sandbox: Sandbox, path: Path, address: str = HERE) -> Path:
-    """Create a bare repository as the ``origin`` of the one at ``path``, under the URL ``address``."""
+    """Create a bare repository as the ``origin`` of the one at ``path``, under the URL
+    ``address``."""
     bare = sandbox.root / f"{path.name}.git"
     git(sandbox.root, "clone", "-q", "--bare", str(path), str(bare))
     redirect(sandbox, bare, address)

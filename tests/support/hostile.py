@@ -1,4 +1,5 @@
-"""A daemon with hostile answers: each text of each message tries to control the terminal, or to be invisible."""
+"""A daemon with hostile answers: each text of each message tries to control the terminal, or to be
+invisible."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -40,7 +41,8 @@ DEPTH = 6
 
 
 def fill(message: Message, pick: int, depth: int = 0) -> Message:
-    """Set every field: texts to `HOSTILE`, enums to a value that ``pick`` chooses, in a oneof the field that it chooses."""
+    """Set every field: texts to `HOSTILE`, enums to a value that ``pick`` chooses, in a oneof the
+    field that it chooses."""
     descriptor = message.DESCRIPTOR
     if descriptor.full_name in {"google.protobuf.Timestamp", "google.protobuf.Duration"}:
         message.seconds = 5  # type: ignore[attr-defined]
@@ -95,7 +97,8 @@ def _value(field: FieldDescriptor, pick: int) -> Any:
 
 
 class Handler(grpc.GenericRpcHandler):
-    """Answers every method of the contract: with a message from `fill`, or with a refusal in hostile words."""
+    """Answers every method of the contract: with a message from `fill`, or with a refusal in
+    hostile words."""
 
     def __init__(self) -> None:
         self.pick = 0

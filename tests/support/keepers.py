@@ -1,4 +1,5 @@
-"""Keepers in tests: an executor in short private directories, and agents as small Python scripts."""
+"""Keepers in tests: an executor in short private directories, and agents as small Python
+scripts."""
 
 import os
 import shutil

@@ -64,14 +64,16 @@ class Landings:
 
 
 async def with_work(client: Client, repository: Path, name: str, *files: str, **fields: Any) -> session_pb2.Session:
-    """Create a session whose branch has a commit with these files, each containing the session's name."""
+    """Create a session whose branch has a commit with these files, each containing the session's
+    name."""
     session = await client.create(repository, name=name, **fields)
     commit(session, **dict.fromkeys(files or (f"{name}.txt",), f"{name}\n"))
     return session
 
 
 def commit(session: session_pb2.Session, **files: str) -> str:
-    """Write files in a session's worktree and commit them; names of files may have dots and slashes."""
+    """Write files in a session's worktree and commit them; names of files may have dots and
+    slashes."""
     tree = Path(session.worktree)
     for name, content in files.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)

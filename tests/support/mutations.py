@@ -15,7 +15,8 @@ from tests.support.rpc import RPCS
 from tests.support.running import repo_of, token_for
 
 Make = Callable[[Client, DaemonProcess], Awaitable[tuple[dict[str, Any], ...]]]
-"""Prepares a call; returns its fields, those of another call of the same method, and the caller if that matters."""
+"""Prepares a call; returns its fields, those of another call of the same method, and the caller if
+that matters."""
 
 
 async def idle(client: Client, daemon: DaemonProcess) -> str:

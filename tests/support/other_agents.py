@@ -1,4 +1,5 @@
-"""Real agents other than Claude Code against the scripted model: their programs and configuration."""
+"""Real agents other than Claude Code against the scripted model: their programs and
+configuration."""
 
 import json
 import os
@@ -19,7 +20,8 @@ REQUIRED = ("opencode", "codex")
 
 @dataclass(frozen=True)
 class Setting:
-    """Configuration with which an agent uses the scripted model. ``$DIR`` is its own directory, ``$URL`` the model."""
+    """Configuration with which an agent uses the scripted model. ``$DIR`` is its own directory,
+    ``$URL`` the model."""
 
     files: Mapping[str, object] = field(default_factory=dict)  # text, or JSON
     env: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""Simulate a person in the agent's own program: an idle process, and the program's lines in the transcript."""
+"""Simulate a person in the agent's own program: an idle process, and the program's lines in the
+transcript."""
 
 import json
 import subprocess

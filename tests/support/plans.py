@@ -11,7 +11,8 @@ from ramet.v1 import plan_pb2, session_pb2
 
 from tests.support.daemon import Client, reason_of
 
-# The shape of the plan in the README of parallel-sessions: its second thread is an id and a comment.
+# The shape of the plan in the README of parallel-sessions: its second thread is an id and a
+# comment.
 PARALLEL_SESSIONS = """\
 [[threads]]
 id = 1

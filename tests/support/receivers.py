@@ -1,4 +1,5 @@
-"""Receivers of notifications: an HTTP server that records requests, and a program that records its runs."""
+"""Receivers of notifications: an HTTP server that records requests, and a program that records its
+runs."""
 
 import json
 from collections.abc import Iterator
@@ -62,7 +63,8 @@ def receiver() -> Iterator[Receiver]:
 
 
 def program(path: Path, *, code: int = 0) -> Path:
-    """Write an executable that records its arguments and its standard input, and exits with ``code``."""
+    """Write an executable that records its arguments and its standard input, and exits with
+    ``code``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(PROGRAM.format(log=path.with_suffix(".run"), code=code))
     path.chmod(0o700)

@@ -11,7 +11,8 @@ from tests.support.eventually import eventually_sync
 
 
 def refused(ran: Ran, code: int, *words: str) -> None:
-    """Check for one line on standard error with all of ``words``, empty standard output, and the exit code."""
+    """Check for one line on standard error with all of ``words``, empty standard output, and the
+    exit code."""
     assert (ran.code, ran.stdout) == (code, ""), ran
     lines = ran.stderr.splitlines()
     assert len(lines) == 1, ran.stderr
@@ -47,7 +48,8 @@ class World:
         return cls(files, rows, refs, worktrees, len(box.processes()))
 
     def more_than(self, before: "World") -> list[str]:
-        """Describe additions since ``before``. Fewer things are no difference: earlier sessions may end meanwhile."""
+        """Describe additions since ``before``. Fewer things are no difference: earlier sessions may
+        end meanwhile."""
         rows = dict(before.rows)
         return [
             *sorted(self.files - before.files),
@@ -74,7 +76,8 @@ def unchanged(box: Sandbox, repo: Path | None = None) -> Iterator[None]:
 
 
 def unsettled(box: Sandbox) -> list[str]:
-    """Return sessions whose last checkpoint, of their start or of a turn's end, the daemon has yet to create."""
+    """Return sessions whose last checkpoint, of their start or of a turn's end, the daemon has yet
+    to create."""
     with closing(sqlite3.connect(f"file:{box.root}/state/ramet.db?mode=ro", uri=True)) as db:
         done = "SELECT 1 FROM checkpoints WHERE session_id = sessions.id AND turn >= sessions.turns"
         return [name for (name,) in db.execute(f"SELECT id FROM sessions WHERE NOT EXISTS ({done})")]  # noqa: S608

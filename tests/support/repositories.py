@@ -19,7 +19,8 @@ CONFIG = """[user]
 
 
 def git_environment(home: Path) -> dict[str, str]:
-    """Return an environment in which git sees only the configuration in ``home``; point libgit2 there too."""
+    """Return an environment in which git sees only the configuration in ``home``; point libgit2
+    there too."""
     home.mkdir(parents=True, exist_ok=True)
     config = home / ".gitconfig"
     if not config.exists():
@@ -83,7 +84,8 @@ def unborn(path: Path, environment: Mapping[str, str], *options: str) -> Sample:
 
 
 def _imported(sample: Sample, *commits: Mapping[str, str]) -> Sample:
-    """Add commits on main, each given by its files, and check the last out, by three processes for any number."""
+    """Add commits on main, each given by its files, and check the last out, by three processes for
+    any number."""
     stream = []
     for number, files in enumerate(commits, 1):
         stream.append(
@@ -142,7 +144,8 @@ def with_remote(path: Path, environment: Mapping[str, str]) -> Sample:
 
 
 def bare_with_worktrees(path: Path, environment: Mapping[str, str]) -> Sample:
-    """A directory with the repository in `.bare`, a `.git` file that points there, and the linked worktree `main`, which is ``path``."""
+    """A directory with the repository in `.bare`, a `.git` file that points there, and the linked
+    worktree `main`, which is ``path``."""
     source = plain(path.parent / "bare-source", environment)
     path.parent.mkdir(parents=True, exist_ok=True)
     source.git("clone", "-q", "--bare", str(source.path), str(path.parent / ".bare"))
@@ -152,7 +155,8 @@ def bare_with_worktrees(path: Path, environment: Mapping[str, str]) -> Sample:
 
 
 def with_submodule(path: Path, environment: Mapping[str, str]) -> Sample:
-    """`plain` with the submodule `lib`, which has the submodule `deep`; both populated, their sources deleted."""
+    """`plain` with the submodule `lib`, which has the submodule `deep`; both populated, their
+    sources deleted."""
     deep = plain(path.with_name("deep-source"), environment)
     lib = plain(path.with_name("lib-source"), environment)
     lib.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(deep.path), "deep")
@@ -176,7 +180,8 @@ def sparse(path: Path, environment: Mapping[str, str]) -> Sample:
 
 
 def fingerprint(sample: Sample) -> dict[str, object]:
-    """Return everything that Ramet must not change: index and HEAD byte for byte, refs except Ramet's, stash, config, all files."""
+    """Return everything that Ramet must not change: index and HEAD byte for byte, refs except
+    Ramet's, stash, config, all files."""
     places = sample.git("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir").splitlines()
     git_dir, common = (Path(place) for place in places)
     files = {

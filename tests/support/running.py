@@ -1,4 +1,5 @@
-"""Fixtures `client` and `sandbox` of a module's one daemon, its fixture ``running``, and helpers."""
+"""Fixtures `client` and `sandbox` of a module's one daemon, its fixture ``running``, and
+helpers."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""One daemon for all tests of a module; each test has its own repository, and none of the earlier sessions."""
+"""One daemon for all tests of a module; each test has its own repository, and none of the earlier
+sessions."""
 
 from collections.abc import AsyncIterator, Iterator
 from itertools import count

@@ -38,7 +38,8 @@ class Scans:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Exchange two files or directories, atomically if there is renameat2(2) with RENAME_EXCHANGE."""
+    """Exchange two files or directories, atomically if there is renameat2(2) with
+    RENAME_EXCHANGE."""
     if not sys.platform.startswith("linux"):
         third = one.rename(one.with_name("between"))
         other.rename(one)

@@ -14,10 +14,12 @@ SHARED = ("ramet", "worktrees", "objects", "refs", "packed-refs", "logs", "index
 
 
 def fingerprint(checkout: Path) -> dict[str, str]:
-    """Return everything in a checkout that belongs to its owner: all files, ignored ones too, with their modes and times of change; the index; HEAD, its
-    branch's commit, the reflog of HEAD, the stash, configuration and hooks.
+    """Return everything in a checkout that belongs to its owner: all files, ignored ones too, with
+    their modes and times of change; the index; HEAD, its branch's commit, the reflog of HEAD, the
+    stash, configuration and hooks.
 
-    The index is compared by its bytes: tests read it with ``GIT_OPTIONAL_LOCKS=0``, so that git does not refresh it.
+    The index is compared by its bytes: tests read it with ``GIT_OPTIONAL_LOCKS=0``, so that git
+    does not refresh it.
     """
     found: dict[str, str] = {}
     for path in _everything(checkout):
@@ -51,7 +53,8 @@ def is_checkout(value: object) -> bool:
 
 
 def _everything(checkout: Path) -> Iterator[Path]:
-    """Yield all paths except shared ones, whose directories are not read, as their entries change meanwhile."""
+    """Yield all paths except shared ones, whose directories are not read, as their entries change
+    meanwhile."""
     for folder, folders, files in os.walk(checkout):
         here = Path(folder)
         if here == checkout / ".git":

@@ -1,4 +1,5 @@
-"""The web page in tests: its application without a socket, signed in as the owner, with a fake daemon."""
+"""The web page in tests: its application without a socket, signed in as the owner, with a fake
+daemon."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

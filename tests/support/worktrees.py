@@ -10,7 +10,8 @@ from tests.support.repositories import Sample
 
 
 def leftovers(sample: Sample, trees: Path) -> list[str]:
-    """Return what a creation may leave: directories, entries, branches other than main, half-deleted directories."""
+    """Return what a creation may leave: directories, entries, branches other than main,
+    half-deleted directories."""
     common = sample.path / ".git"
     found = [str(path) for path in trees.iterdir()]
     found += [str(path) for path in (common / "worktrees").iterdir()] if (common / "worktrees").exists() else []

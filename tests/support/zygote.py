@@ -1,10 +1,13 @@
-"""Start Ramet's programs by fork: a process that has imported everything forks ``rametd`` or ``rametctl`` for each request.
+"""Start Ramet's programs by fork: a process that has imported everything forks ``rametd`` or
+``rametctl`` for each request.
 
-A daemon spends 1.5 s of a core on imports and a command 0.3 s; a test run starts more than a thousand. A forked daemon serves after 50 ms. It differs
-from ``python -m rametd`` only in its command line and initial environment in /proc, so `DaemonProcess` records its pid.
+A daemon spends 1.5 s of a core on imports and a command 0.3 s; a test run starts more than a
+thousand. A forked daemon serves after 50 ms. It differs from ``python -m rametd`` only in its
+command line and initial environment in /proc, so `DaemonProcess` records its pid.
 
-Protocol: one datagram on the control socket for each program, JSON, with four descriptors: a pipe for answers, and the program's standard input, output
-and error. Into the pipe the zygote writes the pid, and the exit status once the program has ended (negative: the signal).
+Protocol: one datagram on the control socket for each program, JSON, with four descriptors: a pipe
+for answers, and the program's standard input, output and error. Into the pipe the zygote writes the
+pid, and the exit status once the program has ended (negative: the signal).
 """
 
 import atexit
@@ -74,7 +77,8 @@ _zygote: tuple[socket.socket, subprocess.Popen[bytes]] | None = None
 
 
 def _control() -> socket.socket:
-    """Return the socket to this process's zygote, which the first use starts, and which ends with this process."""
+    """Return the socket to this process's zygote, which the first use starts, and which ends with
+    this process."""
     global _zygote  # noqa: PLW0603  one for each worker of a test run
     if _zygote is None:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

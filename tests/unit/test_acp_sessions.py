@@ -92,7 +92,8 @@ class Launched:
 
 
 class Cancelled:
-    """Simulate an agent that has its prompt, has sent no update, and ends its turn at an interrupt."""
+    """Simulate an agent that has its prompt, has sent no update, and ends its turn at an
+    interrupt."""
 
     session_id = "one"
 
@@ -117,7 +118,8 @@ async def test_an_interrupt_does_not_wait_for_the_first_update(core: Core, monke
 
 
 async def test_a_call_is_watched_to_the_end_of_the_next_turn(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of a turn's last call may come with that of the turn; a refused or cancelled call reports none."""
+    """The end of a turn's last call may come with that of the turn; a refused or cancelled call
+    reports none."""
     await core.store.write(lambda unit: (unit.repos.upsert(a_repo()), unit.sessions.insert(a_session())))
     session, watch = a_session(), Watch(core)
     last, refused = (ToolUse("Bash", {"command": "true"}, "/", each) for each in ("last", "refused"))

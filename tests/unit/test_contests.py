@@ -1,4 +1,5 @@
-"""Names and refusals of contests, the agents on the command line, and the comparison on 80 columns."""
+"""Names and refusals of contests, the agents on the command line, and the comparison on 80
+columns."""
 
 import io
 import sqlite3

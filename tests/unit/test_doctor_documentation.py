@@ -13,7 +13,8 @@ COMMANDS = {"update-ref", "for-each-ref", "no-worktree"}
 
 
 def given() -> set[str]:
-    """Return text constants of the checks that look like a code, and the codes of unfinished operations."""
+    """Return text constants of the checks that look like a code, and the codes of unfinished
+    operations."""
     modules = [Path(str(doctor.__file__)), *Path(str(checks.__file__)).parent.glob("*.py")]
     constants = (
         node.value

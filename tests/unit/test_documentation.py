@@ -50,7 +50,8 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_every_file_that_a_guide_for_contributors_names_exists(page: str) -> None:
-    """Paths are relative to the repository, the daemon's package or its services; VERB, NOUN and SERVICE stand for any."""
+    """Paths are relative to the repository, the daemon's package or its services; VERB, NOUN and
+    SERVICE stand for any."""
     bases = [ROOT, ROOT / "daemon/rametd", ROOT / "daemon/rametd/services"]
     named = re.findall(r"`([a-z_]+/[\w./-]+)`", (ROOT / page).read_text())
     files = [path for path in named if not re.search(r"VERB|NOUN|SERVICE", path)]

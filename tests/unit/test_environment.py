@@ -113,7 +113,8 @@ CALLS = ("new", "send", "send without it", "set", "unset")
 
 
 def value_after(name: str, call: str, *, pass_env: tuple[str, ...] = ()) -> str | None:
-    """Return the value of a variable after ``call``, in a session that was created with its value "old"."""
+    """Return the value of a variable after ``call``, in a session that was created with its value
+    "old"."""
     session = Variables(carried({name: "old"}, pass_env))
     match call:
         case "send":

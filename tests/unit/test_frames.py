@@ -187,7 +187,8 @@ def test_every_kind_of_frame_that_the_real_agent_sends_has_a_meaning() -> None:
 
 @pytest.fixture(scope="module")
 def conversation(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Yield every kind of frame, from the scripted agent, whose frames are compared with the real one's."""
+    """Yield every kind of frame, from the scripted agent, whose frames are compared with the real
+    one's."""
     home: Path = tmp_path_factory.mktemp("talk")
     return asyncio.run(converse(home, SCRIPTED, 0))
 

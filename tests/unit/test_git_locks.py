@@ -60,7 +60,8 @@ async def test_a_git_that_outlives_its_daemon_keeps_the_lock(tmp_path: Path) -> 
     alias = f"alias.slow=!cat {go}"
     async with RepositoryLocks().hold(common) as lock:
         task = asyncio.create_task(GitProcess(environment).run(common, "-c", alias, "slow", lock=lock))
-        # Opening a pipe for writing without waiting succeeds once its reader is there: git runs, and has the lock.
+        # Opening a pipe for writing without waiting succeeds once its reader is there: git runs,
+        # and has the lock.
         writer = await eventually(lambda: _open_writer(go))
     # The daemon's descriptor is closed, as if it were killed.
 

@@ -1,4 +1,5 @@
-"""Continuation of stopped sessions: the interrupted turn first, and nothing that another principal must decide."""
+"""Continuation of stopped sessions: the interrupted turn first, and nothing that another principal
+must decide."""
 
 import json
 import sqlite3
@@ -62,7 +63,8 @@ def test_the_notice_of_a_killed_background_command_is_no_turn(unit: Unit) -> Non
     unit.agents.insert(an_agent())
     unit.prompts.add("p2", session.id, "go on", "owner")
     unit.prompts.mark_sent("p2", 1)
-    # As Claude Code 2.1.332 writes it when a resumed conversation had a background command that was killed.
+    # As Claude Code 2.1.332 writes it when a resumed conversation had a background command that was
+    # killed.
     notice = result(num_turns=0, result="", origin={"kind": "task-notification"}, model_usage_since_last_result={})
     queued = {"type": "command_lifecycle", "command_uuid": "p2", "state": "queued"}
     sent = [{"type": "system", "subtype": "init"}, queued, notice]
@@ -169,7 +171,8 @@ def test_only_a_turn_that_was_done_wants_a_look(unit: Unit) -> None:
 
 
 def test_a_turn_that_follows_by_itself_replaces_the_review_of_the_turn_before(unit: Unit) -> None:
-    """As after work in the background: the inbox showed that the build was started, and never that it failed."""
+    """As after work in the background: the inbox showed that the build was started, and never that
+    it failed."""
     unit.sessions.insert(a_session(state=State.WORKING, generation=1))
     unit.agents.insert(an_agent())
     turns = [

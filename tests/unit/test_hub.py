@@ -129,7 +129,8 @@ async def test_a_watcher_that_was_closed_is_offered_nothing(tmp_path: Path) -> N
 
 
 async def test_a_quiet_session_is_watched_without_its_watcher_falling_behind(tmp_path: Path) -> None:
-    """The cursor of an idle watcher follows the log, so that a read does not repeat the events of all other sessions."""
+    """The cursor of an idle watcher follows the log, so that a read does not repeat the events of
+    all other sessions."""
     store = await Store.open(tmp_path / "ramet.db")
     hub = Hub(store)
     watcher = hub.watch(0, ["quiet"])

@@ -1,4 +1,5 @@
-"""Modules that are imported only on demand, since each makes every start slower and the daemon larger."""
+"""Modules that are imported only on demand, since each makes every start slower and the daemon
+larger."""
 
 import subprocess
 import sys

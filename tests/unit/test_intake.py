@@ -1,4 +1,5 @@
-"""The intake stores lines without facts of many agents exactly once, in any order and despite errors of one agent."""
+"""The intake stores lines without facts of many agents exactly once, in any order and despite
+errors of one agent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -18,7 +19,8 @@ from tests.support.rows import a_repo, a_session, an_agent
 
 
 class Agent:
-    """A source with numbered lines of a byte each; ``more`` lines follow right after the first commit."""
+    """A source with numbered lines of a byte each; ``more`` lines follow right after the first
+    commit."""
 
     generation = 1
 

@@ -1,4 +1,5 @@
-"""The client connects only to sockets that only this user can have created, of a process of this user."""
+"""The client connects only to sockets that only this user can have created, of a process of this
+user."""
 
 import os
 import shutil
@@ -145,7 +146,8 @@ def test_a_process_of_another_user_is_refused_even_behind_a_socket_of_ours(runti
 
 
 def test_an_exchanged_directory_gets_no_later_connection(served: Path) -> None:
-    """The socket is exchanged between check and connect: at gRPC's first connection, or at a later reconnection."""
+    """The socket is exchanged between check and connect: at gRPC's first connection, or at a later
+    reconnection."""
     found = Listener.find(served)
     assert found is not None
     with closing(found):

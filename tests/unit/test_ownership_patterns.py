@@ -1,4 +1,5 @@
-"""Patterns of paths: matches compared with git, and intersections of sets compared with every path."""
+"""Patterns of paths: matches compared with git, and intersections of sets compared with every
+path."""
 
 import itertools
 import subprocess
@@ -199,7 +200,8 @@ def test_more_patterns_than_can_be_compared_are_refused() -> None:
         check_size([f"x{number}" for number in range(10_000)])
 
 
-# ── properties ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── properties
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 PIECES = [
     "a",

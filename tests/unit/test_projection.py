@@ -40,7 +40,8 @@ TABLES = ("sessions", "agents", "prompts", "requests", "control_requests", "ledg
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> list[Frame]:
-    """Return an agent's lines of a conversation with turns, questions, tasks, an interrupt, MCP calls and noise."""
+    """Return an agent's lines of a conversation with turns, questions, tasks, an interrupt, MCP
+    calls and noise."""
     home: Path = tmp_path_factory.mktemp("talk")
     lines = [json.dumps(frame).encode() + b"\n" for frame in asyncio.run(converse(home, SCRIPTED, 0))]
     lines.insert(len(lines) // 2, b"(node:7) Warning: something\n")

@@ -1,4 +1,5 @@
-"""The pure parts of pull requests: addresses, bodies, answers of `gh`, and quotations of others' text."""
+"""The pure parts of pull requests: addresses, bodies, answers of `gh`, and quotations of others'
+text."""
 
 import re
 

@@ -148,7 +148,8 @@ def test_where_directories_cannot_be_locked_the_file_decides(directory: Path, mo
     first = Runtime.acquire(directory, start_time=0.0)
     with pytest.raises(AlreadyRunningError):
         Runtime.acquire(directory, start_time=0.0)
-    # The first holds a file without a name: the next one must lock the visible file, and leave it there.
+    # The first holds a file without a name: the next one must lock the visible file, and leave it
+    # there.
     (directory / LOCK).unlink()
     with Runtime.acquire(directory, start_time=0.0), pytest.raises(AlreadyRunningError):
         Runtime.acquire(directory, start_time=0.0)

@@ -10,7 +10,8 @@ NO_BUS = Ran(1, "Failed to connect to bus: No medium found")
 
 
 class Manager:
-    """A runner with given answers, which records its commands. Commands are matched by a word in them."""
+    """A runner with given answers, which records its commands. Commands are matched by a word in
+    them."""
 
     def __init__(self, **answers: Ran) -> None:
         self.answers = answers

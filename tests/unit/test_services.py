@@ -1,4 +1,5 @@
-"""Pure parts of the services: tokens, lookup by name, and messages for every value of every enum."""
+"""Pure parts of the services: tokens, lookup by name, and messages for every value of every
+enum."""
 
 import json
 import re
@@ -357,7 +358,8 @@ def test_every_error_has_one_status_and_its_own_reason() -> None:
 
 @pytest.mark.parametrize("letter", "x株%")
 def test_what_travels_with_an_error_fits_into_headers(letter: str) -> None:
-    """Return the size as in HTTP/2: a message percent-encoded, details in base 64; from 8 KiB on an answer may be dropped."""
+    """Return the size as in HTTP/2: a message percent-encoded, details in base 64; from 8 KiB on an
+    answer may be dropped."""
     long = letter * 100_000
     _, message, details = mapping.status_of(errors.InvalidInputError(long, hint=long, a=long))
     assert len(message) >= 150
@@ -401,7 +403,8 @@ READS_THE_LOG = frozenset(
         "services/agents/questions.py",
     }
 )
-"""Modules that may read the event log: those that serve events, follow them with a cursor, or show a conversation."""
+"""Modules that may read the event log: those that serve events, follow them with a cursor, or show
+a conversation."""
 
 
 def test_no_service_reads_the_event_log_as_a_table() -> None:

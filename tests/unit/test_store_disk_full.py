@@ -1,4 +1,5 @@
-"""A full disk, simulated by a limit on the database's pages: read-only, reported, and ended without a restart."""
+"""A full disk, simulated by a limit on the database's pages: read-only, reported, and ended without
+a restart."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -106,7 +107,8 @@ async def test_it_ends_without_writers(tmp_path: Path) -> None:
 
 
 async def test_all_works_of_a_transaction_get_the_error(store: Store) -> None:
-    """A work that failed for another reason gets the error too: its reads may have been rolled back."""
+    """A work that failed for another reason gets the error too: its reads may have been rolled
+    back."""
     await store.write(cap)
 
     def fails(unit: Unit) -> None:

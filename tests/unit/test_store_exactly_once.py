@@ -78,7 +78,8 @@ def test_no_order_of_repeated_overlapping_or_missing_batches_doubles_or_loses(
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.booleans()), max_size=8))
 def test_events_of_the_works_that_did_not_fail_are_stored_in_order(works: list[tuple[int, bool, bool]]) -> None:
-    """Run one transaction with works that append events, perhaps read them (which inserts those of earlier works too), and perhaps fail."""
+    """Run one transaction with works that append events, perhaps read them (which inserts those of
+    earlier works too), and perhaps fail."""
     expected: list[str] = []
     with a_unit() as (db, unit):
         for number, (count, reads, fails) in enumerate(works):

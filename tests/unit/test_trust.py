@@ -1,4 +1,5 @@
-"""Values of trust: items of a settings file, those in force, and paths whose writes by an agent need approval."""
+"""Values of trust: items of a settings file, those in force, and paths whose writes by an agent
+need approval."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The comparison at the end of every test that works in a person's repository notices every change of a checkout."""
+"""The comparison at the end of every test that works in a person's repository notices every change
+of a checkout."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Wording: counts with their nouns, commands to copy, names of tests, and phrases that must not return."""
+"""Wording: counts with their nouns, commands to copy, names of tests, and phrases that must not
+return."""
 
 import ast
 import re
@@ -32,7 +33,8 @@ NEVER_ONE = {
 
 
 def test_a_command_to_copy_quotes_the_name_in_it() -> None:
-    """A name may contain spaces, and agents name sessions: copied without quotes, `x; rm -rf ~` would run."""
+    """A name may contain spaces, and agents name sessions: copied without quotes, `x; rm -rf ~`
+    would run."""
     unquoted = re.compile(r"rametctl [a-z ]+ \{(?:\w+\.(?:session_)?name\b|session\})")
     sources = [file for part in ("client/rametctl", "daemon/rametd") for file in (ROOT / part).rglob("*.py")]
     assert [f"{file}: {found}" for file in sources for found in unquoted.findall(file.read_text())] == []
@@ -107,7 +109,8 @@ PHRASES = re.compile(
     r"|the time is over|stays? as (?:it was|they were)|(?:is|are) as (?:it was|they were)|lets? go of)\b",
     re.IGNORECASE,
 )
-"""Phrases without an actor, or of a private language. Write who does what: "the daemon restores", "git reports"."""
+"""Phrases without an actor, or of a private language. Write who does what: "the daemon restores",
+"git reports"."""
 
 
 def test_no_text_has_a_phrase_of_the_former_private_language() -> None:

@@ -50,7 +50,8 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
 
 
 def _choose(app: App, asked: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Ask each question on the terminal. Raises ClientError without a terminal, and if the person cancels."""
+    """Ask each question on the terminal. Raises ClientError without a terminal, and if the person
+    cancels."""
     from rametctl.console.choosing import choose
 
     if not app.output.terminal or sys.stdin is None or not sys.stdin.isatty():
@@ -81,7 +82,8 @@ def _replies(asked: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> Sequ
 
 
 def chosen_answer(question: Mapping[str, Any], text: str) -> str:
-    """``text`` with the numbers of choices replaced by their labels. Raises UsageError for a number out of range."""
+    """``text`` with the numbers of choices replaced by their labels. Raises UsageError for a number
+    out of range."""
     choices = labels(question)
     if not choices or text in choices:
         return text

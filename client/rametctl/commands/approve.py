@@ -13,14 +13,16 @@ from rametctl.options import Verb, mode_number, mode_option, requests_argument
 
 
 class ApproveCommand(Verb):
-    """`--always` and `--session` take an optional rule. A following word with a blank, bracket or star is it."""
+    """`--always` and `--session` take an optional rule. A following word with a blank, bracket or
+    star is it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, joined(args))
 
 
 def joined(args: Sequence[str]) -> list[str]:
-    """``--always RULE`` as ``--always=RULE``; a word without a blank, a bracket or a star is the next request instead."""
+    """``--always RULE`` as ``--always=RULE``; a word without a blank, a bracket or a star is the
+    next request instead."""
     found: list[str] = []
     for arg in args:
         if found and found[-1] in {"--always", "--session"}:

@@ -62,7 +62,8 @@ def _newest(app: App) -> "Session":
 
 
 def attach_native(app: App, session: str, *, interrupt: bool) -> None:
-    """Exec the agent's program. The daemon leases the conversation to this process, whose pid and start time survive `exec`."""
+    """Exec the agent's program. The daemon leases the conversation to this process, whose pid and
+    start time survive `exec`."""
     if not (sys.stdin.isatty() and app.output.terminal):
         raise click.UsageError("stdin and stdout must be a terminal")
     found = get_session(app, session).session

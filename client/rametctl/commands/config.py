@@ -231,14 +231,16 @@ def _say_how_it_takes_effect(app: App, key: str | None = None) -> None:
 
 
 def _repo_file(app: App, repo: str | None) -> Path | None:
-    """Return the path of the worktree's `.ramet.toml`; only a repository's name is looked up with the daemon."""
+    """Return the path of the worktree's `.ramet.toml`; only a repository's name is looked up with
+    the daemon."""
     here = Path(app.cwd if repo is None else repo_path(app, repo))
     root = next((directory for directory in (here, *here.parents) if (directory / ".git").exists()), None)
     return None if root is None else root / ".ramet.toml"
 
 
 def _problems(app: App, repo_file: Path | None, *, owner_file: Path | None = None) -> list[str]:
-    """Return the errors and warnings that ``rametd`` reports, one line each; ``owner_file`` in place of config.toml."""
+    """Return the errors and warnings that ``rametd`` reports, one line each; ``owner_file`` in
+    place of config.toml."""
     import subprocess
 
     command = [*daemon_command(), "check"]

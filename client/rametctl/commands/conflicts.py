@@ -58,7 +58,8 @@ def _ids(app: App, sessions: tuple[str, ...]) -> list[str]:
 
 
 def _repo(app: App, repo: str | None, sessions: tuple[str, ...]) -> str:
-    """Return the repository's reference; "" if sessions determine it or the current directory is in none."""
+    """Return the repository's reference; "" if sessions determine it or the current directory is in
+    none."""
     if repo is not None:
         return repo_reference(app, repo)
     if sessions:

@@ -183,7 +183,8 @@ def _print_log_line(app: App, text: str) -> None:
 
 
 def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
-    """Shut the daemon down and wait until it has exited. Returns (pid, running agents if reported), or None if none ran.
+    """Shut the daemon down and wait until it has exited. Returns (pid, running agents if reported),
+    or None if none ran.
 
     Never signals a process: a pid in a file may belong to another process by now.
     """
@@ -221,7 +222,8 @@ def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
 
 
 def _alive(pid: int) -> bool:
-    """Return whether the process with the pid that the daemon just reported exists; sends it nothing."""
+    """Return whether the process with the pid that the daemon just reported exists; sends it
+    nothing."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):

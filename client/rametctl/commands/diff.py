@@ -112,7 +112,8 @@ def show_diff(app: App, answer: "GetDiffResponse", *, stat: bool = False, name_o
 
 
 def _watch(app: App, session: str, against: str, *, stat: bool, name_only: bool) -> None:
-    """Show the present differences and every change, over restarts of the daemon, until interrupted."""
+    """Show the present differences and every change, over restarts of the daemon, until
+    interrupted."""
     request = worktree_pb2.WatchChangesRequest(session=session, against=against, include_patch=not (stat or name_only))
     note = ""
     changes = resumed(

@@ -113,7 +113,8 @@ class _Printer:
             output.show(summary(event, self._who(event.principal) if self._audit else ""))
 
     def _who(self, principal: str) -> str:
-        """Return "owner", "daemon", "session:NAME" for this session, or "session:ID" for another."""
+        """Return "owner", "daemon", "session:NAME" for this session, or "session:ID" for
+        another."""
         own = f"session:{self._session.id}"
         return f"session:{self._session.name}" if principal == own else principal or "daemon"
 

@@ -61,7 +61,8 @@ def command(app: App, requests: tuple[str, ...], full: bool, watch: bool) -> Non
 
 
 def _named(app: App, waiting: "Sequence[AttentionRequest]", names: Sequence[str]) -> "list[AttentionRequest]":
-    """Return the requests with these ids, and all of these sessions. Raise ClientError for a session without any."""
+    """Return the requests with these ids, and all of these sessions. Raise ClientError for a
+    session without any."""
     found: dict[str, AttentionRequest] = {}
     for name in names:
         of_it = [request for request in waiting if request.id.startswith(name)]
@@ -94,7 +95,8 @@ def _in_full(blocking: "Sequence[AttentionRequest]", reviews: "Sequence[Attentio
 
 def _watch(app: App) -> None:
     """Print the open requests, then new ones and answers."""
-    # Read the log's end before the list: a request that opens in between is in both, and its id shows that.
+    # Read the log's end before the list: a request that opens in between is in both, and its id
+    # shows that.
     cursor = app.connection.info().cursor
     shown: set[str] = set()
     _show_open(app, shown)

@@ -26,7 +26,8 @@ TICK = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Scope of the list: ``repo`` "" means all repositories, ``found`` whether it is that of the current directory."""
+    """Scope of the list: ``repo`` "" means all repositories, ``found`` whether it is that of the
+    current directory."""
 
     repo: str
     states: tuple[str, ...]
@@ -94,7 +95,8 @@ def _sessions(app: App, query: Query) -> "tuple[list[Session], int]":
 
 
 def _is_new_repo(query: Query, error: ClientError) -> bool:
-    """Return whether the daemon does not know the current directory's repository yet: it has had no session."""
+    """Return whether the daemon does not know the current directory's repository yet: it has had no
+    session."""
     return query.around and error.reason == "REPO_NOT_FOUND"
 
 
@@ -119,9 +121,11 @@ def _table_of(
 
 
 def _watch(app: App, query: Query) -> None:
-    """Show the sessions: as a table on a terminal, else a line for each session, then for each that changes.
+    """Show the sessions: as a table on a terminal, else a line for each session, then for each that
+    changes.
 
-    List them at every change of a view and at every tick: some changes, as a removed worktree, make no event.
+    List them at every change of a view and at every tick: some changes, as a removed worktree, make
+    no event.
     """
     from rametctl.view.live import draw
 
@@ -155,7 +159,8 @@ async def _listed(view: "View", query: Query) -> "list[Session]":
 
 
 def _fitting_table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:
-    """Return the table with as many rows as fit on the terminal: first sessions that need a person, and a count of the others."""
+    """Return the table with as many rows as fit on the terminal: first sessions that need a person,
+    and a count of the others."""
     # One line is for the headers, and one for the cursor.
     room = max(app.output.height - 2, 2)
     if len(sessions) <= room:
@@ -172,7 +177,8 @@ def _fitting_table(app: App, query: Query, sessions: Sequence["Session"]) -> lis
 def _print_changes(app: App, sessions: Sequence["Session"], seen: dict[str, bytes]) -> None:
     """Print a line for each session that differs from what was ``seen``."""
     for session in sessions:
-        # The number of its newest event changes with every word of the agent, and does not count as a change.
+        # The number of its newest event changes with every word of the agent, and does not count as
+        # a change.
         key = type(session)()
         key.CopyFrom(session)
         key.ClearField("last_seq")

@@ -1,4 +1,5 @@
-"""`rametctl mcp`: serve the agent tools to an MCP client. JSON-RPC messages, one a line, each answered by a call to the daemon.
+"""`rametctl mcp`: serve the agent tools to an MCP client. JSON-RPC messages, one a line, each
+answered by a call to the daemon.
 
 It has no state: after a restart of the daemon, a running call is repeated with the same key.
 """
@@ -47,7 +48,8 @@ def command(app: App) -> None:
 
 
 class Caller:
-    """Makes calls of OrchestrationService in threads, on a connection for each: one that breaks disturbs no other."""
+    """Makes calls of OrchestrationService in threads, on a connection for each: one that breaks
+    disturbs no other."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -75,9 +77,11 @@ class Caller:
 
 
 async def serve(app: App) -> None:
-    """Answer messages on standard input until it ends; running calls then have `DRAIN_S` seconds."""
+    """Answer messages on standard input until it ends; running calls then have `DRAIN_S`
+    seconds."""
     server = ToolServer(Caller(app))
-    # Reading has a thread of its own: standard input may be a file, which no event loop can wait for.
+    # Reading has a thread of its own: standard input may be a file, which no event loop can wait
+    # for.
     reader = ThreadPoolExecutor(1, thread_name_prefix="mcp-input")
     tasks: dict[str, asyncio.Task[None]] = {}
     loop = asyncio.get_running_loop()

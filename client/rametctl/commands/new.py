@@ -168,7 +168,8 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
 
 
 def expand_agents(agents: Sequence[str], count: int) -> list[str]:
-    """Return the agents of a contest, "" for the default one; empty for a single session. Raise UsageError."""
+    """Return the agents of a contest, "" for the default one; empty for a single session. Raise
+    UsageError."""
     if count > 1 and len(agents) > 1:
         raise UsageError("--count and several --agent were given", hint="give --agent KIND:N")
     kinds: list[str] = []
@@ -246,7 +247,8 @@ def report_one(app: App, session: "Session", *, idle: bool) -> None:
 
 
 def _print_json(app: App, sessions: "Sequence[Session]", *, stream: bool = False) -> None:
-    """Print one object for one session, an array for a contest; one line per session before a stream."""
+    """Print one object for one session, an array for a contest; one line per session before a
+    stream."""
     for each in sessions if stream else [sessions[0] if len(sessions) == 1 else sessions]:
         app.output.json(each, stream=stream)
 

@@ -242,7 +242,8 @@ def _decoded(data: bytes, source: str) -> str:
 
 
 def of_plan(app: App, file: str | None, call: Callable[[str], Answer]) -> Answer:
-    """Call with the plan's name: the given file or name, else the usual file if it is applied, else the only plan."""
+    """Call with the plan's name: the given file or name, else the usual file if it is applied, else
+    the only plan."""
     if file is not None:
         looks_like_one = "/" in file or file.endswith(".toml") or Path(app.absolute(file)).is_file()
         return call(app.absolute(file) if looks_like_one else file)

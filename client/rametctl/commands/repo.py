@@ -171,7 +171,8 @@ def remove(app: App, repo: str) -> None:
 
 @contextmanager
 def _hinting(hint: str) -> Iterator[None]:
-    """Replace the hint of REPO_NOT_FOUND, which names an option that these verbs do not have, by ``hint``."""
+    """Replace the hint of REPO_NOT_FOUND, which names an option that these verbs do not have, by
+    ``hint``."""
     try:
         yield
     except RefusedError as error:

@@ -92,8 +92,8 @@ def remove(app: App, ids: tuple[str, ...]) -> None:
 def add(
     app: App, rule: str, allow: bool, ask: bool, deny: bool, session: str | None, agent: str, repo: str | None
 ) -> None:
-    """Add RULE to the current directory's repository, or to one session: "Bash(git status:*)", "Edit(src/**)", "mcp__server__tool",
-    "WebFetch(domain:example.com)".
+    """Add RULE to the current directory's repository, or to one session: "Bash(git status:*)",
+    "Edit(src/**)", "mcp__server__tool", "WebFetch(domain:example.com)".
 
     \b
     Examples:

@@ -20,7 +20,8 @@ from rametctl.render.format import age
 
 TYPED = "rametctl.typed"
 ENDED = 30.0
-"""Seconds after a command's time limit within which a running daemon has ended it; the command may take a while to end."""
+"""Seconds after a command's time limit within which a running daemon has ended it; the command may
+take a while to end."""
 
 
 class RunCommand(Verb):
@@ -40,7 +41,8 @@ class RunCommand(Verb):
 
 
 def argv_of(typed: Sequence[str]) -> tuple[str, ...]:
-    """Return the arguments after ``--``. A single one with blanks is a command line, as with ssh."""
+    """Return the arguments after ``--``. A single one with blanks is a command line, as with
+    ssh."""
     if len(typed) == 1 and len(typed[0].split()) > 1:
         return ("sh", "-c", typed[0])
     return tuple(typed)

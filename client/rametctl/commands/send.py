@@ -67,7 +67,8 @@ def command(
 
 
 def _first_answer(app: App, session: "Session") -> str:
-    """Return the command that answers the request that blocks a waiting session; "" for another state."""
+    """Return the command that answers the request that blocks a waiting session; "" for another
+    state."""
     if state_name(session) != "waiting":
         return ""
     blocking, _ = by_urgency(get_session(app, session.id).open_requests)
@@ -75,7 +76,8 @@ def _first_answer(app: App, session: "Session") -> str:
 
 
 def fate(sent: "SendPromptResponse", answer: str = "") -> str:
-    """Describe what happens to a queued prompt, by its session's state; ``answer`` is the command that unblocks the session."""
+    """Describe what happens to a queued prompt, by its session's state; ``answer`` is the command
+    that unblocks the session."""
     session = sent.session
     match state_name(session):
         case "working" if sent.prompt.state == PROMPT_STATE_QUEUED:

@@ -53,7 +53,8 @@ def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, as
 
 
 def _show(app: App, answer: "SyncSessionResponse", *, rebased: bool, options: str) -> None:
-    """Report conflicts. ``options`` are the given ones, for the hint that repeats the command with the agent's help."""
+    """Report conflicts. ``options`` are the given ones, for the hint that repeats the command with
+    the agent's help."""
     name = answer.session.name
     if not answer.conflicts:
         if not answer.commits:

@@ -82,7 +82,8 @@ def watch_sessions(
 
 
 class _Watch:
-    """Base of both watches, for people and for programs: where they begin, and that each event is shown once."""
+    """Base of both watches, for people and for programs: where they begin, and that each event is
+    shown once."""
 
     def __init__(self, app: App, sessions: "Sequence[Session]") -> None:
         self._app = app
@@ -91,7 +92,8 @@ class _Watch:
         self._shown: dict[str, int] = {}
         """Number of the last event that was read of each session."""
         self._since = 0
-        """Number of the last event before the watch. A restored session has earlier ones, which are not shown."""
+        """Number of the last event before the watch. A restored session has earlier ones, which are
+        not shown."""
 
     def is_new(self, event: "Event") -> bool:
         return event.seq > self._shown.get(event.session_id, self._since)
@@ -169,7 +171,8 @@ class _Screen(_Watch):
         self._printer.begin(session_id, entries)
 
     def glance(self, cursor: "Cursor") -> "Cursor":
-        """Print the state of each live session; last those that need a person, so that they stay on the screen."""
+        """Print the state of each live session; last those that need a person, so that they stay on
+        the screen."""
         live = [each for each in by_urgency(self._sessions) if state_name(each) != "archived"]
         if len(live) > GLANCE:
             self._printer.say(left_out(live[GLANCE:]))

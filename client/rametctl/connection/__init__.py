@@ -1,1 +1,2 @@
-"""The connection to the daemon: find or start it, check whom the socket belongs to, call it, and follow its streams."""
+"""The connection to the daemon: find or start it, check whom the socket belongs to, call it, and
+follow its streams."""

@@ -1,4 +1,5 @@
-"""The connection to the daemon: a channel over its unix socket, opened on demand and again after it breaks."""
+"""The connection to the daemon: a channel over its unix socket, opened on demand and again after it
+breaks."""
 
 import os
 import time
@@ -102,12 +103,14 @@ class Cancellable(Protocol[Response_co]):
 
 
 def call_metadata(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the metadata of every call: the contract's version, and inside a session its token. Raise click.UsageError."""
+    """Return the metadata of every call: the contract's version, and inside a session its token.
+    Raise click.UsageError."""
     metadata = [("ramet-contract", str(CONTRACT_VERSION))]
     if token := environ.get("RAMET_TOKEN"):
         metadata.append(("ramet-token", token))
     elif session := environ.get("RAMET_SESSION"):
-        # The token was lost, or removed to act as the person; either way the caller is not the person.
+        # The token was lost, or removed to act as the person; either way the caller is not the
+        # person.
         raise click.UsageError(
             f"RAMET_SESSION says that this is session {session}, and RAMET_TOKEN is missing: unset both to act as yourself"
         )
@@ -138,9 +141,10 @@ def stub_of(name: str, channel: "grpc.Channel | grpc.aio.Channel") -> Any:
 
 
 class Connection:
-    """One command's connection. ``autostart``: whether to start a daemon if none runs. ``tell`` gets messages for the person while it
-    waits for a daemon that it may not start. ``lasting``: see `CallerEnvironment`. ``directory`` is the caller's; a name that fits
-    sessions of several repositories means the one in the repository around it."""
+    """One command's connection. ``autostart``: whether to start a daemon if none runs. ``tell``
+    gets messages for the person while it waits for a daemon that it may not start. ``lasting``: see
+    `CallerEnvironment`. ``directory`` is the caller's; a name that fits sessions of several
+    repositories means the one in the repository around it."""
 
     attention: "attention_pb2_grpc.AttentionServiceStub"
     daemon: "daemon_pb2_grpc.DaemonServiceStub"
@@ -177,7 +181,8 @@ class Connection:
 
     @contextmanager
     def within(self, seconds: float | None) -> Iterator[None]:
-        """Within the block, calls and waiting for a daemon raise TimedOutError after this many seconds; None: no limit."""
+        """Within the block, calls and waiting for a daemon raise TimedOutError after this many
+        seconds; None: no limit."""
         before = self._end
         if seconds is not None:
             end = time.monotonic() + seconds
@@ -188,7 +193,8 @@ class Connection:
             self._end = before
 
     def left(self) -> float | None:
-        """Return the seconds left within `within`, None without a limit. Raise TimedOutError after it."""
+        """Return the seconds left within `within`, None without a limit. Raise TimedOutError after
+        it."""
         left = None if self._end is None else self._end - time.monotonic()
         if left is not None and left <= 0:
             raise no_answer_in_time()
@@ -213,11 +219,13 @@ class Connection:
         timeout: float | None = None,
         retry: bool = True,
     ) -> Response:
-        """Call ``method``, as in ``lambda daemon: daemon.sessions.GetSession``; raises a ClientError.
+        """Call ``method``, as in ``lambda daemon: daemon.sessions.GetSession``; raises a
+        ClientError.
 
-        If the daemon stops during the call, repeat it once a daemon serves: every mutating request has a request id, so that the
-        repetition counts as the same request. ``timeout`` is in seconds, for all attempts. If no daemon serves again, the error of
-        such a request says that it may have been carried out.
+        If the daemon stops during the call, repeat it once a daemon serves: every mutating request
+        has a request id, so that the repetition counts as the same request. ``timeout`` is in
+        seconds, for all attempts. If no daemon serves again, the error of such a request says that
+        it may have been carried out.
         """
         identify(request)
         with self.within(timeout):
@@ -280,7 +288,8 @@ class Connection:
         *,
         timeout: float | None = None,
     ) -> Iterator[Response]:
-        """Call a server-streaming method; its iteration raises a ClientError when it breaks, and TimedOutError after ``timeout`` seconds."""
+        """Call a server-streaming method; its iteration raises a ClientError when it breaks, and
+        TimedOutError after ``timeout`` seconds."""
         with self.within(timeout):
             begin = method(self)  # which may start a daemon
             call = begin(request, timeout=self.left(), metadata=self._metadata)
@@ -292,14 +301,16 @@ class Connection:
             call.cancel()
 
     def info(self, *, timeout: float | None = None, retry: bool = True) -> "daemon_pb2.GetInfoResponse":
-        """Ask the daemon for its info, also during recovery. Without ``retry``, a daemon that stops meanwhile is an error at once."""
+        """Ask the daemon for its info, also during recovery. Without ``retry``, a daemon that stops
+        meanwhile is an error at once."""
         from ramet.v1 import daemon_pb2
 
         request = daemon_pb2.GetInfoRequest()
         return self.call(lambda daemon: daemon.daemon.GetInfo, request, timeout=timeout, retry=retry)
 
     def ensure_running(self, *, asked: bool = True) -> bool:
-        """Start a daemon unless one serves; return whether it was started here. Without ``asked`` it gets no credentials."""
+        """Start a daemon unless one serves; return whether it was started here. Without ``asked``
+        it gets no credentials."""
         environ = self._environ if asked else for_daemon(self._environ)
         self.close()
         left = self.left()
@@ -311,11 +322,13 @@ class Connection:
             raise
 
     def running(self) -> bool:
-        """Return whether a daemon listens; never starts one. Raise UnreachableError if the listener is another user's."""
+        """Return whether a daemon listens; never starts one. Raise UnreachableError if the listener
+        is another user's."""
         return listens(self.directories.socket)
 
     def find_listener(self) -> Listener:
-        """Return the daemon's listener; start a daemon if none listens and that is allowed. Raise UnreachableError."""
+        """Return the daemon's listener; start a daemon if none listens and that is allowed. Raise
+        UnreachableError."""
         found = Listener.find(self.directories.socket)
         if found is None and not self.autostart:
             raise UnreachableError("no daemon is running", hint="run: rametctl daemon start")
@@ -344,7 +357,8 @@ class Connection:
         return self._channel
 
     def _serving(self) -> bool:
-        """Return whether the daemon serves, by the standard health service. Needs a channel of its own: see _connect."""
+        """Return whether the daemon serves, by the standard health service. Needs a channel of its
+        own: see _connect."""
         listener = Listener.find(self.directories.socket)
         if listener is None:
             return False
@@ -381,7 +395,8 @@ def may_pass(failure: ClientError) -> bool:
 
 
 def unanswered(request: object, failure: ClientError) -> ClientError:
-    """Return the error for a call that a daemon may have received without answering. ``failure`` is that of the last attempt."""
+    """Return the error for a call that a daemon may have received without answering. ``failure`` is
+    that of the last attempt."""
     if not getattr(request, "request_id", "") or not isinstance(failure, UnreachableError | TimedOutError):
         return failure
     # Repeated by hand it would be another request, which would create a second object.

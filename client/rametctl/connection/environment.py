@@ -15,10 +15,11 @@ CREATING = frozenset({"CreateSession", "SpawnSession", "ApplyPlan"})
 
 
 class CallerEnvironment:
-    """The caller's variables as calls carry them: the names in `ramet.environment` and in the person's ``agents.claude.pass_env``.
+    """The caller's variables as calls carry them: the names in `ramet.environment` and in the
+    person's ``agents.claude.pass_env``.
 
-    ``lasting``: a long-running program, whose environment may be older than a shell's; only its calls that create sessions carry
-    variables. A session's calls carry none.
+    ``lasting``: a long-running program, whose environment may be older than a shell's; only its
+    calls that create sessions carry variables. A session's calls carry none.
     """
 
     def __init__(self, environ: Mapping[str, str], config_file: Path, *, lasting: bool) -> None:
@@ -43,7 +44,8 @@ class CallerEnvironment:
 def variable_changes(
     environ: Mapping[str, str], given: Iterable[str], removed: Iterable[str] = ()
 ) -> "VariableChanges | None":
-    """Read ``--env NAME=VALUE``, ``--env NAME`` (taken from ``environ``) and ``--unset-env NAME``; None where there are none."""
+    """Read ``--env NAME=VALUE``, ``--env NAME`` (taken from ``environ``) and ``--unset-env NAME``;
+    None where there are none."""
     from ramet.v1 import session_pb2
 
     changes = session_pb2.VariableChanges(unset=list(removed))
@@ -64,7 +66,8 @@ def variable_changes(
 
 
 def _pass_env(file: Path) -> list[str]:
-    """``agents.claude.pass_env`` of the configuration; the daemon is the one to report a broken file."""
+    """``agents.claude.pass_env`` of the configuration; the daemon is the one to report a broken
+    file."""
     try:
         text = file.read_text(encoding="utf-8")
         if "pass_env" not in text:

@@ -25,7 +25,8 @@ GRACE = 1.0
 
 
 class Step(NamedTuple):
-    """One event of a watch, or another item: then ``event`` is None. The cursor is ``epoch`` and ``seq``."""
+    """One event of a watch, or another item: then ``event`` is None. The cursor is ``epoch`` and
+    ``seq``."""
 
     event: "Event | None"
     item: "WatchEventsResponse"
@@ -56,7 +57,8 @@ def follow(
 ) -> Iterator[Step]:
     """Steps of a watch, heartbeats left out, without a gap and without an end.
 
-    ``after`` None: from now on. Yields a Reset too, followed by a Snapshot of the new log. Raises what `resumed` raises.
+    ``after`` None: from now on. Yields a Reset too, followed by a Snapshot of the new log. Raises
+    what `resumed` raises.
     """
     from ramet.v1 import event_pb2
 
@@ -87,10 +89,12 @@ def resumed(
     request: Callable[[], Request],
     tell: Callable[[str], None] = lambda words: None,
 ) -> Iterator[Response]:
-    """Yield the answers of a stream without end; after a break it continues with what ``request`` then returns.
+    """Yield the answers of a stream without end; after a break it continues with what ``request``
+    then returns.
 
-    ``tell`` gets messages for the person when the daemon stops and when it is back. Raise UnreachableError after ``GIVE_UP`` seconds
-    without a daemon, TimedOutError at the limit of `Connection.within`, and the daemon's errors.
+    ``tell`` gets messages for the person when the daemon stops and when it is back. Raise
+    UnreachableError after ``GIVE_UP`` seconds without a daemon, TimedOutError at the limit of
+    `Connection.within`, and the daemon's errors.
     """
     failing_since: float | None = None
     pause = 0.1
@@ -117,8 +121,8 @@ def _ended() -> ConnectionLostError:
 
 
 def _wait_for_daemon(connection: "Connection", error: ClientError, failing_since: float | None, pause: float) -> float:
-    """Wait before the next attempt; return since when no daemon runs. Raise ``error`` after too long, TimedOutError at the limit of
-    `Connection.within`."""
+    """Wait before the next attempt; return since when no daemon runs. Raise ``error`` after too
+    long, TimedOutError at the limit of `Connection.within`."""
     if failing_since is None:
         if not isinstance(error, ConnectionLostError) and error.reason != "RECOVERING":
             raise error

@@ -1,4 +1,5 @@
-"""An asyncio connection that survives restarts of the daemon: calls wait for the next daemon, streams raise an error."""
+"""An asyncio connection that survives restarts of the daemon: calls wait for the next daemon,
+streams raise an error."""
 
 import asyncio
 import time
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 GRACE = 1.0
 """Seconds to wait for a stopped daemon to return before starting one, as an upgrade restarts it."""
 OWN_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
-"""Options that give a new channel no state of the closed one, which may be in back-off after a failed connect."""
+"""Options that give a new channel no state of the closed one, which may be in back-off after a
+failed connect."""
 
 Request_contra = TypeVar("Request_contra", contravariant=True)
 Response_co = TypeVar("Response_co", covariant=True)
@@ -97,7 +99,8 @@ class Stubs:
 
 
 class Link:
-    """One client's connection. A channel belongs to the loop that runs when it opens: the first call opens it."""
+    """One client's connection. A channel belongs to the loop that runs when it opens: the first
+    call opens it."""
 
     def __init__(self, directories: Directories, environ: Mapping[str, str], *, autostart: bool) -> None:
         self._socket = directories.socket
@@ -110,10 +113,12 @@ class Link:
         self._stubs: Stubs | None = None
 
     async def call(self, method: Callable[[Stubs], AsyncMethod[Request, Response]], request: Request) -> Response:
-        """Call ``method``, as in ``lambda daemon: daemon.sessions.GetSession``; raises a ClientError.
+        """Call ``method``, as in ``lambda daemon: daemon.sessions.GetSession``; raises a
+        ClientError.
 
-        If the daemon stops during a call, the call is repeated with the next daemon for `RETRY_DEADLINE` seconds. A mutating
-        request has a request id, so that the repetition counts as the same request.
+        If the daemon stops during a call, the call is repeated with the next daemon for
+        `RETRY_DEADLINE` seconds. A mutating request has a request id, so that the repetition counts
+        as the same request.
         """
         identify(request)
         failing_since: float | None = None
@@ -162,7 +167,8 @@ class Link:
             call.cancel()
 
     async def wait_for_daemon(self, pause: float) -> None:
-        """Return once a daemon listens, or after `GRACE` (``pause`` without autostart) seconds; then the next call starts one."""
+        """Return once a daemon listens, or after `GRACE` (``pause`` without autostart) seconds;
+        then the next call starts one."""
         end = time.monotonic() + (GRACE if self._autostart else pause)
         while time.monotonic() < end:
             if await asyncio.to_thread(listens, self._socket):
@@ -176,7 +182,8 @@ class Link:
             await self.close()
 
     def _closed_under(self, stubs: Stubs | None) -> ConnectionLostError:
-        """Return the error for a cancelled call: another call found the daemon gone and closed the channel, which cancels all its calls.
+        """Return the error for a cancelled call: another call found the daemon gone and closed the
+        channel, which cancels all its calls.
 
         Raise CancelledError if the task itself is cancelled.
         """
@@ -194,7 +201,8 @@ class Link:
             listener.close()
 
     async def _open(self) -> Stubs:
-        """Return the stubs on a channel to a listening daemon, after starting one if allowed. Raise UnreachableError."""
+        """Return the stubs on a channel to a listening daemon, after starting one if allowed. Raise
+        UnreachableError."""
         async with self._opening:
             if self._listener is not None:
                 self._listener.check()  # a call on an open channel may make gRPC connect again

@@ -1,12 +1,15 @@
 """The daemon's socket, verified to be ours before any byte is sent.
 
-If the runtime directory is below a shared temporary directory, another user may have created it first, with a program of theirs
-listening there. So the directory must belong to this user and be closed to others, and the listening process must run as this user.
+If the runtime directory is below a shared temporary directory, another user may have created it
+first, with a program of theirs listening there. So the directory must belong to this user and be
+closed to others, and the listening process must run as this user.
 
-A check of a path proves nothing about the next ``connect`` to it, and gRPC reconnects by itself. Therefore the check uses a
-descriptor of the directory, and gRPC gets an address *through* that descriptor (``/proc/self/fd/N/rametd.sock``): even if others
-rename or link meanwhile, every connection ends in the checked directory, where only this user can create a socket. macOS has no such
-addresses. There the client uses the path without symbolic links, and requires that no other user can exchange entries of an ancestor.
+A check of a path proves nothing about the next ``connect`` to it, and gRPC reconnects by itself.
+Therefore the check uses a descriptor of the directory, and gRPC gets an address *through* that
+descriptor (``/proc/self/fd/N/rametd.sock``): even if others rename or link meanwhile, every
+connection ends in the checked directory, where only this user can create a socket. macOS has no
+such addresses. There the client uses the path without symbolic links, and requires that no other
+user can exchange entries of an ancestor.
 """
 
 import os
@@ -30,7 +33,8 @@ XUCRED = struct.Struct("II")  # version and user of a struct xucred; its groups 
 
 
 class Listener:
-    """A socket on which a process of this user listens; ``directory`` is the descriptor of the runtime directory."""
+    """A socket on which a process of this user listens; ``directory`` is the descriptor of the
+    runtime directory."""
 
     def __init__(self, path: Path, directory: int) -> None:
         self.path = path
@@ -40,7 +44,8 @@ class Listener:
     def find(cls, path: Path) -> Self | None:
         """Return the listener at the socket ``path``; None if no process listens.
 
-        Raises UnreachableError (reason RUNTIME_DIRECTORY) for a directory, a socket or a process that is not ours.
+        Raises UnreachableError (reason RUNTIME_DIRECTORY) for a directory, a socket or a process
+        that is not ours.
         """
         try:
             check_socket_path(path)
@@ -59,7 +64,8 @@ class Listener:
         return None
 
     def check(self) -> bool:
-        """Return whether the socket exists. Raise UnreachableError unless it and its directory are ours and closed to others."""
+        """Return whether the socket exists. Raise UnreachableError unless it and its directory are
+        ours and closed to others."""
         self._check_directory()
         try:
             status = os.stat(self.path.name, dir_fd=self._directory, follow_symlinks=False)
@@ -90,7 +96,8 @@ class Listener:
             raise unreachable(error) from error
 
     def _accepts(self) -> bool:
-        """Return whether a process listens, even one that cannot answer now. Raise UnreachableError if it is not ours."""
+        """Return whether a process listens, even one that cannot answer now. Raise UnreachableError
+        if it is not ours."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)  # the queue of a stopped process may be full, and `connect` would block forever
             try:
@@ -125,7 +132,8 @@ class Listener:
 
 
 def listens(path: Path) -> bool:
-    """Return whether a process of ours accepts connections at the socket ``path``. Raise UnreachableError as `Listener.find` does."""
+    """Return whether a process of ours accepts connections at the socket ``path``. Raise
+    UnreachableError as `Listener.find` does."""
     found = Listener.find(path)
     if found is not None:
         found.close()

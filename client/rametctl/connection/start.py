@@ -1,7 +1,8 @@
 """Find a daemon, or start exactly one, even if many commands need one at the same moment.
 
-Steps: try to connect; take the clients' start lock; try to connect again; spawn; wait until it serves; release the lock. The daemon's
-own lock prevents a second daemon. This module never signals a process.
+Steps: try to connect; take the clients' start lock; try to connect again; spawn; wait until it
+serves; release the lock. The daemon's own lock prevents a second daemon. This module never signals
+a process.
 """
 
 import fcntl
@@ -35,11 +36,13 @@ INSTALL = 'pip install "ramet[daemon]"'
 
 
 SESSIONS_OWN = frozenset({"RAMET_SESSION", "RAMET_TOKEN", "RAMET_GENERATION", "RAMET_KEEPER"})
-"""Variables that mark the processes of a session. A daemon that a session's command starts must not have them, or the session's end would end it."""
+"""Variables that mark the processes of a session. A daemon that a session's command starts must not
+have them, or the session's end would end it."""
 
 
 def daemon_command() -> list[str]:
-    """Return the daemon's command: the module in this Python, else ``rametd`` on PATH. Never imports it.
+    """Return the daemon's command: the module in this Python, else ``rametd`` on PATH. Never
+    imports it.
 
     ``-P`` ignores a ``rametd.py`` in the current directory.
     """
@@ -54,7 +57,8 @@ def daemon_command() -> list[str]:
 
 
 def daemon_python() -> str:
-    """Return the Python that runs the daemon: this one, or that of the ``rametd`` script on PATH."""
+    """Return the Python that runs the daemon: this one, or that of the ``rametd`` script on
+    PATH."""
     if find_spec("rametd") is not None:
         return sys.executable
     import shutil
@@ -77,8 +81,8 @@ def ensure_running(
 ) -> bool:
     """Return once a daemon serves; True if it was started here.
 
-    ``serving`` asks the daemon (False while it is absent or recovers). Raise UnreachableError, with the end of the daemon's output if
-    it could not start.
+    ``serving`` asks the daemon (False while it is absent or recovers). Raise UnreachableError, with
+    the end of the daemon's output if it could not start.
     """
     end = time.monotonic() + deadline
     with _start_lock(directories, end):
@@ -109,7 +113,8 @@ def _start_lock(directories: Directories, end: float) -> Iterator[None]:
     finally:
         os.close(directory)
     try:
-        # Not a blocking flock, as its holder may be a stopped process, and this call has a deadline.
+        # Not a blocking flock, as its holder may be a stopped process, and this call has a
+        # deadline.
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

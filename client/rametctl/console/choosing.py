@@ -64,7 +64,8 @@ class Choice:
 
 
 def choose(output: "Output", keyboard: int, question: str, labels: Sequence[str], *, several: bool) -> str | None:
-    """Ask one question on ``output`` with the keys of the terminal ``keyboard``; None if the person leaves."""
+    """Ask one question on ``output`` with the keys of the terminal ``keyboard``; None if the person
+    leaves."""
     output.show(line((question, "bold")))
     if not labels:
         return _typed(output)

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Span = tuple[str, str]
-"""A text and its style: "", or words out of bold, dim, italic, underline, strike, reverse, red, green, yellow, blue, magenta, cyan."""
+"""A text and its style: "", or words out of bold, dim, italic, underline, strike, reverse, red,
+green, yellow, blue, magenta, cyan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of spans, ``indent`` columns in. If it is longer than the terminal is wide, it wraps, indented ``hang`` columns further."""
+    """A line of spans, ``indent`` columns in. If it is longer than the terminal is wide, it wraps,
+    indented ``hang`` columns further."""
 
     spans: tuple[Span, ...]
     indent: int = 0
@@ -33,7 +35,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How to draw entries of a transcript: with Markdown for ``width`` columns, or as plain text (None); folded or in full."""
+    """How to draw entries of a transcript: with Markdown for ``width`` columns, or as plain text
+    (None); folded or in full."""
 
     width: int | None = None
     folded: bool = True
@@ -97,7 +100,8 @@ def _wrapping_console() -> "Console":
 
 
 def cell_width(text: str) -> int:
-    """Return the columns of ``text`` on a terminal: two for wide characters, none for combining ones."""
+    """Return the columns of ``text`` on a terminal: two for wide characters, none for combining
+    ones."""
     if text.isascii():
         return len(text)
     return sum(map(_char_width, text))

@@ -1,7 +1,8 @@
-"""Output: the one place that knows terminals, colour and width, and that makes every text safe to print.
+"""Output: the one place that knows terminals, colour and width, and that makes every text safe to
+print.
 
-On a terminal lines are coloured, and Rich wraps long ones; elsewhere they are plain text. Rich is imported on demand, as it takes as
-long as the rest of the client.
+On a terminal lines are coloured, and Rich wraps long ones; elsewhere they are plain text. Rich is
+imported on demand, as it takes as long as the rest of the client.
 """
 
 import os
@@ -49,7 +50,8 @@ _SGR = {
 class Output:
     """Standard output and error of one command.
 
-    With `--json`, the methods for people print nothing on standard output; without it, those for programs print nothing.
+    With `--json`, the methods for people print nothing on standard output; without it, those for
+    programs print nothing.
     """
 
     def __init__(self, stdout: TextIO, stderr: TextIO, environ: Mapping[str, str], *, json: bool = False) -> None:
@@ -62,7 +64,8 @@ class Output:
         self.error_terminal = stderr.isatty() and capable
         self.colour = self.terminal and not environ.get("NO_COLOR")
         self.reflows = not environ.get("XTERM_VERSION")
-        """Whether the terminal wraps lines again when it becomes narrower; of the common ones only xterm cuts them."""
+        """Whether the terminal wraps lines again when it becomes narrower; of the common ones only
+        xterm cuts them."""
         self._environ = environ
         self._console: Console | None = None
 
@@ -98,10 +101,11 @@ class Output:
     # For programs
 
     def json(self, value: object, *, stream: bool = False) -> None:
-        """Print one JSON document per line, flushed, so that a stream's reader need not wait for a full buffer.
+        """Print one JSON document per line, flushed, so that a stream's reader need not wait for a
+        full buffer.
 
-        ``value`` is a message, a sequence of messages, or anything else that JSON can hold. A document that is not part of a stream
-        is the only answer; none may follow it.
+        ``value`` is a message, a sequence of messages, or anything else that JSON can hold. A
+        document that is not part of a stream is the only answer; none may follow it.
         """
         if self.json_mode:
             self.answered = not stream
@@ -152,14 +156,16 @@ class Output:
             self.stdout.buffer.flush()
 
     def answer(self, value: object, shown: Iterable[Line | str], *, empty: str = "", stream: bool = False) -> None:
-        """Print ``value`` as `json`, and for people its lines: ``shown``, or ``empty`` for an empty list."""
+        """Print ``value`` as `json`, and for people its lines: ``shown``, or ``empty`` for an empty
+        list."""
         self.json(value, stream=stream)
         if empty and not value:
             shown = [empty]
         self.show(*(line(each) if isinstance(each, str) else each for each in shown))
 
     def warn(self, warnings: Iterable[str], of: str = "") -> None:
-        """Print warnings on standard error. ``of`` is the name of the item that they are about; the JSON of an item has its warnings."""
+        """Print warnings on standard error. ``of`` is the name of the item that they are about; the
+        JSON of an item has its warnings."""
         for warning in () if of and self.json_mode else warnings:
             label = "" if warning.startswith("tip: ") else f"{of}: " if of else "warning: "
             self.note(f"rametctl: {label}{warning}")
@@ -217,7 +223,8 @@ class Output:
 
     @contextmanager
     def live(self) -> "Iterator[LiveView]":
-        """A view that is redrawn in place. The cursor is restored however it ends, also by SIGTERM."""
+        """A view that is redrawn in place. The cursor is restored however it ends, also by
+        SIGTERM."""
         import signal
 
         from rich.live import Live
@@ -238,7 +245,8 @@ class Output:
             yield from wrapped(item, self.width) if self.terminal else [item]
 
     def page(self, lines: Iterable[Line], *, paged: bool = True, at_end: bool = False) -> None:
-        """Show lines of any length: through $PAGER (``less -FRX``) on a terminal unless disabled, plainly elsewhere.
+        """Show lines of any length: through $PAGER (``less -FRX``) on a terminal unless disabled,
+        plainly elsewhere.
 
         ``at_end`` opens ``less`` at the last line.
         """
@@ -289,8 +297,9 @@ class Output:
     ) -> list[Line]:
         """Aligned columns, at most as wide as the terminal.
 
-        ``shrink`` says which columns give way, in order, and down to how many columns of the screen; ``right`` which are
-        aligned to the right. Plain text is never cut: scripts and logs keep whole names.
+        ``shrink`` says which columns give way, in order, and down to how many columns of the
+        screen; ``right`` which are aligned to the right. Plain text is never cut: scripts and logs
+        keep whole names.
         """
         cells = [[(header, "dim") for header in headers]]
         cells += [[(visible(text).replace("\n", "␊"), style) for text, style in row] for row in rows]
@@ -334,7 +343,8 @@ class Foot:
         self._widths = []
 
     def _erased(self) -> str:
-        """Move to the start of the foot, and clear from there; a terminal that became narrower has wrapped its lines."""
+        """Move to the start of the foot, and clear from there; a terminal that became narrower has
+        wrapped its lines."""
         if not self._widths:
             return "\r\x1b[J"
         width = self._output.width if self._output.reflows else sys.maxsize

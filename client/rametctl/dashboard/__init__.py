@@ -1,4 +1,5 @@
-"""The dashboard: all sessions on one screen, and one of them in full. Only it imports Textual, and only `run` imports it."""
+"""The dashboard: all sessions on one screen, and one of them in full. Only it imports Textual, and
+only `run` imports it."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,8 @@ if TYPE_CHECKING:
 
 
 def run(app: "App", *, repo_path: str = "", only: str = "") -> None:
-    """Show the dashboard until the person quits it; restore the terminal on SIGTERM too. Raises UsageError without a terminal."""
+    """Show the dashboard until the person quits it; restore the terminal on SIGTERM too. Raises
+    UsageError without a terminal."""
     from rametctl.errors import UsageError
 
     if not app.on_terminal:

@@ -1,4 +1,5 @@
-"""Answers to requests: the meaning of a key for a request, and when it counts. Independent of Textual."""
+"""Answers to requests: the meaning of a key for a request, and when it counts. Independent of
+Textual."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
 
 GRACE_S = 0.7
-"""Seconds after a request appeared in which no key answers it: the key was meant for the previous screen."""
+"""Seconds after a request appeared in which no key answers it: the key was meant for the previous
+screen."""
 SOUGHT_S = 0.3
 """The same for a request of a session that the person has just moved to: long enough to see it."""
 PLAN_MODES = ("default", "acceptEdits", "bypassPermissions")
@@ -62,7 +64,8 @@ class Shown:
         return self.reply(choices[number - 1])
 
     def confirm(self) -> bool:
-        """Answer the present question with the ticked choices; return whether all questions are answered."""
+        """Answer the present question with the ticked choices; return whether all questions are
+        answered."""
         question = self.question
         if question is None or not self.chosen:
             return False
@@ -76,7 +79,8 @@ class Shown:
 
 
 def suggested_rules(request: "AttentionRequest") -> list[str]:
-    """Return the daemon's suggestions for rules, each with one rule a line; the last is the exact call."""
+    """Return the daemon's suggestions for rules, each with one rule a line; the last is the exact
+    call."""
     found = ["\n".join(offer.rules) for offer in request.offers]
     data = parsed(request.input_json)
     if isinstance(data, Mapping):
@@ -86,7 +90,8 @@ def suggested_rules(request: "AttentionRequest") -> list[str]:
 
 
 def hints(shown: Shown, *, landable: bool = True) -> str:
-    """Return the keys that answer this request, in one line. ``landable``: its session has changes to land."""
+    """Return the keys that answer this request, in one line. ``landable``: its session has changes
+    to land."""
     number = f" ({len(shown.answers) + 1} of {shown.count})" if shown.count > 1 else ""
     match kind_name(shown.request):
         case "permission":

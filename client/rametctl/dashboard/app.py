@@ -1,4 +1,5 @@
-"""The dashboard's screen: the sessions on the left, one of them on the right, a request to answer below it."""
+"""The dashboard's screen: the sessions on the left, one of them on the right, a request to answer
+below it."""
 
 import asyncio
 import math
@@ -60,16 +61,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAINT_S = 1 / 8
-"""Seconds between two paintings, which combine the changes in between. A key is answered at once."""
+"""Seconds between two paintings, which combine the changes in between. A key is answered at
+once."""
 REST = 3.0
-"""Least pause after a painting, as a multiple of the time that it took: on a busy machine both become longer."""
+"""Least pause after a painting, as a multiple of the time that it took: on a busy machine both
+become longer."""
 LONGEST_REST_S = 1.0
 NARROW = 70
 """Columns below which the list and the session are shown one at a time."""
 NOTE_S = 8.0
 """Seconds for which a note is shown."""
 FOCUS_S = 20.0
-"""Seconds between two reports that the dashboard has the keyboard; the daemon then sends no notifications."""
+"""Seconds between two reports that the dashboard has the keyboard; the daemon then sends no
+notifications."""
 TERMINAL_S = 2.0
 """Seconds between two checks that the terminal still exists."""
 UNASKED = frozenset({"archive", "interrupt", "pause", "send_comments", "unsend"})
@@ -79,7 +83,8 @@ COUNTED = 30
 
 
 def _action(key: Key, pressed: str) -> str:
-    """Return the action of a key; one that a text field may use too goes through `Dashboard.action_unless_written`."""
+    """Return the action of a key; one that a text field may use too goes through
+    `Dashboard.action_unless_written`."""
     action = f"choose({pressed})" if key.action == "choose" else key.action
     return action if "tab" in pressed or pressed.startswith("ctrl") else f"unless_written('{action}')"
 
@@ -189,7 +194,8 @@ class Dashboard(App[None]):
             self.set_interval(TERMINAL_S, self._look_for_terminal)
 
     def _look_for_terminal(self) -> None:
-        """End with a terminal that closed without SIGHUP: Textual would read its end over and over."""
+        """End with a terminal that closed without SIGHUP: Textual would read its end over and
+        over."""
         if not os.isatty(0):
             self.exit(return_code=128 + signal.SIGHUP)
 
@@ -218,7 +224,8 @@ class Dashboard(App[None]):
                 await asyncio.wait_for(self._tell_focus(self.view, focused=False), 1.0)
         self.exit()
 
-    # Attention: who looks at the dashboard needs no notification; who does not gets one from the terminal too
+    # Attention: who looks at the dashboard needs no notification; who does not gets one from the
+    # terminal too
 
     def on_app_focus(self, event: events.AppFocus) -> None:
         self._report_focus()
@@ -263,7 +270,8 @@ class Dashboard(App[None]):
 
     @property
     def _is_drawn(self) -> bool:
-        """Whether the main screen is composed. It is not while the dashboard ends, when work may still finish."""
+        """Whether the main screen is composed. It is not while the dashboard ends, when work may
+        still finish."""
         return bool(self.screen_stack and self.screen_stack[0].query("#list"))
 
     @property
@@ -297,7 +305,8 @@ class Dashboard(App[None]):
     # Painting: everything is drawn from the view, a few times a second
 
     def _paint_in_turn(self) -> None:
-        """Paint what has changed, and then rest as long as `REST` says, so that a key rarely waits for a painting."""
+        """Paint what has changed, and then rest as long as `REST` says, so that a key rarely waits
+        for a painting."""
         began = time.monotonic()
         if began >= self._rests_until and self._paint():
             self._rests_until = began + LONGEST_REST_S  # or less, once the terminal has it
@@ -309,7 +318,8 @@ class Dashboard(App[None]):
             self.call_after_refresh(rest)
 
     def _paint(self, *, hurried: bool = False) -> bool:
-        """Paint what has changed, at once. Return whether anything has. ``hurried``: for a key; new events of the conversation wait."""
+        """Paint what has changed, at once. Return whether anything has. ``hurried``: for a key; new
+        events of the conversation wait."""
         view = self.view
         if not self._is_drawn:
             return False  # not composed yet, or about to end
@@ -365,7 +375,8 @@ class Dashboard(App[None]):
         self._want()
 
     def _settle(self) -> None:
-        """Keep the cursor on the selected session; if it left the list, select its neighbour, unless the person writes a prompt for it."""
+        """Keep the cursor on the selected session; if it left the list, select its neighbour,
+        unless the person writes a prompt for it."""
         ids = [row.session_id for row in self._rows]
         if not self.only and not self._prompt.has_focus and (not self._selected or self._selected not in ids):
             at = min(max(self._list.cursor, 0), len(ids) - 1)
@@ -454,7 +465,8 @@ class Dashboard(App[None]):
         return self.view.sessions.get(self._selected) if self.view is not None else None
 
     def _chosen(self, *, live: bool = True) -> "Session | None":
-        """The session that a key acts on; says why it acts on none. ``live``: an archived session has not what it takes."""
+        """The session that a key acts on; says why it acts on none. ``live``: an archived session
+        has not what it takes."""
         session = self.session
         if session is None:
             self.note("no session is selected")
@@ -617,7 +629,8 @@ class Dashboard(App[None]):
             note.update(to_text(lines), layout=note.size.height != max(len(lines), 1))
 
     def do(self, words: str, work: Coroutine[Any, Any, str]) -> "Worker[None]":
-        """Run ``work`` in the background: show ``words`` while it runs, then its result or error as a note."""
+        """Run ``work`` in the background: show ``words`` while it runs, then its result or error as
+        a note."""
 
         async def run() -> None:
             try:
@@ -646,7 +659,8 @@ class Dashboard(App[None]):
         self.push_screen(dialog, answered)
 
     def ask_late(self, dialog: Dialog, then: Callable[[Any], object], note: str, key: str) -> str:
-        """Ask from work that ``key`` began; the person may be elsewhere by now. Return the note of this work."""
+        """Ask from work that ``key`` began; the person may be elsewhere by now. Return the note of
+        this work."""
         if self._engaged:
             return f"{note}; {key} asks again what to do"
         dialog.late = True
@@ -667,7 +681,8 @@ class Dashboard(App[None]):
             self.note("pasted text is ignored here; r begins a prompt")
 
     async def action_unless_written(self, action: str) -> None:
-        """Run an action before the next key is processed: that key may be meant for a field that the action focuses."""
+        """Run an action before the next key is processed: that key may be meant for a field that
+        the action focuses."""
         if action in UNASKED and self.clock() - self._jumped < GRACE_S:
             self.note("another session has just been selected; press it again")
             return
@@ -695,11 +710,13 @@ class Dashboard(App[None]):
 
     @property
     def _engaged(self) -> bool:
-        """Whether the person writes a prompt or has a dialog open; work that ends meanwhile changes neither."""
+        """Whether the person writes a prompt or has a dialog open; work that ends meanwhile changes
+        neither."""
         return self._prompt.has_focus or len(self.screen_stack) > 1
 
     def _to_row(self, row: int, step: int) -> None:
-        """Select the session at or after ``row``, and skip heads of groups. A note about another session is outdated then."""
+        """Select the session at or after ``row``, and skip heads of groups. A note about another
+        session is outdated then."""
         self._note_until = min(self._note_until, self.clock())
         while 0 <= row < len(self._rows) and not self._rows[row].session_id:
             row += step
@@ -725,7 +742,8 @@ class Dashboard(App[None]):
             self._to_row(self._list.cursor + by, by)
 
     def _first_place(self) -> int:
-        """Return the row of a file's first line in a diff, at or below the cursor; in other tabs the first row."""
+        """Return the row of a file's first line in a diff, at or below the cursor; in other tabs
+        the first row."""
         if self._tab != "Diff":
             return 0
         rows = [row for row, place in enumerate(self._places) if place is not None and place.line]
@@ -1154,7 +1172,8 @@ class Dashboard(App[None]):
         self._dirty = True
 
     def on_prompt_answering(self, event: Prompt.Answering) -> None:
-        """Focus the request, so that keys answer it; after the answer, or by r, they write again."""
+        """Focus the request, so that keys answer it; after the answer, or by r, they write
+        again."""
         if self._shown is None:
             self._write()
             self.note("it asks nothing")
@@ -1265,7 +1284,8 @@ class Dashboard(App[None]):
             )
 
     def _new_path(self) -> str:
-        """Return a path inside the repository for a new session: the current directory's, else the selected session's."""
+        """Return a path inside the repository for a new session: the current directory's, else the
+        selected session's."""
         session = self.session
         path = self._repo_path or (session.worktree if session is not None else "")
         if not path:
@@ -1319,7 +1339,8 @@ class Dashboard(App[None]):
         )
 
     def _changed(self, session: "Session", against: str = "") -> "worktree_pb2.GetDiffResponse | None":
-        """The files that a session changed; None if they are not known, as those of a session far from the cursor."""
+        """The files that a session changed; None if they are not known, as those of a session far
+        from the cursor."""
         assert self.view is not None
         slot = self.view.part(parts.COUNTS, f"{session.id} {against}".strip())
         return None if slot.error else slot.value
@@ -1330,7 +1351,8 @@ class Dashboard(App[None]):
         return changed is not None and not changed.files and state_name(session) == "idle"
 
     def _uncommitted(self, session: "Session") -> str:
-        """Name the files of a session that are not committed; "" for none, or if they are not known."""
+        """Name the files of a session that are not committed; "" for none, or if they are not
+        known."""
         changed = self._changed(session, session.branch) if session.branch else None
         paths = [visible(each.path) for each in changed.files] if changed is not None else []
         return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
@@ -1338,7 +1360,8 @@ class Dashboard(App[None]):
     async def _land(
         self, session: "Session", message: str = "", *, queued: Callable[[], Awaitable[str]] | None = None
     ) -> str:
-        """Land a session, and call ``queued`` once the landing is accepted. Ask for what the daemon refuses to guess."""
+        """Land a session, and call ``queued`` once the landing is accepted. Ask for what the daemon
+        refuses to guess."""
         key = "L" if queued is None else "W"
 
         async def work(message: str, *, local: bool = False) -> str:
@@ -1429,7 +1452,8 @@ class Dashboard(App[None]):
         self._dirty = True
 
     def action_against_session(self) -> None:
-        """Choose a session of the same repository whose files the diff starts from; those of the same plan or parent first."""
+        """Choose a session of the same repository whose files the diff starts from; those of the
+        same plan or parent first."""
         session, view = self._chosen(live=False), self.view
         if session is None or view is None:
             return
@@ -1599,7 +1623,8 @@ class Dashboard(App[None]):
 
     @contextmanager
     def _lent(self) -> Iterator[None]:
-        """Lend the terminal to another program. Only that gets Ctrl-C; keys that it has not read are dropped."""
+        """Lend the terminal to another program. Only that gets Ctrl-C; keys that it has not read
+        are dropped."""
         with self.suspend():
             before = signal.signal(signal.SIGINT, lambda *_: None)  # unlike SIG_IGN, not inherited
             try:

@@ -27,7 +27,8 @@ DEAF_S = 0.1
 
 
 class Dialog(ModalScreen[object]):
-    """A box in the middle; escape closes it without an answer. If it opens ``late``, after work, it ignores keys for GRACE_S: they were meant for something else."""
+    """A box in the middle; escape closes it without an answer. If it opens ``late``, after work, it
+    ignores keys for GRACE_S: they were meant for something else."""
 
     DEFAULT_CSS = """
     Dialog { align: center middle; }
@@ -124,7 +125,8 @@ class Confirm(Dialog):
             yield Static("y or enter yes · n or esc no", markup=False)
 
     def action_enter(self) -> None:
-        """Yes, unless the dialog has just appeared: a line end in text pasted as keys confirms nothing."""
+        """Yes, unless the dialog has just appeared: a line end in text pasted as keys confirms
+        nothing."""
         if self._age >= PASTE_S:
             self.dismiss(True)
 
@@ -136,7 +138,8 @@ class Confirm(Dialog):
 
 
 class Ask(Dialog):
-    """A text of one or several lines; None if closed without an answer. ``does``: the action of enter, in a word."""
+    """A text of one or several lines; None if closed without an answer. ``does``: the action of
+    enter, in a word."""
 
     def __init__(self, question: str, *, does: str = "send", text: str = "", details: Sequence[Line] = ()) -> None:
         super().__init__()
@@ -213,7 +216,8 @@ class Field:
 
 
 class Form(Dialog):
-    """Fields of one line each, and above them a text of several lines unless ``prompt`` is None. The answer maps names to texts."""
+    """Fields of one line each, and above them a text of several lines unless ``prompt`` is None.
+    The answer maps names to texts."""
 
     BINDINGS: ClassVar[list[Any]] = [Binding("ctrl+s", "send", show=False)]
 

@@ -13,7 +13,8 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
 TYPED_AT_ONCE = 4
-"""Most characters that count as keys when they arrive in one piece: a person types one at a time."""
+"""Most characters that count as keys when they arrive in one piece: a person types one at a
+time."""
 HELD_DOWN = 2
 """Most different characters of a piece that are keys held down on a slow line, however many."""
 PIECE = 4096
@@ -26,7 +27,8 @@ WRITTEN = {"enter": "\n", "ctrl+j": "\n", "tab": "\t"}
 
 
 class Keyboard(LinuxDriver):
-    """The driver of Textual, with its own reading: a byte that is no UTF-8 ends nothing, and a burst of characters is a paste."""
+    """The driver of Textual, with its own reading: a byte that is no UTF-8 ends nothing, and a
+    burst of characters is a paste."""
 
     _pasted_at = -math.inf
 

@@ -1,4 +1,5 @@
-"""All keys of the dashboard: the table from which bindings, help and documentation are generated."""
+"""All keys of the dashboard: the table from which bindings, help and documentation are
+generated."""
 
 from dataclasses import dataclass
 

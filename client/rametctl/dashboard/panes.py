@@ -32,7 +32,8 @@ AGAINST = ("base", "target", "turn")
 OUTPUT_LINES = 10
 """Lines of a command's output in the tab Commands."""
 SHOWN_ENTRIES = 600
-"""Entries of a conversation that the dashboard stores and shows: the newest. `rametctl logs` has all of them."""
+"""Entries of a conversation that the dashboard stores and shows: the newest. `rametctl logs` has
+all of them."""
 DRAWN_AT_ONCE = 40
 """Most entries that one painting redraws."""
 STREAMED = 4000
@@ -44,7 +45,8 @@ def tabs_of(session: "Session") -> tuple[str, ...]:
 
 
 def tabs_line(name: str, chosen: str, width: int, tabs: Sequence[str] = TABS) -> Line:
-    """Return the session's name and as many tabs around the chosen one as fit; ‹ and › mark the others."""
+    """Return the session's name and as many tabs around the chosen one as fit; ‹ and › mark the
+    others."""
     first = last = tabs.index(chosen)
     name = truncated(name, max(width - len(chosen) - 5, 8))
     room = width - cell_width(name) - len(chosen) - 5
@@ -97,7 +99,8 @@ class Talk:
             self._drawn.clear()
         found: list[Line] = []
         entries = self.conversation.entries
-        # Draw a long conversation from its end, a part at each call, so that keys are answered meanwhile.
+        # Draw a long conversation from its end, a part at each call, so that keys are answered
+        # meanwhile.
         fresh = [entry for entry in entries if entry not in self._drawn]
         self.partial = len(fresh) > DRAWN_AT_ONCE
         later = set(fresh[:-DRAWN_AT_ONCE])
@@ -136,7 +139,8 @@ class Talk:
             yield line((truncated(f"⋯ {first}", width - len(note)), "dim"), (note, "dim"))
 
     def status_line(self, session: "Session", now: float, width: int) -> Line:
-        """Describe the running turn: activity, duration, tokens written, and the key that ends it."""
+        """Describe the running turn: activity, duration, tokens written, and the key that ends
+        it."""
         status = self.conversation.status
         state = state_name(session)
         if state not in {"working", "starting", "waiting"}:
@@ -171,7 +175,8 @@ class Place:
 def diff_rows(
     answer: "GetDiffResponse", comments: "Sequence[Comment]", width: int
 ) -> tuple[list[Line], list[Place | None]]:
-    """Return the files with their counts, then the patch with line numbers, and comments below their lines."""
+    """Return the files with their counts, then the patch with line numbers, and comments below
+    their lines."""
     files = stat_lines(answer)
     lines = [*files[:-1], *(piece for each in files[-1:] for piece in wrapped(each, width))]
     places: list[Place | None] = [

@@ -40,13 +40,15 @@ class Known:
     comparing: Collection[str] = frozenset()
 
     def blocking(self, session_id: str) -> "list[AttentionRequest]":
-        """Return requests that block work, the oldest first; a finished turn to review blocks none."""
+        """Return requests that block work, the oldest first; a finished turn to review blocks
+        none."""
         return [each for each in self.requests.get(session_id, ()) if kind_name(each) != "review"]
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Words, all of which must be in a session's name or activity; states, agents and repositories, one of which must fit."""
+    """Words, all of which must be in a session's name or activity; states, agents and repositories,
+    one of which must fit."""
 
     words: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
@@ -102,7 +104,8 @@ def group_of(session: "Session", known: Known) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """A session in the list, or the head of a group (``session_id`` ""). ``depth`` counts its ancestors in the group."""
+    """A session in the list, or the head of a group (``session_id`` ""). ``depth`` counts its
+    ancestors in the group."""
 
     session_id: str
     title: str = ""
@@ -116,7 +119,8 @@ def arrange(
 ) -> list[Row]:
     """Return the rows, in an order that changes only when a session changes its group.
 
-    Sessions that need a person are first, the longest waiting at the top; in other groups the oldest is first.
+    Sessions that need a person are first, the longest waiting at the top; in other groups the
+    oldest is first.
     """
     shown: list[tuple[Session, str]] = []
     for session in sessions:
@@ -161,7 +165,8 @@ def head_line(row: Row, width: int) -> Line:
 
 
 def session_line(session: "Session", row: Row, known: Known, *, width: int, now: float, repo: bool) -> Line:
-    """Return name and activity; on the right, as far as they fit, changes, cost, pull request, and time."""
+    """Return name and activity; on the right, as far as they fit, changes, cost, pull request, and
+    time."""
     marks = _marks(session, known, width)
     right: list[Span] = []
     counts = known.counts.get(session.id)
@@ -215,7 +220,8 @@ def _marks(session: "Session", known: Known, width: int) -> list[Span]:
 
 
 def top_line(sessions: Iterable["Session"], known: Known, *, where: str, width: int, outage: float | None) -> Line:
-    """Return the headline: place, number of sessions that need the person, total cost; or that the daemon is away."""
+    """Return the headline: place, number of sessions that need the person, total cost; or that the
+    daemon is away."""
     live = [session for session in sessions if state_name(session) != "archived"]
     needing = sum(1 for session in live if group_of(session, known) == NEEDS)
     cost = sum(session.cost_usd for session in live)

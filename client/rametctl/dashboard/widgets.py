@@ -1,4 +1,5 @@
-"""Widgets that draw only the lines on the screen: a list of a thousand rows costs as much as one of twenty."""
+"""Widgets that draw only the lines on the screen: a list of a thousand rows costs as much as one of
+twenty."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,7 +19,8 @@ CURSOR = Style(reverse=True)
 
 
 class Lines(ScrollView, can_focus=False):
-    """Lines, one row each. ``cursor`` is the marked row, -1 without one. If ``sticky``, the last row stays on the screen when the height changes."""
+    """Lines, one row each. ``cursor`` is the marked row, -1 without one. If ``sticky``, the last
+    row stays on the screen when the height changes."""
 
     DEFAULT_CSS = "Lines { overflow-x: hidden; }"
 
@@ -127,7 +129,8 @@ class Lines(ScrollView, can_focus=False):
 
 
 class Prompt(TextArea):
-    """The prompt line: enter sends, shift-enter or ctrl-j begins a line, up and down recall sent prompts.
+    """The prompt line: enter sends, shift-enter or ctrl-j begins a line, up and down recall sent
+    prompts.
 
     ``modal``: escape and a blank at the start give the keyboard to the keys of the screen.
     """
@@ -219,7 +222,8 @@ class Prompt(TextArea):
             self.replace(by, (row, column - len(word)), (row, column))
 
     def _leave(self, event: events.Key, message: Message) -> None:
-        """Give up the focus at once: the next key may arrive before the message is handled, and is not for the prompt."""
+        """Give up the focus at once: the next key may arrive before the message is handled, and is
+        not for the prompt."""
         self._stop(event)
         if self._modal:
             self.screen.set_focus(None)

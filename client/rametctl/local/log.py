@@ -46,7 +46,8 @@ def follow_file(path: Path, lines: int) -> Generator[str, None, None]:
 
 
 def _is_other(path: Path, descriptor: int) -> bool:
-    """Return whether the name now belongs to another file; False during a rotation, when there is none."""
+    """Return whether the name now belongs to another file; False during a rotation, when there is
+    none."""
     try:
         return not os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

@@ -1,6 +1,8 @@
-"""Installing the daemon as a service of the person's own manager: systemd (Linux) or launchd (macOS).
+"""Installing the daemon as a service of the person's own manager: systemd (Linux) or launchd
+(macOS).
 
-Nothing here prints or exits: each function returns a `Report`. Commands run through an injected runner.
+Nothing here prints or exits: each function returns a `Report`. Commands run through an injected
+runner.
 """
 
 import os
@@ -58,7 +60,8 @@ def run(command: Sequence[str]) -> Ran:
 
 
 def find_rametd(python: Path, path: str) -> Path:
-    """Find the daemon's program: next to the running interpreter (unresolved, for virtual environments), else on ``path``.
+    """Find the daemon's program: next to the running interpreter (unresolved, for virtual
+    environments), else on ``path``.
 
     Raises ServiceError.
     """
@@ -87,7 +90,8 @@ class Service:
         return directories(self.environ, uid=self.uid).config_home / "systemd" / "user" / units.SYSTEMD
 
     def install(self, *, dry_run: bool = False) -> Report:
-        """Write the unit; start it now and at every login. Raises ServiceError where it cannot be written."""
+        """Write the unit; start it now and at every login. Raises ServiceError where it cannot be
+        written."""
         report = Report()
         content = self._content()
         if dry_run:
@@ -117,7 +121,8 @@ class Service:
         return report
 
     def uninstall(self) -> Report:
-        """Stop the service and remove its unit. Agents keep running; the next daemon reattaches them."""
+        """Stop the service and remove its unit. Agents keep running; the next daemon reattaches
+        them."""
         report = Report()
         if not self.unit.exists():
             report.lines.append(f"not installed: there is no {self.unit}")
@@ -142,7 +147,8 @@ class Service:
         return report
 
     def status(self) -> Report:
-        """Report whether the unit is installed and current, and its state in the service manager."""
+        """Report whether the unit is installed and current, and its state in the service
+        manager."""
         report = Report()
         if not self.unit.is_file():
             return Report(
@@ -190,7 +196,8 @@ class Service:
         return ["launchctl", "bootout", f"gui/{self.uid}/{units.LABEL}"]
 
     def _run_all(self, commands: Sequence[Sequence[str]], report: Report) -> bool:
-        """Run the commands in order; at the first failure report the cause and the remaining commands."""
+        """Run the commands in order; at the first failure report the cause and the remaining
+        commands."""
         for position, command in enumerate(commands):
             ran = self.run(command)
             if ran.code != 0:
@@ -202,7 +209,8 @@ class Service:
         return True
 
     def _linger_hint(self) -> list[str]:
-        """systemd ends a person's services, and with them their agents, at logout unless lingering is enabled."""
+        """systemd ends a person's services, and with them their agents, at logout unless lingering
+        is enabled."""
         if self.platform == "darwin":
             return []
         answer = self.run(["loginctl", "show-user", str(self.uid), "--property=Linger", "--value"])

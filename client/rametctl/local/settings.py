@@ -21,7 +21,8 @@ def toml_value(text: str) -> str:
 
 
 def with_setting(text: str, key: str, value: str) -> str:
-    """Return the file with ``key`` set to a TOML ``value``. Raise UsageError if that needs an editor."""
+    """Return the file with ``key`` set to a TOML ``value``. Raise UsageError if that needs an
+    editor."""
     path = key.split(".")
     try:
         before = tomllib.loads(text)
@@ -39,7 +40,8 @@ def with_setting(text: str, key: str, value: str) -> str:
 
 
 def _attempts(lines: list[str], path: list[str], value: str) -> "list[list[str]]":
-    """Return candidates of the changed lines, the best first: the old line replaced, a line in the table, a line at the top."""
+    """Return candidates of the changed lines, the best first: the old line replaced, a line in the
+    table, a line at the top."""
     table: list[str] = []
     over: list[list[str]] = []
     below: list[tuple[int, list[str]]] = []

@@ -11,7 +11,8 @@ _TRUE, _FALSE = frozenset({"true", "yes", "y", "1"}), frozenset({"false", "no", 
 
 
 def content(asked: Any, answers: Sequence[str]) -> dict[str, Any]:
-    """Return the object that answers ``asked``, an elicitation's input. Raises UsageError if it does not match the schema."""
+    """Return the object that answers ``asked``, an elicitation's input. Raises UsageError if it
+    does not match the schema."""
     if len(answers) == 1 and answers[0].lstrip().startswith("{"):
         return _checked(asked, _object(answers[0]))
     known = fields(asked)

@@ -1,4 +1,5 @@
-"""Entries of merge queues for several verbs: list all pages, follow some to their end, report the outcome."""
+"""Entries of merge queues for several verbs: list all pages, follow some to their end, report the
+outcome."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,8 @@ def all_landings(app: "App", *, repo: str, ended: bool = False) -> "list[Landing
 
 
 def wait_landings(app: "App", landings: "Sequence[Landing]", timeout: float | None) -> "list[Landing]":
-    """Wait until all entries have ended or need a person; the daemon enforces ``timeout``. Raise TimedOutError."""
+    """Wait until all entries have ended or need a person; the daemon enforces ``timeout``. Raise
+    TimedOutError."""
     request = landing_pb2.WaitLandingsRequest(landings=[each.id for each in landings], timeout_seconds=timeout or 0)
     answer = app.call(lambda daemon: daemon.landing.WaitLandings, request, doing="landing …")
     if answer.timed_out:
@@ -34,7 +36,8 @@ def wait_landings(app: "App", landings: "Sequence[Landing]", timeout: float | No
 def follow_landings(
     app: "App", landings: "Sequence[Landing]", after: "Cursor", timeout: float | None = None
 ) -> "list[Landing]":
-    """Show a line for each change of entries until none changes by itself. Raise TimedOutError after ``timeout`` seconds."""
+    """Show a line for each change of entries until none changes by itself. Raise TimedOutError
+    after ``timeout`` seconds."""
     from rametctl.connection.follow import follow
 
     latest = {each.id: each for each in landings}

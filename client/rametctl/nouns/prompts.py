@@ -1,4 +1,5 @@
-"""Read prompts from the command line, a file, or standard input, and distinguish one with a leading dash from an option."""
+"""Read prompts from the command line, a file, or standard input, and distinguish one with a leading
+dash from an option."""
 
 import asyncio
 import os
@@ -30,7 +31,8 @@ SILENCE_S = 1.0
 """How long standard input may stay silent before a note says that the command reads it."""
 _MENTION = re.compile(r"(?<![\w@`])@(\S+)")
 _MARK = "\0"
-"""Prefix for a prompt that looks like an option, so that Click takes it as an argument; no argument of a process contains a NUL."""
+"""Prefix for a prompt that looks like an option, so that Click takes it as an argument; no argument
+of a process contains a NUL."""
 COMPLETED = re.compile(r"(?:^|(?<=\s))@\S*$|^/\S*$")
 BUILT_IN = ("compact", "context", "cost", "init", "review", "security-review")
 """Commands of Claude Code that do something in a session without its own screen."""
@@ -45,8 +47,9 @@ image_option = click.option(
 class PromptCommand(Verb):
     """A command that takes a prompt, which may begin with dashes without a ``--`` before it.
 
-    A text with a leading dash is a prompt if no option can look like it: it has a space before any ``=``, or begins with three
-    dashes. A single word stays an option, so that a mistyped one is an error and never a prompt.
+    A text with a leading dash is a prompt if no option can look like it: it has a space before any
+    ``=``, or begins with three dashes. A single word stays an option, so that a mistyped one is an
+    error and never a prompt.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -110,8 +113,9 @@ def read_prompt(
 ) -> str | None:
     """Return the prompt, or None without an argument, file or piped input. Raise UsageError.
 
-    Read standard input if it is a pipe, a socket or a file, not a terminal or /dev/null. ``note`` prints why the command waits: a script
-    or service may leave a pipe open that nothing is written to.
+    Read standard input if it is a pipe, a socket or a file, not a terminal or /dev/null. ``note``
+    prints why the command waits: a script or service may leave a pipe open that nothing is written
+    to.
     """
     if argument is not None and file is not None:
         raise UsageError("a prompt and -f were both given", hint="give one of them")
@@ -137,7 +141,8 @@ def read_prompt(
 
 
 def with_files(prompt: str, directory: str) -> str:
-    """Return the prompt with the contents of text files that it names as ``@path``, relative to ``directory``.
+    """Return the prompt with the contents of text files that it names as ``@path``, relative to
+    ``directory``.
 
     A name without a text file of at most `ATTACHED_BYTES` stays a word of the prompt.
     """
@@ -161,7 +166,8 @@ CLIPBOARDS = {
     "DISPLAY": ("xclip", "-selection", "clipboard", "-t", "image/png", "-o"),
     "": ("pngpaste", "-"),
 }
-"""Programs that print the clipboard's image, each with the variable of the display that it needs."""
+"""Programs that print the clipboard's image, each with the variable of the display that it
+needs."""
 
 
 def clipboard_image(environ: Mapping[str, str]) -> bytes:
@@ -177,7 +183,8 @@ def clipboard_image(environ: Mapping[str, str]) -> bytes:
 
 
 def pasted_file(text: str) -> str:
-    """Return the path of an image that a terminal pasted, as after a drop: quoted, escaped or a file URL; "" for other text."""
+    """Return the path of an image that a terminal pasted, as after a drop: quoted, escaped or a
+    file URL; "" for other text."""
     try:
         words = shlex.split(text.strip())
     except ValueError:
@@ -236,7 +243,8 @@ def word_before(text: str) -> str:
 
 
 async def completions(word: str, worktree: str, environ: Mapping[str, str]) -> list[str]:
-    """Return completions of ``word``, the likeliest first: names that begin with it before paths that contain it."""
+    """Return completions of ``word``, the likeliest first: names that begin with it before paths
+    that contain it."""
     if word.startswith("/"):
         names = await asyncio.to_thread(_commands, Path(worktree), environ)
         return ["/" + name for name in names if name.startswith(word[1:])][:MOST]
@@ -247,7 +255,8 @@ async def completions(word: str, worktree: str, environ: Mapping[str, str]) -> l
 
 
 async def _files(worktree: str) -> list[str]:
-    """Return the paths in the worktree that git does not ignore, without those that a prompt cannot name."""
+    """Return the paths in the worktree that git does not ignore, without those that a prompt cannot
+    name."""
     command = (
         "git",
         "-c",

@@ -1,4 +1,5 @@
-"""Requests, for `inbox`, `approve`, `deny` and `answer`: find and answer them, and print the outcome."""
+"""Requests, for `inbox`, `approve`, `deny` and `answer`: find and answer them, and print the
+outcome."""
 
 import json
 import os
@@ -63,7 +64,8 @@ def resolve(app: "App", reference: str, resolution: "Resolution") -> object:
 
 
 def seen_request(app: "App", reference: str) -> str:
-    """Return the request to answer: ``reference``, unless it names a session whose request was not shown on this terminal.
+    """Return the request to answer: ``reference``, unless it names a session whose request was not
+    shown on this terminal.
 
     Then show it and ask the person. Raise ClientError if the answer is no, or without a terminal.
     """
@@ -88,14 +90,16 @@ def finished_turns(requests: "Sequence[AttentionRequest]") -> "list[AttentionReq
 
 
 def edited_input(app: "App", request: "AttentionRequest") -> str:
-    """Open the request's input in $EDITOR and return the result; "" if unchanged. Raises a ClientError."""
+    """Open the request's input in $EDITOR and return the result; "" if unchanged. Raises a
+    ClientError."""
     from rametctl.editor import edit
 
     before = json.loads(request.input_json or "{}")
     shown = json.dumps(before, ensure_ascii=False, indent=2) + "\n"
     text = edit(app, shown, extension=".json", undone="nothing was approved")
     if text is None:
-        # Closed without saving: a person who asked for an editor has not approved the original input.
+        # Closed without saving: a person who asked for an editor has not approved the original
+        # input.
         raise ClientError("nothing was approved: the input was not saved", hint="omit --edit to approve it unchanged")
     try:
         after = json.loads(text)

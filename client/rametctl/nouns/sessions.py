@@ -42,7 +42,8 @@ def list_request(repo: str, states: Sequence[str], *, archived: bool) -> session
 
 
 def get_session(app: "App", session: str, *, disk_use: bool = False, variables: bool = False) -> "GetSessionResponse":
-    """Return a session with its details; an ambiguous name means the one in the current repository."""
+    """Return a session with its details; an ambiguous name means the one in the current
+    repository."""
     request = session_pb2.GetSessionRequest(
         session=session, path=app.repo_here() or "", include_disk_use=disk_use, include_variables=variables
     )
@@ -73,7 +74,8 @@ def acting_session(app: "App") -> bool:
 
 
 def descendants(connection: "Connection", session: "Session") -> list["Session"]:
-    """Return all descendants, parents before children, including archived ones, without removed ones."""
+    """Return all descendants, parents before children, including archived ones, without removed
+    ones."""
     pages = session_pages(connection, repo=session.repo_id, archived=True)
     order = in_tree_order([each for page in pages for each in page.sessions])
     found: list[Session] = []
@@ -101,7 +103,8 @@ def wait_sessions(
     any_of_them: bool = False,
     timeout: float | None = None,
 ) -> "WaitSessionsResponse":
-    """Wait, over restarts of the daemon, for at most ``timeout`` seconds, which the daemon enforces."""
+    """Wait, over restarts of the daemon, for at most ``timeout`` seconds, which the daemon
+    enforces."""
     request = session_pb2.WaitSessionsRequest(
         sessions=sessions, any=any_of_them, condition=session_pb2.WaitCondition.Value(CONDITIONS[condition])
     )
@@ -152,7 +155,8 @@ def _cannot_come(answer: "WaitSessionsResponse") -> ClientError:
 
 @contextmanager
 def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
-    """Inside, Ctrl-C ends only the client: a note says what continues, and how to watch it again."""
+    """Inside, Ctrl-C ends only the client: a note says what continues, and how to watch it
+    again."""
     try:
         yield
     except KeyboardInterrupt:
@@ -186,7 +190,8 @@ def report(app: "App", session: "Session", *, note: str = "", **extra: object) -
 def outcome_of(
     app: "App", session: "Session", *, note: str = "", state: str = "", **extra: object
 ) -> dict[str, object]:
-    """As `report`, for one of several sessions: print for people, and return the JSON. ``state`` as for `outcome`."""
+    """As `report`, for one of several sessions: print for people, and return the JSON. ``state`` as
+    for `outcome`."""
     app.output.show(outcome(session, state))
     if note:
         app.output.text(note)

@@ -16,9 +16,11 @@ LAST_LINE = 4096
 
 
 def pieces(app: "App", command_id: str, *, follow: bool) -> Iterator["WatchOutputResponse"]:
-    """Yield a command's output as far as the daemon stores it; the last piece has the ended command.
+    """Yield a command's output as far as the daemon stores it; the last piece has the ended
+    command.
 
-    Its beginning is missing if it is long, and more if it is written faster than it is read here. With ``follow``, raises what `resumed` raises.
+    Its beginning is missing if it is long, and more if it is written faster than it is read here.
+    With ``follow``, raises what `resumed` raises.
     """
     offset = 0
 
@@ -56,7 +58,8 @@ def show_output(app: "App", command_id: str, *, follow: bool = True) -> "Command
 
 
 def follow_to_end(app: "App", command: "Command", stop: str) -> "Command":
-    """As `show_output`; Ctrl-C ends only the client, and a note shows ``stop``, which ends the command."""
+    """As `show_output`; Ctrl-C ends only the client, and a note shows ``stop``, which ends the
+    command."""
     try:
         ended = show_output(app, command.id)
     except KeyboardInterrupt:
@@ -72,7 +75,8 @@ def follow_to_end(app: "App", command: "Command", stop: str) -> "Command":
 
 
 def ends_at_once(app: "App", command: "Command") -> "tuple[Command, str] | None":
-    """Return a command that ends within a `MOMENT`, with its last line of output; None if it keeps running."""
+    """Return a command that ends within a `MOMENT`, with its last line of output; None if it keeps
+    running."""
     tail = b""
     request = terminal_pb2.WatchOutputRequest(command=command.id, follow=True)
     try:

@@ -64,7 +64,8 @@ def newest(app: "App", session: "Session", count: int, *, partials: bool = False
 
 
 def read_turns(app: "App", session: "Session", turns: int | None) -> "tuple[list[Event], int]":
-    """Read the events that the newest ``turns`` turns are made of, or all of them; and the number of the last event."""
+    """Read the events that the newest ``turns`` turns are made of, or all of them; and the number
+    of the last event."""
     from ramet.v1 import event_pb2
 
     for count in (PAGE, MOST) if turns is not None else ():
@@ -86,10 +87,11 @@ def read_turns(app: "App", session: "Session", turns: int | None) -> "tuple[list
 
 
 class Printer:
-    """Prints the conversations of one or several sessions, each entry once: complete, or the parts that no longer change.
+    """Prints the conversations of one or several sessions, each entry once: complete, or the parts
+    that no longer change.
 
-    A ``foot`` (on a terminal) shows unsettled entries. Without one, a call is printed when it begins.
-    ``several``: print the session's name whenever the speaker changes.
+    A ``foot`` (on a terminal) shows unsettled entries. Without one, a call is printed when it
+    begins. ``several``: print the session's name whenever the speaker changes.
     """
 
     def __init__(
@@ -214,7 +216,8 @@ class Printer:
         self._done.add(entry)
 
     def _print(self, session_id: str, entry: Entry, conversation: Conversation) -> None:
-        """Print the new parts of an entry, below its first line if other entries were printed in between."""
+        """Print the new parts of an entry, below its first line if other entries were printed in
+        between."""
         parts = entry_parts(entry, self._look, conversation, asked=entry in self._asked)
         before = self._printed.get(entry, 0)
         fresh = [each for part in parts[before:] for each in part]
@@ -250,7 +253,8 @@ class Printer:
         return lines
 
     def _unsettled(self, session_id: str, conversation: Conversation) -> list[Line]:
-        """Return the present activity: streamed words, calls, commands with their last lines, queued prompts."""
+        """Return the present activity: streamed words, calls, commands with their last lines,
+        queued prompts."""
         lines: list[Line] = []
         status = conversation.status
         under_way = [*self._detached.get(session_id, ()), *self._waiting.get(session_id, ())]
@@ -366,7 +370,8 @@ def dimmed(item: Line) -> Line:
 
 
 def tail_of(file: str) -> str:
-    """Return the end of a file that an agent writes; "" if it does not exist. Never block on a pipe or device."""
+    """Return the end of a file that an agent writes; "" if it does not exist. Never block on a pipe
+    or device."""
     if not file:
         return ""
     try:

@@ -51,7 +51,8 @@ def relative(text: str, worktree: str) -> str:
 
 
 def words(call: "ToolCall", result: "ToolResult | None", worktree: str) -> tuple[str, str]:
-    """Describe a call: a verb and its object. The verb is the tool's name, or "" if the object says it all."""
+    """Describe a call: a verb and its object. The verb is the tool's name, or "" if the object says
+    it all."""
     data = parsed(call.input_json)
     arguments: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
     if call.tool.startswith(OWN):
@@ -94,7 +95,8 @@ def todos(call: "ToolCall") -> list[tuple[str, str]]:
 
 
 def result_texts(text: str, worktree: str) -> list[str]:
-    """Return the lines of a tool's answer as a terminal would show them: without colours, with the last state of a progress bar."""
+    """Return the lines of a tool's answer as a terminal would show them: without colours, with the
+    last state of a progress bar."""
     text = WRAPPER.sub("", CONTROL_SEQUENCE.sub("", text)).replace("\r\n", "\n").strip("\n")
     lines = [part.rstrip("\r").rpartition("\r")[2].rstrip() for part in relative(text, worktree).split("\n")]
     return [] if lines == [""] else lines
@@ -172,4 +174,5 @@ OWN_TOOLS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
     "own": _own,
     "report_result": lambda given, answer: f"reports: {_text(given, 'text')}",
 }
-"""Describe calls of Ramet's tools, by name; each takes the arguments and the answer (empty while the call runs)."""
+"""Describe calls of Ramet's tools, by name; each takes the arguments and the answer (empty while
+the call runs)."""

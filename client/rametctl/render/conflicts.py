@@ -29,9 +29,11 @@ def conflict_lines(
     every_pair: bool = True,
     matrix: bool = False,
 ) -> Sequence[Line]:
-    """Pairs with conflicts first, then the order of landing and the matrix. ``names`` are those of the sessions compared.
+    """Pairs with conflicts first, then the order of landing and the matrix. ``names`` are those of
+    the sessions compared.
 
-    Without ``every_pair`` the answer has only pairs of some sessions, and a matrix would show the others as clean.
+    Without ``every_pair`` the answer has only pairs of some sessions, and a matrix would show the
+    others as clean.
     """
     lines = list(_lines(answer, names, every_pair))
     return [*lines, *_matrix(output, answer.conflicts, names)] if matrix and len(names) > 1 else lines

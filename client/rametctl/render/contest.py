@@ -121,7 +121,8 @@ def contest_blocks(contest: Contest) -> list[Line]:
 
 
 def _differences(contest: Contest) -> list[Line]:
-    """Return the files that all or only one of the contenders changed, and the size of the difference of each pair."""
+    """Return the files that all or only one of the contenders changed, and the size of the
+    difference of each pair."""
     lines: list[Line] = []
     if common := contest.in_common():
         lines.append(line(("all change  ", "dim"), _named(common), hang=12))
@@ -182,7 +183,8 @@ def _named(files: list[str]) -> str:
 
 
 def check_words(contender: Contender) -> str:
-    """The result of a check: passed, failed (code 1), running; "" for none. Outdated: the files have changed since."""
+    """The result of a check: passed, failed (code 1), running; "" for none. Outdated: the files
+    have changed since."""
     if contender.check is None:
         return ""
     words = how_it_ended(contender.check)

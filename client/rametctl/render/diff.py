@@ -44,7 +44,8 @@ def patch_lines(patch: bytes) -> Iterator[Line]:
 
 
 def changed_words(texts: Sequence[str]) -> dict[int, tuple[Span, ...]]:
-    """Return spans, by index, for lines of a patch that replace as many preceding lines: the differing words are reversed."""
+    """Return spans, by index, for lines of a patch that replace as many preceding lines: the
+    differing words are reversed."""
     found: dict[int, tuple[Span, ...]] = {}
     index = 0
     while index < len(texts):
@@ -144,7 +145,8 @@ def edit_lines(edit: "FileEdit", *, most: int | None = None, indent: int = 4) ->
 
 
 def whole_edit_lines(data: "Mapping[str, Any]", *, indent: int = 4) -> Iterator[Line]:
-    """Yield all text that an editing tool's input writes and replaces, for a request whose diff is cut."""
+    """Yield all text that an editing tool's input writes and replaces, for a request whose diff is
+    cut."""
     listed = data.get("edits")
     pairs: list[tuple[Any, Any]] = [("", data.get("content"))] if "content" in data else []
     edits = listed if isinstance(listed, list) else [data] if "old_string" in data else []
@@ -157,7 +159,8 @@ def whole_edit_lines(data: "Mapping[str, Any]", *, indent: int = 4) -> Iterator[
 
 
 def _numbered(patch: str) -> Iterator[tuple[int, str, str]]:
-    """Yield (number, mark, text) of each line of hunks; number 0 if unknown, mark "@" between two hunks."""
+    """Yield (number, mark, text) of each line of hunks; number 0 if unknown, mark "@" between two
+    hunks."""
     old = new = 0
     placed = False
     for index, text in enumerate(patch.split("\n") if patch else ()):

@@ -28,7 +28,8 @@ from rametctl.render.request import shown_decision, title
 from rametctl.render.session import state_style
 
 PROTOCOL = frozenset({"control_line", "agent_notice", "partial"})
-"""Reports of the agent's program about itself, and pieces of messages that also arrive complete; not for people."""
+"""Reports of the agent's program about itself, and pieces of messages that also arrive complete;
+not for people."""
 
 
 def summary(event: "Event", name: str) -> Line:

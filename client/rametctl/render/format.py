@@ -71,7 +71,8 @@ def parsed(text: str) -> Any:
 
 
 def shown_value(text: str, unit: str) -> str:
-    """Format a value with its unit: ``10m``, ``2.0 GiB``; text that is no number stays unchanged."""
+    """Format a value with its unit: ``10m``, ``2.0 GiB``; text that is no number stays
+    unchanged."""
     if not unit or not text.replace(".", "", 1).isdigit():
         return text
     number = float(text)

@@ -23,7 +23,8 @@ def inbox_lines(
     *,
     room: int,
 ) -> list[Line]:
-    """Return a table of all requests that block work, and as many finished turns as fit into ``room``; then how to answer."""
+    """Return a table of all requests that block work, and as many finished turns as fit into
+    ``room``; then how to answer."""
     shown = [*blocking, *reviews[:room]]
     with_repo = len({request.repo for request in shown}) > 1
     rows: list[list[Span]] = [

@@ -26,7 +26,8 @@ def landing_state(landing: "Landing") -> str:
 
 
 def landing_spans(landing: "Landing", *, known: str = "") -> list[Span]:
-    """Describe an entry, without its session's name. ``known`` is the reason that was shown last; only what is new is shown."""
+    """Describe an entry, without its session's name. ``known`` is the reason that was shown last;
+    only what is new is shown."""
     state = landing_state(landing)
     spans = [(WORDS.get(state, state), STYLES.get(state, ""))]
     if state == "queued":

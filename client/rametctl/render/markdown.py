@@ -1,7 +1,7 @@
 """Markdown that agents write, as styled lines for a terminal.
 
-The text is hostile: links are spelled out and never clickable, HTML is shown as source, and printing makes characters from
-entities visible.
+The text is hostile: links are spelled out and never clickable, HTML is shown as source, and
+printing makes characters from entities visible.
 """
 
 import io
@@ -100,8 +100,8 @@ def _markdown(text: str) -> "Markdown":
 
 @cache
 def _empty() -> "tuple[Markdown, MarkdownIt]":
-    """Return a document and the parser. Creating them takes longer than a message, so cache them; importing them takes as long as the
-    rest of a command, so import them late."""
+    """Return a document and the parser. Creating them takes longer than a message, so cache them;
+    importing them takes as long as the rest of a command, so import them late."""
     from markdown_it import MarkdownIt
     from rich.markdown import CodeBlock, Heading, Markdown
     from rich.padding import Padding
@@ -113,7 +113,8 @@ def _empty() -> "tuple[Markdown, MarkdownIt]":
             yield self.text
 
     class Code(CodeBlock):
-        """A theme without background and colours of its own, which would differ from the terminal's."""
+        """A theme without background and colours of its own, which would differ from the
+        terminal's."""
 
         def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
             yield Padding(Text(str(self.text).rstrip(), style="markdown.code_block"), (0, 0, 0, 2))

@@ -72,7 +72,8 @@ def _own_command(request: "AttentionRequest") -> str | None:
 
 
 def request_lines(request: "AttentionRequest", now: float, others: Sequence["AttentionRequest"] = ()) -> Iterator[Line]:
-    """Return a request in full: session, tool, exact input, reason, and the commands that answer it."""
+    """Return a request in full: session, tool, exact input, reason, and the commands that answer
+    it."""
     which = short_id(request, others)
     yield line(
         (which, "cyan"), "  ", ((request.session_name or request.session_id), "bold"), "  ",
@@ -115,7 +116,8 @@ def body_lines(
 ) -> Iterator[Line]:
     """Return the complete input of a tool or question, without the fields in ``omit``.
 
-    ``answers`` to the first questions, and the ``chosen`` numbers of the next one, where keys answer it.
+    ``answers`` to the first questions, and the ``chosen`` numbers of the next one, where keys
+    answer it.
     """
     data = parsed(request.input_json)
     if kind_name(request) == "question" and (asked := questions(data)):
@@ -202,7 +204,8 @@ def _plan_lines(request: "AttentionRequest", data: Mapping[str, Any]) -> Iterato
     if isinstance(plan, str) and plan.strip():
         yield from _block(plan.rstrip("\n"))
     else:
-        # Claude Code sends the content of its plan file; without one, the plan is only in the agent's last message.
+        # Claude Code sends the content of its plan file; without one, the plan is only in the
+        # agent's last message.
         yield line(("it has written no plan; what it said: ", "dim"), f"rametctl logs {_session(request)}", indent=2)
 
 
@@ -264,7 +267,8 @@ def _block(text: str) -> Iterator[Line]:
 
 
 def _unpadded(text: str) -> str:
-    """Make a text visible. A note replaces a long run of blanks or empty lines, which would push a part of a command off the screen."""
+    """Make a text visible. A note replaces a long run of blanks or empty lines, which would push a
+    part of a command off the screen."""
 
     def noted(found: re.Match[str]) -> str:
         lines = found[0].count("\n")

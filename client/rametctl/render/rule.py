@@ -29,7 +29,8 @@ def _where(rule: "PermissionRule", session: str) -> str:
 
 
 def rule_table(output: Output, rules: Sequence["PermissionRule"], names: Mapping[str, str], now: float) -> list[Line]:
-    """Return one row per rule; ``names`` maps session ids to names, ``now`` is in seconds since the epoch."""
+    """Return one row per rule; ``names`` maps session ids to names, ``now`` is in seconds since the
+    epoch."""
     rows: list[list[Span]] = []
     for rule in rules:
         effect = effect_name(rule)

@@ -72,7 +72,8 @@ def doing(session: "Session", now: float) -> str:
     """Describe in one line what a session needs, does or said last, and its background commands."""
     words = " ".join(_doing(session).split())
     background = in_background(session, now)
-    # Background commands first for an idle session, which would look done; last for a question, which must stay on the line.
+    # Background commands first for an idle session, which would look done; last for a question,
+    # which must stay on the line.
     order = (background, words) if state_name(session) == "idle" and not session.attention else (words, background)
     return "; ".join(filter(None, order))
 
@@ -103,7 +104,8 @@ def setup_failed(session: "Session") -> bool:
 
 
 def in_tree_order(sessions: Sequence["Session"]) -> list[tuple[int, "Session"]]:
-    """Return (depth, session), each below the session that spawned it; at the top without a listed parent."""
+    """Return (depth, session), each below the session that spawned it; at the top without a listed
+    parent."""
     ids = {session.id for session in sessions}
     children: dict[str, list[Session]] = {}
     for session in sessions:
@@ -118,7 +120,8 @@ def in_tree_order(sessions: Sequence["Session"]) -> list[tuple[int, "Session"]]:
 
 
 def by_urgency(sessions: Sequence["Session"]) -> list["Session"]:
-    """Order sessions: those that need a person, then working ones, then others, the newest first."""
+    """Order sessions: those that need a person, then working ones, then others, the newest
+    first."""
 
     def key(session: "Session") -> tuple[int, float]:
         state = state_name(session)
@@ -175,7 +178,8 @@ def created(session: "Session") -> list[Line]:
 
 
 def outcome(session: "Session", word: str = "") -> Line:
-    """Describe a session's state in one line; ``word`` is a closer one than "idle", such as "stopped"."""
+    """Describe a session's state in one line; ``word`` is a closer one than "idle", such as
+    "stopped"."""
     state = state_name(session)
     shown = word if word and state == "idle" else state
     spans: list[Span] = [(session.name, "bold"), (" is ", ""), (shown, state_style(state))]
@@ -199,7 +203,8 @@ def variable_lines(output: Output, variables: Iterable["Variable"]) -> list[Line
 def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: float = 0.0) -> list[Line]:
     """Return all about one session except its open requests.
 
-    ``parent`` is the name of the session that spawned it, ``spent_below`` the cost of its descendants in dollars.
+    ``parent`` is the name of the session that spawned it, ``spent_below`` the cost of its
+    descendants in dollars.
     """
     session = answer.session
     state = state_name(session)
@@ -287,7 +292,8 @@ def token_words(tokens: "Tokens") -> str:
 
 
 def _tokens(session: "Session") -> str:
-    """Format the used tokens and the limit, if any. Descendants count towards the limit, but are not in this sum."""
+    """Format the used tokens and the limit, if any. Descendants count towards the limit, but are
+    not in this sum."""
     limit = f"; limit {token_count(session.budget_tokens)}" if session.HasField("budget_tokens") else ""
     return (token_words(session.tokens) if session.HasField("tokens") else "unknown") + limit
 
@@ -317,6 +323,7 @@ def _process(answer: "GetSessionResponse") -> str:
 
 
 def checkpoint_reason(checkpoint: "Checkpoint") -> str:
-    """Describe why a checkpoint was created, in clearer words if its name in the contract is ambiguous."""
+    """Describe why a checkpoint was created, in clearer words if its name in the contract is
+    ambiguous."""
     reason = enum_name(checkpoint, "reason") or ""
     return {"rewind": "before rewind", "sync": "before sync"}.get(reason, reason)

@@ -1,7 +1,8 @@
 """A session's conversation: events become entries, entries become styled lines.
 
-Every surface draws from here: `watch` prints entries as they settle, `logs` prints all of them, the dashboard redraws those that
-changed. An entry is one thing that a reader sees: a prompt, a text, a tool call with its request and its result, a turn's end.
+Every surface draws from here: `watch` prints entries as they settle, `logs` prints all of them, the
+dashboard redraws those that changed. An entry is one thing that a reader sees: a prompt, a text, a
+tool call with its request and its result, a turn's end.
 """
 
 import re
@@ -37,7 +38,8 @@ from rametctl.render.request import (
 from rametctl.render.session import HELD
 
 RESULT_LINES = 5
-"""Lines of a result that a folded call shows: of a command the last ones, of anything else the first."""
+"""Lines of a result that a folded call shows: of a command the last ones, of anything else the
+first."""
 EDIT_LINES = 40
 """Lines of a diff that a folded call shows."""
 NEW_FILE_LINES = 10
@@ -53,7 +55,8 @@ MOST_ENTRIES = 5000
 REFUSED = "The user doesn't want to "
 """How Claude Code begins the result of a call that an interrupt ended."""
 BACKGROUND = "Command running in background with ID: "
-"""How Claude Code begins the result of a command that it runs in the background; an event of its own describes the command."""
+"""How Claude Code begins the result of a command that it runs in the background; an event of its
+own describes the command."""
 NO_OUTPUT = re.compile(r"^\(\S+ completed with no output\)$")
 """The result of a command without output."""
 EXIT_CODE = re.compile(r"Exit code (\d+)")
@@ -67,12 +70,14 @@ SILENT_FIELDS = frozenset({"base_commit", "budget_warned", "landed_reason", "res
 """Changes of a session that other events report."""
 
 
-# ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── entries
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(eq=False)
 class Entry:
-    """One thing that a reader sees. ``seq`` is the number of its first event; ``depth`` is 1 for what a subagent does."""
+    """One thing that a reader sees. ``seq`` is the number of its first event; ``depth`` is 1 for
+    what a subagent does."""
 
     seq: int
     depth: int = field(default=0, kw_only=True)
@@ -143,7 +148,8 @@ def open_requests(entries: "Iterable[Entry]") -> "list[AttentionRequest]":
 
 @dataclass(eq=False)
 class Ended(Entry):
-    """The end of a turn. ``held`` says that the daemon ended it; ``said`` whether its text was shown before."""
+    """The end of a turn. ``held`` says that the daemon ended it; ``said`` whether its text was
+    shown before."""
 
     turn: "TurnEnded"
     said: bool = False
@@ -195,7 +201,8 @@ def is_open(request: "AttentionRequest") -> bool:
     return enum_name(request, "state") in {"open", None}
 
 
-# ── the model ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the model
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass
@@ -565,7 +572,8 @@ def _shows(entry: Entry | None, reason: str) -> bool:
 
 
 def _is_said_otherwise(change: "StateChanged") -> bool:
-    """Return whether other entries show the change: prompts, turns and requests lead to these states."""
+    """Return whether other entries show the change: prompts, turns and requests lead to these
+    states."""
     new, old = enum_name(change, "new_state"), enum_name(change, "old_state")
     if new == "waiting" or new == "archived" or old == "archived":
         return True
@@ -605,7 +613,8 @@ def field_words(session: "Session", name: str) -> str:
             return f"{name.replace('_', ' ')} changed"
 
 
-# ── lines ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── lines
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def entry_lines(entry: Entry, look: Look, conversation: Conversation) -> list[Line]:
@@ -614,9 +623,11 @@ def entry_lines(entry: Entry, look: Look, conversation: Conversation) -> list[Li
 
 
 def entry_parts(entry: Entry, look: Look, conversation: Conversation, *, asked: bool = False) -> list[list[Line]]:
-    """Return an entry in parts that do not change once they exist: the call, its request, the decision, the result.
+    """Return an entry in parts that do not change once they exist: the call, its request, the
+    decision, the result.
 
-    ``asked``: its request was shown while it was open, so it is repeated, and what it showed is not shown again.
+    ``asked``: its request was shown while it was open, so it is repeated, and what it showed is not
+    shown again.
     """
     match entry:
         case Said():
@@ -725,7 +736,8 @@ def _head_lines(entry: Call, look: Look, conversation: Conversation) -> list[Lin
 
 
 def _permission_lines(entry: Call, worktree: str) -> Iterator[Line]:
-    """Return the request below its call: what the call does not show, the reason, and the commands that answer."""
+    """Return the request below its call: what the call does not show, the reason, and the commands
+    that answer."""
     request = entry.request
     assert request is not None
     if request.HasField("edit"):

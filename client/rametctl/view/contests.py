@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 
 def contest_of(session: "Session | None") -> tuple[str, str]:
-    """Return the repository's id and the name of the contest that a session takes part in or judges; ("", "") if none."""
+    """Return the repository's id and the name of the contest that a session takes part in or
+    judges; ("", "") if none."""
     name = session.contest or session.judges if session is not None else ""
     return (session.repo_id, name) if session is not None and name else ("", "")
 
 
 def find(view: View, name: str, repo_id: str = "") -> tuple[str, str]:
-    """Return the repository's id and the name of a contest; ("", "") if there is none. ``repo_id`` "": any repository."""
+    """Return the repository's id and the name of a contest; ("", "") if there is none. ``repo_id``
+    "": any repository."""
     for session in view.sessions.values():
         if session.contest == name and repo_id in {"", session.repo_id}:
             return session.repo_id, name
@@ -47,7 +49,8 @@ def wants(view: View, contest: tuple[str, str]) -> list[tuple[parts.AnyPart, str
 
 
 def comparison(view: View, contest: tuple[str, str]) -> Contest | None:
-    """Return the comparison of a contest, as far as its parts have been read; None if it has no contender."""
+    """Return the comparison of a contest, as far as its parts have been read; None if it has no
+    contender."""
     contenders, judges = members(view.sessions.values(), *contest)
     if not contenders:
         return None

@@ -22,10 +22,11 @@ def draw(
     tick: float | None = None,
     after: "Cursor | None" = None,
 ) -> None:
-    """Call ``paint`` for each change of a view, and ``tick`` seconds after the last one; at most once in ``every`` seconds.
+    """Call ``paint`` for each change of a view, and ``tick`` seconds after the last one; at most
+    once in ``every`` seconds.
 
-    A paint whose call finds no daemon is repeated. ``after``: see `View`. Raise UnreachableError if there is no daemon, also
-    after ``GIVE_UP`` seconds without one.
+    A paint whose call finds no daemon is repeated. ``after``: see `View`. Raise UnreachableError if
+    there is no daemon, also after ``GIVE_UP`` seconds without one.
     """
     asyncio.run(_draw(app, paint, every, tick, after))
 
@@ -67,9 +68,11 @@ async def paint_changes(view: View, paint: Callable[[View], Awaitable[None]], ev
             except ClientError as error:
                 if not is_transient(error):
                     raise
-                # The view meets the outage too, counts its seconds, and paints again when it is over.
+                # The view meets the outage too, counts its seconds, and paints again when it is
+                # over.
         await asyncio.sleep(every)
-        # `asyncio.wait_for` of Python 3.11 ignores a cancellation that comes together with the change.
+        # `asyncio.wait_for` of Python 3.11 ignores a cancellation that comes together with the
+        # change.
         with suppress(TimeoutError):
             async with asyncio.timeout(tick):
                 await view.changed.wait()

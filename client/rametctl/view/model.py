@@ -41,7 +41,8 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """A change. ``key``: a session's id, "" for the connection; for a part, its name and key joined by a space."""
+    """A change. ``key``: a session's id, "" for the connection; for a part, its name and key joined
+    by a space."""
 
     topic: Topic
     key: str = ""
@@ -62,12 +63,12 @@ class Outage:
 class View:
     """Create it in the loop that runs it; `run` keeps it current until it is cancelled.
 
-    ``sessions`` has all sessions of the daemon, archived ones too, the oldest first. ``ready`` is set once they are
-    read. ``outage`` is None while the daemon is connected.
+    ``sessions`` has all sessions of the daemon, archived ones too, the oldest first. ``ready`` is
+    set once they are read. ``outage`` is None while the daemon is connected.
 
-    ``after``: begin with the events after this cursor instead of a snapshot. ``sessions`` then has those that have changed
-    since, and a transcript requested before `run` has only later events. Transcripts drop no event: the painter must
-    take them all.
+    ``after``: begin with the events after this cursor instead of a snapshot. ``sessions`` then has
+    those that have changed since, and a transcript requested before `run` has only later events.
+    Transcripts drop no event: the painter must take them all.
     """
 
     def __init__(self, link: Link, *, after: "Cursor | None" = None) -> None:
@@ -99,7 +100,8 @@ class View:
     # For painters
 
     def changes(self, since: int) -> tuple[int, set[Change]]:
-        """Return changes after version ``since`` (0: everything), and the version for the next call."""
+        """Return changes after version ``since`` (0: everything), and the version for the next
+        call."""
         found: set[Change] = set()
         for change, version in reversed(self._changes.items()):
             if version <= since:
@@ -256,7 +258,8 @@ class View:
             self._note(Topic.SESSION, session_id)
 
     def _take_session(self, session: "Session") -> None:
-        """Apply a session from a moment ago: newer than all earlier events, perhaps older than a repeated event."""
+        """Apply a session from a moment ago: newer than all earlier events, perhaps older than a
+        repeated event."""
         known = self.sessions.get(session.id)
         if known is not None and (session.last_seq < known.last_seq or known == session):
             return

@@ -42,10 +42,11 @@ CONTENT = frozenset({"user_message", "command_ended", "session_synced", "session
 
 @dataclass(frozen=True)
 class Part(Generic[T]):
-    """A kind of part. ``key`` of an instance: the id of a session, repository or plan, or "" for all.
+    """A kind of part. ``key`` of an instance: the id of a session, repository or plan, or "" for
+    all.
 
-    ``stale_on``: events after which an instance is read again; ``concerns``: whether such an event concerns the instance;
-    ``every``: least seconds between two reads.
+    ``stale_on``: events after which an instance is read again; ``concerns``: whether such an event
+    concerns the instance; ``every``: least seconds between two reads.
     """
 
     name: str
@@ -57,7 +58,8 @@ class Part(Generic[T]):
 
 @dataclass
 class Slot(Generic[T]):
-    """State of one instance. ``value`` is the last one read, ``error`` why the newest read failed."""
+    """State of one instance. ``value`` is the last one read, ``error`` why the newest read
+    failed."""
 
     value: T | None = None
     error: str = ""
@@ -109,7 +111,8 @@ async def _settings(link: Link, key: str) -> "GetConfigResponse":
 
 
 async def _log(link: Link, key: str) -> "list[Event]":
-    """Read the newest events; ``key``: ``SESSION AUDIT``, "-" for all sessions and for all events."""
+    """Read the newest events; ``key``: ``SESSION AUDIT``, "-" for all sessions and for all
+    events."""
     session, audit = ("" if word == "-" else word for word in key.split(" "))
     request = event_pb2.ListEventsRequest(
         session=session, audit=bool(audit), page_size=NEWEST, newest=True, omit_partials=True
@@ -154,7 +157,8 @@ async def _diff(link: Link, key: str) -> "GetDiffResponse":
 
 
 async def _counts(link: Link, key: str) -> "GetDiffResponse":
-    """``key``: ``SESSION``, or ``SESSION AGAINST UNTIL SPACE``, of which each may be "-" (see GetDiffRequest)."""
+    """``key``: ``SESSION``, or ``SESSION AGAINST UNTIL SPACE``, of which each may be "-" (see
+    GetDiffRequest)."""
     session, against, until, space = [*("" if word == "-" else word for word in key.split(" ")), "", "", ""][:4]
     request = worktree_pb2.GetDiffRequest(session=session, against=against, until=until, stat_only=True)
     if space:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 MAX_EVENTS = 2000
 MAX_BYTES = 4 << 20
 LONGEST_TEXT = 128 << 10
-"""Characters of one text that a bounded transcript contains; a painter would freeze over a longer one."""
+"""Characters of one text that a bounded transcript contains; a painter would freeze over a longer
+one."""
 PAGE = 500
 """Stored events that a transcript begins with."""
 
@@ -20,8 +21,10 @@ PAGE = 500
 class Transcript:
     """Events in order, each exactly once. A painter takes them, and stores what it shows.
 
-    Until `load`, live events wait for the stored ones. Of the events that no painter takes, the oldest beyond `MAX_EVENTS` or
-    `MAX_BYTES` are dropped if ``bounded``, and texts are cut at `LONGEST_TEXT`. ``dropped`` is then true, as it is if the stored log begins before the loaded events.
+    Until `load`, live events wait for the stored ones. Of the events that no painter takes, the
+    oldest beyond `MAX_EVENTS` or `MAX_BYTES` are dropped if ``bounded``, and texts are cut at
+    `LONGEST_TEXT`. ``dropped`` is then true, as it is if the stored log begins before the loaded
+    events.
     """
 
     def __init__(self, *, bounded: bool = True) -> None:

@@ -1,7 +1,8 @@
 """Access to the web page: one-time links, and the browser sessions that they open.
 
-Both are grants in one file of mode 0600 in the state directory, which holds hashes of their secrets, never a secret. The
-server and the verbs of ``rametctl web`` share the file: a revoked session ends at its next request.
+Both are grants in one file of mode 0600 in the state directory, which holds hashes of their
+secrets, never a secret. The server and the verbs of ``rametctl web`` share the file: a revoked
+session ends at its next request.
 """
 
 import fcntl
@@ -24,7 +25,8 @@ LINK, BROWSER = "link", "browser"
 
 @dataclass(frozen=True)
 class Grant:
-    """A link that waits to be opened once, or a browser session. Times are seconds since the epoch."""
+    """A link that waits to be opened once, or a browser session. Times are seconds since the
+    epoch."""
 
     id: str
     kind: str
@@ -66,7 +68,8 @@ class Access:
         return [each for each in self._known if each.expires > now]
 
     def link(self, *, session: str = "", lasts: float = SESSION_S) -> str:
-        """Return the token of a new link. ``session`` limits it to viewing that session, for ``lasts`` seconds."""
+        """Return the token of a new link. ``session`` limits it to viewing that session, for
+        ``lasts`` seconds."""
         token, now = secrets.token_urlsafe(32), self._clock()
         expires = now + (lasts if session else min(LINK_S, lasts))
         grant = Grant(secrets.token_hex(4), LINK, _digest(token), now, expires, now + lasts, session)
@@ -75,7 +78,8 @@ class Access:
         return token
 
     def open(self, token: str, browser: str) -> tuple[str, Grant] | None:
-        """Use up a link; return the token and the grant of the browser session that it opens, or None if there is no such link."""
+        """Use up a link; return the token and the grant of the browser session that it opens, or
+        None if there is no such link."""
         with self._changing() as grants:
             link = _find(grants, LINK, token)
             if link is None:

@@ -27,13 +27,15 @@ HEADERS = {
 
 
 def shown_to(grant: Grant, path: str) -> bool:
-    """Return whether a grant may see the page at a path; a read-only one sees only its session's pages."""
+    """Return whether a grant may see the page at a path; a read-only one sees only its session's
+    pages."""
     own = f"/sessions/{grant.session}"
     return not grant.read_only or path == own or path.startswith(f"{own}/")
 
 
 class Guard:
-    """ASGI middleware. ``hosts`` are the names by which browsers may call the server, beside those of the loopback interface."""
+    """ASGI middleware. ``hosts`` are the names by which browsers may call the server, beside those
+    of the loopback interface."""
 
     def __init__(self, app: ASGIApp, *, access: Access, hosts: Collection[str], cookie: str) -> None:
         self._app = app
@@ -57,7 +59,8 @@ class Guard:
         await (answer or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        # The path as it is routed: `request.url` is built from the Host header, which the caller chooses.
+        # The path as it is routed: `request.url` is built from the Host header, which the caller
+        # chooses.
         host, path = request.headers.get("host", ""), request.scope["path"]
         if not self._named(host):
             # A name that leads here by DNS rebinding is another site's.
@@ -90,8 +93,9 @@ def _is_from(origin: str, host: str) -> bool:
 
 
 def _signed_out(request: Request) -> Response:
-    """Refuse without a cookie. A page sends the browser to the login page, which can ask once more with the cookie: a
-    browser that comes from another site (a notification, a chat) leaves a SameSite=Strict cookie out of its first request."""
+    """Refuse without a cookie. A page sends the browser to the login page, which can ask once more
+    with the cookie: a browser that comes from another site (a notification, a chat) leaves a
+    SameSite=Strict cookie out of its first request."""
     if request.method in SAFE and request.headers.get("sec-fetch-dest", "document") == "document":
         from rametctl.web.forms import templates
 

@@ -1,4 +1,5 @@
-"""Texts of agents, repositories and trackers as HTML. The input is data, and never interpreted as HTML."""
+"""Texts of agents, repositories and trackers as HTML. The input is data, and never interpreted as
+HTML."""
 
 import time
 from collections.abc import Iterable
@@ -22,7 +23,8 @@ from rametctl.console.lines import Line, Span
 MOST_MARKED_UP = 50_000
 """Characters of Markdown; longer text is shown as source."""
 MOST_COLOURED = 60_000
-"""Characters of code that are coloured; more is shown plain, as is code with a line of more than `LONGEST_LINE`."""
+"""Characters of code that are coloured; more is shown plain, as is code with a line of more than
+`LONGEST_LINE`."""
 LONGEST_LINE = 1000
 COLOURING_S = 0.05
 """Seconds of processor time after which code is shown plain."""
@@ -97,7 +99,8 @@ COLOURED = frozenset(
         "zig",
     ]
 )
-"""Languages that are coloured: their lexers process every text piece by piece. Scala's, for example, does not end on some."""
+"""Languages that are coloured: their lexers process every text piece by piece. Scala's, for
+example, does not end on some."""
 _INDENT = 2
 
 
@@ -120,7 +123,8 @@ def lines(items: Iterable[Line]) -> Markup:
 
 
 def markdown(text: str) -> Markup:
-    """Markdown of an agent: HTML in it is text, an image is its words, and a link leads to http(s) only, by a click."""
+    """Markdown of an agent: HTML in it is text, an image is its words, and a link leads to http(s)
+    only, by a click."""
     if len(text) > MOST_MARKED_UP:
         return Markup("<pre>{}</pre>").format(visible(text))
     return Markup(_parser().render(visible(text)))  # noqa: S704  the parser escapes
@@ -139,8 +143,9 @@ def code(text: str, language: str) -> Markup:
 
 
 def tokens(lexer: Lexer, text: str) -> list[tuple[_TokenType, str]] | None:
-    """Return the text as tokens; None if that would take long. Agents choose text and language, and for many a lexer there are
-    texts whose regular expressions take quadratic time, in which the server would do nothing else."""
+    """Return the text as tokens; None if that would take long. Agents choose text and language, and
+    for many a lexer there are texts whose regular expressions take quadratic time, in which the
+    server would do nothing else."""
     if (
         len(text) > MOST_COLOURED
         or lexer.aliases[0] not in COLOURED

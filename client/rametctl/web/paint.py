@@ -1,4 +1,5 @@
-"""Render the rows of a patch as HTML: colour the code, mark changed words, put comments below their lines."""
+"""Render the rows of a patch as HTML: colour the code, mark changed words, put comments below their
+lines."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +35,8 @@ Place = tuple[str, int]
 
 
 def coloured(path: str, lines: Sequence[str]) -> list[list[Piece]]:
-    """Split lines into coloured pieces, by the language of the file's name. The pieces of a line always add up to its text."""
+    """Split lines into coloured pieces, by the language of the file's name. The pieces of a line
+    always add up to its text."""
     plain = [[("", line)] for line in lines]
     lexer = _lexer(path)
     lexed = tokens(lexer, "\n".join(lines)) if lexer is not None else None
@@ -89,7 +91,8 @@ def shown(text: str) -> Markup:
 
 
 def _parts(start: int, end: int, spans: Sequence[Span]) -> Iterator[tuple[int, int, bool]]:
-    """Cut the range from ``start`` to ``end`` at the bounds of spans; yield (start, end, whether it is in a span)."""
+    """Cut the range from ``start`` to ``end`` at the bounds of spans; yield (start, end, whether it
+    is in a span)."""
     cuts = sorted({start, end, *(edge for span in spans for edge in span if start < edge < end)})
     for one, other in pairwise(cuts):
         yield one, other, any(begin <= one and other <= stop for begin, stop in spans)
@@ -127,7 +130,8 @@ def _places(pair: Pair, *, split: bool) -> Iterator[Place]:
 
 
 def _coloured_sides(path: str, items: Sequence[Pair | Gap]) -> dict[int, list[Piece]]:
-    """Return coloured pieces by `id` of the row. Each side is coloured as one text, so that multi-line strings are recognised."""
+    """Return coloured pieces by `id` of the row. Each side is coloured as one text, so that
+    multi-line strings are recognised."""
     rows = [row for item in items if isinstance(item, Pair) for row in (item.left, item.right) if row is not None]
     found: dict[int, list[Piece]] = {}
     for wanted in ("- ", "+ "):

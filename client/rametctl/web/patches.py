@@ -1,4 +1,5 @@
-"""Parse git patches into files, hunks and rows; lay rows out side by side or unified; find the changed words of a line."""
+"""Parse git patches into files, hunks and rows; lay rows out side by side or unified; find the
+changed words of a line."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,8 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a hunk. ``mark`` is "-", "+" or " ". ``old`` and ``new`` are line numbers, 0 if that side does not have the line."""
+    """A line of a hunk. ``mark`` is "-", "+" or " ". ``old`` and ``new`` are line numbers, 0 if
+    that side does not have the line."""
 
     mark: str
     old: int
@@ -32,7 +34,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Pair:
-    """A row of the side-by-side view: the old and the new line, either may be None. An unchanged line is on both sides."""
+    """A row of the side-by-side view: the old and the new line, either may be None. An unchanged
+    line is on both sides."""
 
     left: Row | None
     right: Row | None
@@ -56,7 +59,8 @@ class Gap:
 
 @dataclass(frozen=True)
 class Patch:
-    """The patch of one file. Modes are those of git, such as "100644", or "" if the patch does not name them."""
+    """The patch of one file. Modes are those of git, such as "100644", or "" if the patch does not
+    name them."""
 
     path: str
     old_path: str
@@ -81,7 +85,8 @@ class _Draft:
 
 
 def parse(patch: bytes) -> list[Patch]:
-    """Parse a patch into its files, in order. A file that changed its type appears twice: first deleted, then added."""
+    """Parse a patch into its files, in order. A file that changed its type appears twice: first
+    deleted, then added."""
     drafts: list[_Draft] = []
     lines = patch.split(b"\n")
     at, end = 0, len(lines)
@@ -137,7 +142,8 @@ def _fact(draft: _Draft, line: bytes) -> None:
 
 
 def _header(names: bytes) -> tuple[str, str]:
-    """Return the new and the old path of ``a/OLD b/NEW``. If they differ, later lines of the patch name them."""
+    """Return the new and the old path of ``a/OLD b/NEW``. If they differ, later lines of the patch
+    name them."""
     if names.startswith(b'"'):
         first = re.match(rb'"(?:[^"\\]|\\.)*"', names)
         old = unquoted(first[0]) if first else ""
@@ -157,7 +163,8 @@ def unquoted(name: bytes) -> str:
 
 
 def _hunk(lines: Sequence[bytes], at: int, head: re.Match[str]) -> tuple[Hunk, int]:
-    """Parse the hunk whose first row is line ``at``; return it and the line after it. Only the counts of its header tell where it ends."""
+    """Parse the hunk whose first row is line ``at``; return it and the line after it. Only the
+    counts of its header tell where it ends."""
     text = head.string
     counts = re.match(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@ ?(.*)", text, re.DOTALL)
     assert counts is not None  # HUNK matches less
@@ -185,7 +192,8 @@ def _hunk(lines: Sequence[bytes], at: int, head: re.Match[str]) -> tuple[Hunk, i
 
 
 def pairs(rows: Sequence[Row]) -> Iterator[Pair]:
-    """Pair rows for the side-by-side view: the first removed line of a block with its first added line, and so on."""
+    """Pair rows for the side-by-side view: the first removed line of a block with its first added
+    line, and so on."""
     for removed, added, same in _blocks(rows):
         for index in range(max(len(removed), len(added))):
             yield Pair(removed[index] if index < len(removed) else None, added[index] if index < len(added) else None)
@@ -194,7 +202,8 @@ def pairs(rows: Sequence[Row]) -> Iterator[Pair]:
 
 
 def unified(rows: Sequence[Row]) -> Iterator[Pair]:
-    """Return rows in order of the patch. ``left`` of a pair is the row to show, ``right`` its counterpart for changed words."""
+    """Return rows in order of the patch. ``left`` of a pair is the row to show, ``right`` its
+    counterpart for changed words."""
     for removed, added, same in _blocks(rows):
         for mine, others in ((removed, added), (added, removed)):
             for index, row in enumerate(mine):
@@ -237,7 +246,8 @@ def items(patch: Patch, *, split: bool) -> list[Pair | Gap]:
 
 
 def changed_words(old: str, new: str) -> tuple[list[Span], list[Span]]:
-    """Return the ranges (start, end) in which two lines differ; none if the lines have too little in common."""
+    """Return the ranges (start, end) in which two lines differ; none if the lines have too little
+    in common."""
     if old == new:
         return [], []
     left, right = _WORD.findall(old), _WORD.findall(new)
@@ -264,7 +274,8 @@ def _extend(spans: list[Span], start: int, length: int) -> None:
 
 @dataclass
 class Folder:
-    """A directory in a tree of files. A directory that contains only one directory is joined with it: ``name`` is then "a/b"."""
+    """A directory in a tree of files. A directory that contains only one directory is joined with
+    it: ``name`` is then "a/b"."""
 
     name: str
     folders: list["Folder"] = field(default_factory=list)

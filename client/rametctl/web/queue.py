@@ -43,7 +43,8 @@ class Outputs:
         self._held = {id_: output for id_, output in self._held.items() if id_ in commands}
 
     def html(self, site: Site, command: str) -> Markup:
-        """Return the output so far. Reading continues, and starts again after a restart of the daemon."""
+        """Return the output so far. Reading continues, and starts again after a restart of the
+        daemon."""
         output = self._held.setdefault(command, _Output())
         if not output.complete and (output.task is None or output.task.done()):
             output.task = asyncio.create_task(self._follow(site, command, output))

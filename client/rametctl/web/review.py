@@ -45,7 +45,8 @@ METHODS = ("merge", "squash", "rebase")
 
 @dataclass(frozen=True)
 class Range:
-    """Two states of a session's files to compare. "" is "base" as the first state, the present files as the second."""
+    """Two states of a session's files to compare. "" is "base" as the first state, the present
+    files as the second."""
 
     session: str
     against: str = ""
@@ -78,7 +79,8 @@ class Range:
         return worktree_pb2.WHITESPACE_IGNORE_ALL if self.space else worktree_pb2.WHITESPACE_SHOW
 
     def side(self, comment: "Comment") -> tuple[str, int]:
-        """Return the place of a comment here: a side and a line, 0 for the file itself and for missing lines."""
+        """Return the place of a comment here: a side and a line, 0 for the file itself and for
+        missing lines."""
         old, new = self.against or "base", self.until
         if comment.at == new:
             moved = comment.end_line - comment.line if comment.current_line else 0
@@ -89,8 +91,9 @@ class Range:
 
 
 def may_see(site: Site, visit: Visit, *states: str) -> bool:
-    """Whether a visit may see states of its session's files. A read-only link sees the session's own: the name of another
-    state (a branch, a stash, another session) would show it files of that one."""
+    """Whether a visit may see states of its session's files. A read-only link sees the session's
+    own: the name of another state (a branch, a stash, another session) would show it files of that
+    one."""
     if visit.may_act:
         return True
     checkpoints = site.view.part(parts.CHECKPOINTS, visit.params["session"]).value or ()
@@ -215,7 +218,8 @@ class Review(Page):
         }
 
     async def file(self, site: Site, visit: Visit) -> Response:
-        """Return the diff of one file from row ``from`` on; the first piece also has notes and comments on the file."""
+        """Return the diff of one file from row ``from`` on; the first piece also has notes and
+        comments on the file."""
         query = visit.query
         session = find(site, visit.params["session"])
         range_ = Range.of(session.id, query)
@@ -360,7 +364,8 @@ def _images(range_: Range, change: "FileChange") -> list[tuple[str, str]]:
 
 
 async def picture(site: Site, visit: Visit) -> Response:
-    """Serve a picture of a session's files, and no other type: an agent's file could be a page or a script of this site."""
+    """Serve a picture of a session's files, and no other type: an agent's file could be a page or a
+    script of this site."""
     session, query = find(site, visit.params["session"]), visit.query
     require_seen(site, visit, query.get("at", ""))
     request = worktree_pb2.GetFileRequest(session=session.id, path=query.get("path", ""), at=query.get("at", ""))

@@ -32,7 +32,8 @@ MOST_BYTES = 32 << 20
 """Bytes of one form or file."""
 LOGIN_BYTES = 4096
 CONNECTIONS = 250
-"""Connections at once. A new one takes the place of the oldest that has not shown the owner's cookie."""
+"""Connections at once. A new one takes the place of the oldest that has not shown the owner's
+cookie."""
 
 
 def application(site: Site, *, hosts: Collection[str], cookie: str) -> Starlette:
@@ -131,7 +132,8 @@ def _live(site: Site) -> Callable[[Request], object]:
 
 
 def _login(site: Site, cookie: str) -> Callable[[Request], object]:
-    """A link has its token after the ``#``: no server or proxy logs it, and a preview of the link does not use it up."""
+    """A link has its token after the ``#``: no server or proxy logs it, and a preview of the link
+    does not use it up."""
 
     async def login(request: Request) -> Response:
         if request.method != "POST":
@@ -199,8 +201,8 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 class Connection(H11Protocol):
-    """A connection that is closed in favour of newer ones until it sends the owner's cookie, so that strangers who open many idle
-    connections do not block the owner."""
+    """A connection that is closed in favour of newer ones until it sends the owner's cookie, so
+    that strangers who open many idle connections do not block the owner."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

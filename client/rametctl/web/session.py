@@ -147,7 +147,8 @@ async def upload(site: Site, form: Form) -> Done:
 
 
 async def fork(site: Site, form: Form) -> Done:
-    """Copy the session: its conversation and files. Another kind of agent gets a summary of the conversation."""
+    """Copy the session: its conversation and files. Another kind of agent gets a summary of the
+    conversation."""
     request = session_pb2.ForkSessionRequest(
         session=form.params["session"], prompt=form.text("prompt"), agent=form.text("agent"), name=form.text("name"),
         request_id=form.request_id,

@@ -1,12 +1,14 @@
-"""Pages, and one view of the daemon for all tabs: the parts that tabs need, and the fragments that each tab has.
+"""Pages, and one view of the daemon for all tabs: the parts that tabs need, and the fragments that
+each tab has.
 
-A page is a subclass of `Page`. Its template draws it once; its *fragments* are the parts that change while it is open: HTML by the id
-of the element whose content it is. A mapping as a fragment is a list: the element's children by their ids, in
-order. The server sends a tab the fragments that differ from the tab's. Every event calls ``fragments`` again, so it
-reads the view and computes little; HTML that stays the same should be the same string (see `Site.cached`).
+A page is a subclass of `Page`. Its template draws it once; its *fragments* are the parts that
+change while it is open: HTML by the id of the element whose content it is. A mapping as a fragment
+is a list: the element's children by their ids, in order. The server sends a tab the fragments that
+differ from the tab's. Every event calls ``fragments`` again, so it reads the view and computes
+little; HTML that stays the same should be the same string (see `Site.cached`).
 
-An action is a coroutine ``(site, form) -> Done`` under a path; forms with ``data-action`` post to it. It raises a
-ClientError to say why it failed.
+An action is a coroutine ``(site, form) -> Done`` under a path; forms with ``data-action`` post to
+it. It raises a ClientError to say why it failed.
 """
 
 import asyncio
@@ -98,7 +100,8 @@ class Wants:
 
 @dataclass
 class Visit:
-    """A tab at a page. ``params`` are those of the path, ``query`` those behind the question mark."""
+    """A tab at a page. ``params`` are those of the path, ``query`` those behind the question
+    mark."""
 
     page: "Page"
     path: str
@@ -129,7 +132,8 @@ class Page:
         return Wants()
 
     async def load(self, site: "Site", visit: Visit) -> Mapping[str, Any]:
-        """Read values of the template that do not change. Raises a ClientError, which the browser shows."""
+        """Read values of the template that do not change. Raises a ClientError, which the browser
+        shows."""
         return {}
 
     def fragments(self, site: "Site", visit: Visit) -> Fragments:
@@ -156,7 +160,8 @@ class Tab:
 
 
 class Viewed:
-    """Marks of files that a person has viewed, by session, path and content, in a file of mode 0600. One server writes it.
+    """Marks of files that a person has viewed, by session, path and content, in a file of mode
+    0600. One server writes it.
 
     ``version`` grows with each change.
     """
@@ -173,7 +178,8 @@ class Viewed:
         return self._marks.get(session_id, {}).get(path) == content
 
     def mark(self, session_id: str, path: str, content: str, *, sessions: Collection[str]) -> None:
-        """Set a mark, or clear it if ``content`` is ""; drop those of sessions not among ``sessions``."""
+        """Set a mark, or clear it if ``content`` is ""; drop those of sessions not among
+        ``sessions``."""
         self._marks = {id_: marks for id_, marks in self._marks.items() if id_ in sessions}
         marks = self._marks.setdefault(session_id, {})
         marks[path] = content
@@ -189,7 +195,8 @@ class Viewed:
 
 
 class Site:
-    """Create it in the loop that runs it. ``run`` keeps it current until it is cancelled or fails with a ClientError."""
+    """Create it in the loop that runs it. ``run`` keeps it current until it is cancelled or fails
+    with a ClientError."""
 
     def __init__(self, link: Link, access: Access, here: Path = Path("/")) -> None:
         """``here`` is offered for a first session if it is a repository."""
@@ -208,7 +215,8 @@ class Site:
     # For pages
 
     async def call(self, method: Callable[[Stubs], Callable[..., Awaitable[T]]], request: Any) -> T:
-        """Call the daemon, as in ``site.call(lambda daemon: daemon.sessions.GetSession, request)``. Raises a ClientError."""
+        """Call the daemon, as in ``site.call(lambda daemon: daemon.sessions.GetSession, request)``.
+        Raises a ClientError."""
         return await self.link.call(method, request)
 
     def html(self, template: str, **values: Any) -> Markup:
@@ -216,7 +224,8 @@ class Site:
         return Markup(templates().get_template(template).render(values, site=self))  # noqa: S704  the template escapes
 
     def cached(self, session_id: str, name: str, draw: Callable[[], Markup]) -> Markup:
-        """Return the result of ``draw``, called again only after the session, its parts or the requests have changed."""
+        """Return the result of ``draw``, called again only after the session, its parts or the
+        requests have changed."""
         key = (session_id, name)
         found = self._cache.get(key)
         if found is None:
@@ -351,7 +360,8 @@ class Site:
             await asyncio.sleep(0.005)
 
     async def know(self, path: str) -> None:
-        """Wait until the session of a page is known, `SETTLE_S` at most: an action that created or restored one leads there."""
+        """Wait until the session of a page is known, `SETTLE_S` at most: an action that created or
+        restored one leads there."""
         found = self.match(path)
         session_id = found[1].get("session", "") if found is not None else ""
         clock = asyncio.get_running_loop().time
@@ -387,7 +397,8 @@ class Site:
         return known
 
     async def stream(self, tab: Tab) -> AsyncGenerator[str, None]:
-        """Yield server-sent events with the fragments that the tab's browser lacks. A slow browser gets fewer of them, each up to date."""
+        """Yield server-sent events with the fragments that the tab's browser lacks. A slow browser
+        gets fewer of them, each up to date."""
         tab.streams += 1
         try:
             await self._settle(tab)
@@ -411,7 +422,8 @@ class Site:
             tab.seen = time.monotonic()
 
     def state(self, visit: Visit) -> dict[str, Any]:
-        """Return the parts of every page beside its fragments: title, outage, and sessions that need you."""
+        """Return the parts of every page beside its fragments: title, outage, and sessions that
+        need you."""
         away = self.view.outage.message if self.view.outage is not None else ""
         if not self.view.ready.is_set():
             return {"away": away or "it does not answer yet"}

@@ -1,4 +1,5 @@
-"""Charts and graphs as SVG: pure functions of values. Colours are classes of style.css; texts are data."""
+"""Charts and graphs as SVG: pure functions of values. Colours are classes of style.css; texts are
+data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ class Node:
 
 
 def layers(after: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """Return the nodes in columns: each is right of its predecessors, which must be nodes; a circle is cut."""
+    """Return the nodes in columns: each is right of its predecessors, which must be nodes; a circle
+    is cut."""
     depth: dict[str, int] = {}
 
     def place(id_: str, above: frozenset[str]) -> int:

@@ -2,13 +2,17 @@
 
     python -I -S .../ramet_demo/scripted/acp.py [QUIRK …]
 
-A prompt's ``DO:[…]`` scripts its turn: ``{"text": …}``, ``{"thinking": …}``, ``{"tool": "Write"|"Bash", "input": {…}}``, ``{"die": code}``, ``{"hang": true}``
-(until the turn is cancelled); to other prompts it answers "ok". In its mode "ask" it asks before a tool call, in "free" it does not. Conversations are in ``$HOME/.scripted-acp``.
+A prompt's ``DO:[…]`` scripts its turn: ``{"text": …}``, ``{"thinking": …}``, ``{"tool":
+"Write"|"Bash", "input": {…}}``, ``{"die": code}``, ``{"hang": true}`` (until the turn is
+cancelled); to other prompts it answers "ok". In its mode "ask" it asks before a tool call, in
+"free" it does not. Conversations are in ``$HOME/.scripted-acp``.
 
-Quirks of real agents: ``no-tool-call`` (the permission request is the first message about a call), ``no-raw-input``, ``no-content`` (of a completed
-call), ``late-input`` (the first update has no input), ``string-ids``, ``end-turn-at-cancel``, ``waits-for-permission`` (a cancelled turn ends once the
-permission is answered), ``forgets-mode`` (after a resume), ``load-only``, ``no-resume`` (announced, but missing), ``no-set-mode`` (likewise), ``login`` (no account is logged in), ``key`` (it takes a key from ``OPENAI_API_KEY`` once the client asks it to),
-``noise``.
+Quirks of real agents: ``no-tool-call`` (the permission request is the first message about a call),
+``no-raw-input``, ``no-content`` (of a completed call), ``late-input`` (the first update has no
+input), ``string-ids``, ``end-turn-at-cancel``, ``waits-for-permission`` (a cancelled turn ends once
+the permission is answered), ``forgets-mode`` (after a resume), ``load-only``, ``no-resume``
+(announced, but missing), ``no-set-mode`` (likewise), ``login`` (no account is logged in), ``key``
+(it takes a key from ``OPENAI_API_KEY`` once the client asks it to), ``noise``.
 """
 
 import itertools
@@ -48,7 +52,8 @@ class Agent:
         self._mode = "free"
         self._store = Path(os.environ["HOME"], ".scripted-acp")
 
-    # ── lines ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── lines
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def send(self, **message: Any) -> None:
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
@@ -88,7 +93,8 @@ class Agent:
             if not self.hear(None):
                 return 0
 
-    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _serve(self, message: Message) -> None:
         method, parameters, identity = message["method"], message.get("params", {}), message.get("id")
@@ -146,7 +152,8 @@ class Agent:
         with (self._store / f"{self._session}.jsonl").open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
-    # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── turns
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _prompt(self, message: Message) -> None:
         text = "\n".join(block["text"] for block in message["params"]["prompt"])

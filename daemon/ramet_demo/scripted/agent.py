@@ -1,12 +1,14 @@
-"""A scripted stand-in for the Claude Code CLI: it speaks stream-json on stdin and stdout, needs no model, and is small.
+"""A scripted stand-in for the Claude Code CLI: it speaks stream-json on stdin and stdout, needs no
+model, and is small.
 
     python -I -S .../ramet_demo/scripted/agent.py <the flags of claude>
 
-A prompt's ``DO:[…]`` scripts its turn (see `turn`); to other prompts it answers "ok". The frames, their order and their fields are
-those of CLI 2.1.332, for the kinds that it sends; a contract test compares both. Known differences: a message that comes while a turn
-runs always gets a turn of its own (the real CLI folds it in at the next tool result); a script is one turn, words in it do not end
-the turn; no command counts as harmless; nothing is streamed by deltas.
-Environment: ``CLAUDE_CONFIG_DIR``, ``CLAUDE_CODE_TMPDIR``, ``CLAUDE_CODE_RESUME_INTERRUPTED_TURN``.
+A prompt's ``DO:[…]`` scripts its turn (see `turn`); to other prompts it answers "ok". The frames,
+their order and their fields are those of CLI 2.1.332, for the kinds that it sends; a contract test
+compares both. Known differences: a message that comes while a turn runs always gets a turn of its
+own (the real CLI folds it in at the next tool result); a script is one turn, words in it do not end
+the turn; no command counts as harmless; nothing is streamed by deltas. Environment:
+``CLAUDE_CONFIG_DIR``, ``CLAUDE_CODE_TMPDIR``, ``CLAUDE_CODE_RESUME_INTERRUPTED_TURN``.
 """
 
 import os

@@ -1,4 +1,5 @@
-"""The scripted agent's child processes, each in a session of its own as the real CLI's tools are."""
+"""The scripted agent's child processes, each in a session of its own as the real CLI's tools
+are."""
 
 # pathlib would cost each of hundreds of agents a megabyte.
 # ruff: noqa: PTH108
@@ -29,7 +30,8 @@ class Children:
         self._live: dict[int, Child] = {}
 
     def start(self, command: str, *, tracked: bool = True) -> Child:
-        """Run a shell command. An untracked one outlives the agent, as a forgotten development server does."""
+        """Run a shell command. An untracked one outlives the agent, as a forgotten development
+        server does."""
         path = f"{os.environ.get('CLAUDE_CODE_TMPDIR', '/tmp')}/scripted-{new_id()}"  # noqa: S108 -- as the real CLI does
         output = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.unlink(path)

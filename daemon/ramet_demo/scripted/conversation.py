@@ -1,12 +1,15 @@
 """Position of a conversation in its script, derived only from the messages of one request.
 
-The model keeps no conversations: each request carries all of it, so the model may be restarted at any moment, and parallel
-sub-agents (conversations of their own) need no special handling. The messages are replayed as a queue of steps: a prompt with a script
-replaces the queue, every reply takes one step off. Three kinds of text are no new prompts:
+The model keeps no conversations: each request carries all of it, so the model may be restarted at
+any moment, and parallel sub-agents (conversations of their own) need no special handling. The
+messages are replayed as a queue of steps: a prompt with a script replaces the queue, every reply
+takes one step off. Three kinds of text are no new prompts:
 
-* text beside tool results was typed while the turn ran, and one turn answers both: a script in it follows the running one, whose
-  closing words (they would end the turn) join the first words of the new one;
-* text without a script (reminders, "Continue from where you left off.", a finished background task) changes nothing;
+* text beside tool results was typed while the turn ran, and one turn answers both: a script in it
+  follows the running one, whose closing words (they would end the turn) join the first words of the
+  new one;
+* text without a script (reminders, "Continue from where you left off.", a finished background task)
+changes nothing;
 * the notice of an interrupt drops the remaining steps.
 """
 
@@ -46,7 +49,8 @@ def _join(running: list[Step], injected: list[Step]) -> list[Step]:
 
 
 def next_step(messages: list[dict[str, Any]], routes: Iterable[Route] = ()) -> Step:
-    """Return the step that answers this conversation: the script's next, "done" after its last, "ok" without a script."""
+    """Return the step that answers this conversation: the script's next, "done" after its last,
+    "ok" without a script."""
     queue: list[Step] = []
     scripted = False
     for message in messages:

@@ -1,4 +1,5 @@
-"""Other APIs of models: convert chat completions, Responses and Gemini's generateContent to the Messages API and back."""
+"""Other APIs of models: convert chat completions, Responses and Gemini's generateContent to the
+Messages API and back."""
 
 import json
 import re
@@ -22,7 +23,8 @@ _NAMES = {
 
 
 class Dialect(NamedTuple):
-    """One API. ``spell`` returns the events of a reply, and separately the closing ones, which end it."""
+    """One API. ``spell`` returns the events of a reply, and separately the closing ones, which end
+    it."""
 
     pattern: re.Pattern[str]  # of the path; a group "model" where the path names it
     read: Callable[[Body], Body]  # the request's body as one of the Messages API
@@ -255,9 +257,11 @@ DIALECTS = (
 
 
 def translate(name: str, given: Mapping[str, Any], offered: Iterable[Body]) -> Body:
-    """Convert a scripted call of ``Bash``, ``Write`` or ``mcp__SERVER__TOOL`` to the names that the agent offers.
+    """Convert a scripted call of ``Bash``, ``Write`` or ``mcp__SERVER__TOOL`` to the names that the
+    agent offers.
 
-    Arguments that the agent's schema requires beyond those given get a value of the right type. A tool that is not offered stays unchanged.
+    Arguments that the agent's schema requires beyond those given get a value of the right type. A
+    tool that is not offered stays unchanged.
     """
     tools = {tool["name"]: tool for tool in offered}
     server, _, short = name.removeprefix("mcp__").partition("__")

@@ -1,4 +1,5 @@
-"""The command line of the Claude Code CLI, as far as the scripted agent implements it; other flags are accepted and ignored."""
+"""The command line of the Claude Code CLI, as far as the scripted agent implements it; other flags
+are accepted and ignored."""
 
 # pathlib would cost each of hundreds of agents a megabyte.
 # ruff: noqa: PTH123

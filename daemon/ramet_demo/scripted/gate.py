@@ -1,4 +1,5 @@
-"""Checks before the scripted agent's tool calls: the host's hooks, the permission rules, the host's permission prompt."""
+"""Checks before the scripted agent's tool calls: the host's hooks, the permission rules, the host's
+permission prompt."""
 
 import re
 from typing import Any, NamedTuple
@@ -32,8 +33,9 @@ class _Call(NamedTuple):
 def hook(session: Session, event: str, tool_use_id: str | None = None, **fields: Any) -> list[Frame]:
     """Call the host's hooks for an event, all at once, and return what they returned.
 
-    A failed hook counts as ``{}`` unless it guards something and was registered with ``onFailure: "block"``; then it blocks. A hook
-    that was withdrawn, because the host reconnected with other hooks, blocks too.
+    A failed hook counts as ``{}`` unless it guards something and was registered with ``onFailure:
+    "block"``; then it blocks. A hook that was withdrawn, because the host reconnected with other
+    hooks, blocks too.
     """
     calls: list[_Call] = []
     for matcher in session.hooks.get(event, ()):
@@ -103,7 +105,8 @@ def _allowed(session: Session, tool: str, given: Frame) -> bool:
 
 
 def _covers(rule: str, tool: str, given: Frame) -> bool:
-    """Rules: ``Tool``, ``mcp__server``, ``Bash(exact command)``, ``Bash(prefix:*)``; the path of ``Write(…)`` is ignored."""
+    """Rules: ``Tool``, ``mcp__server``, ``Bash(exact command)``, ``Bash(prefix:*)``; the path of
+    ``Write(…)`` is ignored."""
     name, _, content = rule.partition("(")
     if name != tool and not (name.startswith("mcp__") and tool.startswith(f"{name}__")):
         return False

@@ -1,4 +1,5 @@
-"""A minimal HTTP/1.1 server for a stand-in API: keep-alive, JSON replies, server-sent events; loopback only."""
+"""A minimal HTTP/1.1 server for a stand-in API: keep-alive, JSON replies, server-sent events;
+loopback only."""
 
 import asyncio
 import json
@@ -16,7 +17,8 @@ class Request(NamedTuple):
 
 
 class Reply:
-    """The one reply to a request: either `json`, or `start_events` followed by any number of `event`."""
+    """The one reply to a request: either `json`, or `start_events` followed by any number of
+    `event`."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -78,7 +80,8 @@ class _Reader(asyncio.StreamReader):
 
 
 async def serve(handler: Handler, port: int) -> asyncio.Server:
-    """Serve on loopback; port 0 takes a free one. The handler of a client that hangs up is cancelled."""
+    """Serve on loopback; port 0 takes a free one. The handler of a client that hangs up is
+    cancelled."""
 
     async def connection(reader: _Reader, writer: asyncio.StreamWriter) -> None:
         gone = asyncio.ensure_future(reader.gone.wait())

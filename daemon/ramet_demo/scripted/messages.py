@@ -28,7 +28,8 @@ def error(status: int) -> dict[str, Any]:
 
 
 def message(model: str, step: Step) -> dict[str, Any]:
-    """Return the complete message of a step: thinking, then text, then one or several tool calls."""
+    """Return the complete message of a step: thinking, then text, then one or several tool
+    calls."""
     content: list[dict[str, Any]] = []
     if "thinking" in step:
         content.append({"type": "thinking", "thinking": step["thinking"], "signature": "c2NyaXB0ZWQ="})

@@ -2,9 +2,11 @@
 
     python -m ramet_demo.scripted.model [--port N] [--port-file FILE] [--script FILE]
 
-The first line printed is ``listening on 127.0.0.1:PORT``. Point Claude Code at it with ``ANTHROPIC_BASE_URL`` and any
-``ANTHROPIC_API_KEY``; it also speaks chat completions, Responses and Gemini's generateContent (`dialects`). Each reply is the next step of the script in the prompt (see `script` and `conversation`), else of the
-first route of ``--script FILE`` whose ``when`` the prompt contains, else "ok". A step is one reply and may hold
+The first line printed is ``listening on 127.0.0.1:PORT``. Point Claude Code at it with
+``ANTHROPIC_BASE_URL`` and any ``ANTHROPIC_API_KEY``; it also speaks chat completions, Responses and
+Gemini's generateContent (`dialects`). Each reply is the next step of the script in the prompt (see
+`script` and `conversation`), else of the first route of ``--script FILE`` whose ``when`` the prompt
+contains, else "ok". A step is one reply and may hold
 
     text, thinking           what the model says and thinks
     tool, input              a tool call; ``$CWD`` in the input is the agent's working directory. Agents other than Claude Code get
@@ -16,7 +18,8 @@ first route of ``--script FILE`` whose ``when`` the prompt contains, else "ok". 
     error, times             an HTTP status (429, 529, 500, 401…) given `times` times (1) before the step itself
     hang                     true: the content, if any, is streamed, then nothing more until the client hangs up
 
-``GET /requests`` returns the last requests: time, model, session, kind, messages, the head of every text, last user text, all texts since the last answer, status.
+``GET /requests`` returns the last requests: time, model, session, kind, messages, the head of every
+text, last user text, all texts since the last answer, status.
 """
 
 import argparse
@@ -48,12 +51,14 @@ CWD_LINE = re.compile(
 
 
 def read_routes(path: Path) -> list[Route]:
-    """Read the routes of a JSON file ``[{"when": …, "steps": […]}, …]``. Raise ``ValueError`` or ``KeyError`` for other contents."""
+    """Read the routes of a JSON file ``[{"when": …, "steps": […]}, …]``. Raise ``ValueError`` or
+    ``KeyError`` for other contents."""
     return [Route(entry["when"].lower(), entry["steps"]) for entry in json.loads(path.read_text())]
 
 
 def working_directory(body: dict[str, Any]) -> str:
-    """Return the agent's working directory as a message of the conversation names it, else as the system prompt does."""
+    """Return the agent's working directory as a message of the conversation names it, else as the
+    system prompt does."""
     system = body.get("system", "")
     spoken = [system] if isinstance(system, str) else [block.get("text", "") for block in system]
     for message in body["messages"]:
@@ -130,7 +135,8 @@ class ScriptedModel:
             await asyncio.sleep(pause)
 
     def _errs(self, body: dict[str, Any], step: Step) -> bool:
-        """Decide whether this try of a step fails. A retry repeats the conversation, which therefore identifies the step."""
+        """Decide whether this try of a step fails. A retry repeats the conversation, which
+        therefore identifies the step."""
         key = hashlib.sha256(json.dumps([body["model"], body["messages"]]).encode()).hexdigest()
         if len(self._errors) >= KEPT_ERRORS:
             self._errors.clear()

@@ -1,7 +1,8 @@
 """Scripts of a scripted model or agent, written into the prompt itself.
 
-A prompt carries ``DO:[step, step, …]``, a JSON list; the modules that run the steps document their keys. A step without
-content of its own (only ``sleep``, ``usage``, ``error``…) belongs to the step after it.
+A prompt carries ``DO:[step, step, …]``, a JSON list; the modules that run the steps document their
+keys. A step without content of its own (only ``sleep``, ``usage``, ``error``…) belongs to the step
+after it.
 
 Do not import heavy modules here: tests start hundreds of scripted agents.
 """
@@ -17,14 +18,16 @@ _decoder = json.JSONDecoder()
 
 
 class Route(NamedTuple):
-    """Prompts that contain ``when`` (in any letter case) run ``steps``: a script for prompts that read like a person's."""
+    """Prompts that contain ``when`` (in any letter case) run ``steps``: a script for prompts that
+    read like a person's."""
 
     when: str
     steps: list[Step]
 
 
 def steps_in(text: str, routes: Iterable[Route] = ()) -> list[Step] | None:
-    """Return the steps of a prompt: its own scripts, one after the other, else those of the first route; else None.
+    """Return the steps of a prompt: its own scripts, one after the other, else those of the first
+    route; else None.
 
     A mark that no JSON list follows is plain text, so that a prompt may talk about scripts.
     """

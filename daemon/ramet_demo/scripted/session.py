@@ -1,4 +1,5 @@
-"""The scripted agent's state: settings, token counts, background tasks; and the frames that report them."""
+"""The scripted agent's state: settings, token counts, background tasks; and the frames that report
+them."""
 
 import os
 import time
@@ -64,7 +65,8 @@ class Task(NamedTuple):
 
 
 class Ledger:
-    """Tokens and dollars by model; `since` starts anew at each result, `total` at each process, from the resumed session's."""
+    """Tokens and dollars by model; `since` starts anew at each result, `total` at each process,
+    from the resumed session's."""
 
     def __init__(self, saved: Frame) -> None:
         self.dollars: float = saved["total_cost_usd"]

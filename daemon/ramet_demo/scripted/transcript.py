@@ -1,7 +1,8 @@
 """The scripted agent's transcript, from which ``--resume`` restores its state.
 
-It is where the real CLI's would be: ``$CLAUDE_CONFIG_DIR/projects/<cwd, munged>/<session id>.jsonl``, one JSON object a line. Kinds of lines:
-``user`` and ``assistant`` as in the real one, ``cost-state`` (written at an orderly exit only, so that SIGKILL loses it here as there), and
+It is where the real CLI's would be: ``$CLAUDE_CONFIG_DIR/projects/<cwd, munged>/<session
+id>.jsonl``, one JSON object a line. Kinds of lines: ``user`` and ``assistant`` as in the real one,
+``cost-state`` (written at an orderly exit only, so that SIGKILL loses it here as there), and
 ``scripted`` (the progress of a prompt's script).
 """
 
@@ -49,7 +50,8 @@ class Transcript:
         self._descriptor = -1
 
     def load(self, source: str | None = None, until: str = "") -> None:
-        """Read the file, or copy that of ``source``, a session to fork; only up to message ``until`` if given."""
+        """Read the file, or copy that of ``source``, a session to fork; only up to message
+        ``until`` if given."""
         path = self.path if source is None else source
         with open(path, encoding="utf-8") as file:
             for text in file:

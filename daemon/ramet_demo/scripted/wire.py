@@ -1,7 +1,9 @@
-"""The scripted agent's two pipes: lines of JSON in and out, its own requests and their answers, and the only place where it waits.
+"""The scripted agent's two pipes: lines of JSON in and out, its own requests and their answers, and
+the only place where it waits.
 
-Everything runs on one thread. Code that waits for an answer, a child or a time calls `Wire.wait`, which meanwhile reads stdin and
-hands each frame to the agent; so control requests are served at any time, as by the real CLI.
+Everything runs on one thread. Code that waits for an answer, a child or a time calls `Wire.wait`,
+which meanwhile reads stdin and hands each frame to the agent; so control requests are served at any
+time, as by the real CLI.
 """
 
 import json
@@ -101,7 +103,8 @@ class Wire:
         self.send({"type": "control_cancel_request", "request_id": request.id})
 
     def await_answers(self, requests: list[Request]) -> None:
-        """Wait without limit until all are answered or withdrawn; after the end of stdin no answer can come."""
+        """Wait without limit until all are answered or withdrawn; after the end of stdin no answer
+        can come."""
         self.wait(lambda: self.eof or not any(request.open for request in requests))
 
     def sleep(self, seconds: float) -> None:
@@ -109,7 +112,8 @@ class Wire:
         self.wait(lambda: time.monotonic() >= end, end)
 
     def wait(self, done: Callable[[], bool], until: float | None = None) -> None:
-        """Serve stdin until ``done()``; ``until`` is when (`time.monotonic`) that may become true by itself.
+        """Serve stdin until ``done()``; ``until`` is when (`time.monotonic`) that may become true
+        by itself.
 
         Raises `Interrupted` and `Terminated`, also where ``done()`` is true already.
         """

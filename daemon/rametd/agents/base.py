@@ -1,7 +1,7 @@
 """The interface of a kind of agent: start its program, read its lines, speak its control protocol.
 
-A `Frame` is one line with its typed event and the facts that the rest of the daemon acts on. A line that no reader understands
-is a frame too.
+A `Frame` is one line with its typed event and the facts that the rest of the daemon acts on. A line
+that no reader understands is a frame too.
 """
 
 import base64
@@ -142,14 +142,16 @@ class HistoryRead:
 
 @dataclass(frozen=True, slots=True)
 class TurnShown:
-    """A sign of a turn from an agent that does not confirm prompts: it has the last one sent (``prompt_id``, if the line names it)."""
+    """A sign of a turn from an agent that does not confirm prompts: it has the last one sent
+    (``prompt_id``, if the line names it)."""
 
     prompt_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSeen:
-    """The agent's receipt of a prompt. ``repeated``: an earlier process had it, and this one does nothing about it."""
+    """The agent's receipt of a prompt. ``repeated``: an earlier process had it, and this one does
+    nothing about it."""
 
     id: str
     repeated: bool = False
@@ -164,11 +166,13 @@ class PromptReturned:
 
 @dataclass(frozen=True, slots=True)
 class TurnSkipped:
-    """A turn ended without a call of the model, such as a resumed program's notice that its background commands are gone."""
+    """A turn ended without a call of the model, such as a resumed program's notice that its
+    background commands are gone."""
 
 
 class Said(NamedTuple):
-    """A message of the agent itself, not of a subagent; a fork or rewind can cut the conversation here."""
+    """A message of the agent itself, not of a subagent; a fork or rewind can cut the conversation
+    here."""
 
     conversation_id: str
     message_id: str
@@ -197,7 +201,8 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """Id and description of each running background task. A turn ends when the agent is idle and no ``deferring`` task runs."""
+    """Id and description of each running background task. A turn ends when the agent is idle and no
+    ``deferring`` task runs."""
 
     deferring: int
     tasks: tuple[tuple[str, str], ...]
@@ -270,7 +275,8 @@ Fact = (
 
 
 class Frame(NamedTuple):
-    """One line of an agent's output. ``start`` and ``end`` are byte offsets in its journal, ``line`` includes the newline.
+    """One line of an agent's output. ``start`` and ``end`` are byte offsets in its journal,
+    ``line`` includes the newline.
 
     A tuple, like every value created per line: creating it takes a fraction of a dataclass's time.
     """
@@ -299,8 +305,8 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class OutsideTurn:
-    """A turn that a person made in the agent's own program. ``lines`` are those that the program would have sent the daemon, from
-    the prompt (as a replayed one) to the result with its cost."""
+    """A turn that a person made in the agent's own program. ``lines`` are those that the program
+    would have sent the daemon, from the prompt (as a replayed one) to the result with its cost."""
 
     prompt_id: str
     prompt: str
@@ -309,7 +315,8 @@ class OutsideTurn:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The turns of a transcript that the daemon does not know. ``until`` is the time of its newest line."""
+    """The turns of a transcript that the daemon does not know. ``until`` is the time of its newest
+    line."""
 
     turns: tuple[OutsideTurn, ...]
     until: float
@@ -373,7 +380,8 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class ToolServer:
-    """Command and environment with which an agent starts the daemon's tools as an MCP server on stdio."""
+    """Command and environment with which an agent starts the daemon's tools as an MCP server on
+    stdio."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -385,7 +393,8 @@ class ChannelIO(Protocol):
     async def opening(self) -> Opening: ...
 
     async def enqueue(self, ref: str, line: bytes) -> None:
-        """Commit a line that the daemon writes to this process once for each ``ref``, also after a crash."""
+        """Commit a line that the daemon writes to this process once for each ``ref``, also after a
+        crash."""
 
     async def ask(self, control_id: str, question: Question) -> None:
         """Open a request to a person for a control request, once."""
@@ -397,7 +406,8 @@ class ChannelIO(Protocol):
         """Write a line to the agent now; the daemon does not repeat it after a crash."""
 
     async def answer(self, control_id: str, line: bytes) -> None:
-        """Store the answer to a control request; it reaches the agent exactly once, also after a crash."""
+        """Store the answer to a control request; it reaches the agent exactly once, also after a
+        crash."""
 
     async def decide(self, control_id: str) -> Decision:
         """Wait for a person's answer, without a time limit."""
@@ -409,10 +419,12 @@ class ChannelIO(Protocol):
         """Check what a call has changed; return a message for the agent, or ""."""
 
     async def prompt(self, words: str) -> None:
-        """Queue a prompt of the daemon, for an agent whose protocol has no other way to pass on a message."""
+        """Queue a prompt of the daemon, for an agent whose protocol has no other way to pass on a
+        message."""
 
     async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Answer a message to the daemon's MCP server; None for a notification. A repeated request takes effect once."""
+        """Answer a message to the daemon's MCP server; None for a notification. A repeated request
+        takes effect once."""
 
     def failed(self, error: BaseException) -> None:
         """Log an internal error of the channel."""
@@ -455,34 +467,42 @@ class AgentKind(Protocol):
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Return the environment variables that the configuration sets for each process of this kind."""
+        """Return the environment variables that the configuration sets for each process of this
+        kind."""
 
     def defaults(self, config: Config) -> tuple[str, str]:
         """Return the default model and effort of a new session; "" is the agent's own default."""
 
     def own_places(self, environment: Mapping[str, str], home: Path) -> list[Path]:
-        """Return directories outside of worktrees in which the program's tools write its own files. Blocks."""
+        """Return directories outside of worktrees in which the program's tools write its own files.
+        Blocks."""
 
     async def check(self, environment: Mapping[str, str] | None = None) -> str:
-        """Return the version of the program that a process with this environment starts; by default the daemon's environment.
+        """Return the version of the program that a process with this environment starts; by default
+        the daemon's environment.
 
         Raise `AgentUnavailableError` if it is missing or broken.
         """
 
     async def prepare(self) -> None:
-        """Load the modules that `launch` and `channel` need, without blocking; cheap the second time."""
+        """Load the modules that `launch` and `channel` need, without blocking; cheap the second
+        time."""
 
     def launch(self, session: Session, start: Start) -> Launch:
-        """Return how to start the program; it resumes the session's conversation if that has begun."""
+        """Return how to start the program; it resumes the session's conversation if that has
+        begun."""
 
     def native(self, session: Session, start: NativeStart) -> Launch:
-        """Return how to start the agent's own user interface with the session's conversation. Raise `InvalidInputError` without one."""
+        """Return how to start the agent's own user interface with the session's conversation. Raise
+        `InvalidInputError` without one."""
 
     def outside(self, conversation_id: str, home: Path, after: float, results: int) -> Outside:
-        """Return the turns in a transcript after a time that the daemon's processes did not make; blocks. ``results``: number of earlier ones."""
+        """Return the turns in a transcript after a time that the daemon's processes did not make;
+        blocks. ``results``: number of earlier ones."""
 
     def users(self, conversation_id: str, home: Path) -> list[tuple[int, str]]:
-        """Return pid and start time of the processes registered as having a conversation open; some may have ended. Blocks."""
+        """Return pid and start time of the processes registered as having a conversation open; some
+        may have ended. Blocks."""
 
     reads_settings: bool  # it cannot be kept from a repository's own settings for it
     rereads: bool  # lines can only be read from the beginning of a turn
@@ -491,7 +511,8 @@ class AgentKind(Protocol):
         """Read a line by itself."""
 
     def reader(self, agent: Agent) -> Callable[[int, int, bytes], Frame]:
-        """Return a reader for the lines of a process in order; if the kind rereads, from the end of the last turn on."""
+        """Return a reader for the lines of a process in order; if the kind rereads, from the end of
+        the last turn on."""
 
     def outgoing(self, agent: Agent, line: bytes) -> bytes:
         """Complete a stored prompt with values that only the running process knows."""
@@ -501,7 +522,8 @@ class AgentKind(Protocol):
     def channel(self, agent: Agent, io: ChannelIO) -> Channel: ...
 
     def exit_reason(self, stderr_tail: str) -> str:
-        """Return the one line of ``stderr_tail`` that tells a person why the program ended, or ""."""
+        """Return the one line of ``stderr_tail`` that tells a person why the program ended, or
+        ""."""
 
     def conversation_missing(self, stderr_tail: str) -> bool:
         """Return whether the program ended because it does not know the conversation to resume."""
@@ -522,8 +544,9 @@ class AgentKind(Protocol):
         """Return whether a conversation is below ``root``; blocks."""
 
     def copy_conversation(self, conversation_id: str, source: Path, target: Path, *, overwrite: bool) -> bool:
-        """Update a conversation's files below ``target`` from those below ``source``; blocks. Return False if ``source`` has none.
-        Replace a file that is no prefix of the source's only with ``overwrite``."""
+        """Update a conversation's files below ``target`` from those below ``source``; blocks.
+        Return False if ``source`` has none. Replace a file that is no prefix of the source's only
+        with ``overwrite``."""
 
     def conversation_exists(self, stderr_tail: str) -> bool:
         """Return whether the program ended because the conversation to begin exists already."""
@@ -542,7 +565,8 @@ def media_type(image: bytes) -> str:
 
 
 def require(kind: AgentKind, capability: str, *, hint: str = "") -> None:
-    """Raise `AgentUnableError` if a kind of agent lacks a capability; ``hint`` says what a person can do instead."""
+    """Raise `AgentUnableError` if a kind of agent lacks a capability; ``hint`` says what a person
+    can do instead."""
     if not getattr(kind.capabilities, capability):
         raise AgentUnableError(f"{kind.name} cannot {UNABLE[capability]}", hint=hint)
 

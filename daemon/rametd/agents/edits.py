@@ -1,7 +1,8 @@
 """The change that one tool call makes to a file, as a bounded diff.
 
-It comes from the input of a call that has not run yet, applied to the present file (`planned`), or from the hunks that the
-agent reports afterwards (`reported`). `planned` reads a file, so it runs only for a call that a person is asked about.
+It comes from the input of a call that has not run yet, applied to the present file (`planned`), or
+from the hunks that the agent reports afterwards (`reported`). `planned` reads a file, so it runs
+only for a call that a person is asked about.
 """
 
 import difflib
@@ -24,13 +25,15 @@ LINE_CHARACTERS = 1000
 FILE_BYTES = 2 << 20
 """Bytes; in a larger file, only the replaced texts are compared."""
 COMPARED_LINES = 4000
-"""A changed region with more lines is shown as replaced completely, as a comparison takes seconds."""
+"""A changed region with more lines is shown as replaced completely, as a comparison takes
+seconds."""
 CONTEXT = 3
 NOWHERE = "@@ -0,0 +0,0 @@"
 """Header of a hunk whose position in the file is unknown."""
 NO_NEWLINE = "\\ No newline at end of file"
 _OPEN = "\0"
-"""Mark at the end of a last line without newline, so that it differs from the same line with one."""
+"""Mark at the end of a last line without newline, so that it differs from the same line with
+one."""
 
 
 def planned(tool: str, call: Mapping[str, Any], worktree: Path) -> common_pb2.FileEdit | None:
@@ -56,12 +59,14 @@ def planned(tool: str, call: Mapping[str, Any], worktree: Path) -> common_pb2.Fi
     after = _replaced(before, edits) if before is not None else None
     if before is not None and after is not None:
         return build(path, _hunks(before, after), creates=not exists)
-    # The text to replace is missing, or the file is unreadable. The agent will report that; show its intention anyway.
+    # The text to replace is missing, or the file is unreadable. The agent will report that; show
+    # its intention anyway.
     return build(path, (line for old, new, _ in edits for line in _snippet(old, new)))
 
 
 def _planned_cell(call: Mapping[str, Any], worktree: Path) -> common_pb2.FileEdit | None:
-    """Return the change of a notebook's cell: its source before and after, without the JSON around it."""
+    """Return the change of a notebook's cell: its source before and after, without the JSON around
+    it."""
     named, source = call.get("notebook_path"), call.get("new_source")
     if not isinstance(named, str) or not named or not isinstance(source, str):
         return None
@@ -133,7 +138,8 @@ def _replacements(call: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
 
 
 def _text_of(worktree: Path, named: str) -> tuple[str | None, bool]:
-    """Return the text of a file in the worktree, and whether it exists: "" for a new file, None for an unreadable one."""
+    """Return the text of a file in the worktree, and whether it exists: "" for a new file, None for
+    an unreadable one."""
     try:
         real, top = os.path.realpath(worktree / named), os.path.realpath(worktree)
         if not real.startswith(top.rstrip("/") + "/"):
@@ -161,7 +167,8 @@ def _replaced(text: str, edits: Sequence[tuple[str, str, bool]]) -> str | None:
 
 
 def _hunks(before: str, after: str) -> Iterator[str]:
-    """Return a unified diff without file headers; compares only the region between the common beginning and end."""
+    """Return a unified diff without file headers; compares only the region between the common
+    beginning and end."""
     old, new = _lines(before), _lines(after)
     head = _common(old, new)
     tail = min(_common(old[::-1], new[::-1]), min(len(old), len(new)) - head)

@@ -1,4 +1,5 @@
-"""Inspect an agent's program: whether it is installed, its release, whether it starts, and whether a person is logged in."""
+"""Inspect an agent's program: whether it is installed, its release, whether it starts, and whether
+a person is logged in."""
 
 import asyncio
 import json
@@ -23,7 +24,8 @@ TAIL = 4096
 ENDS = "it ends instead of answering"
 LINE_LIMIT = 1 << 24
 CANNOT_RUN = frozenset({-1, 126, 127})
-"""Exit codes of a program without its interpreter, such as Node.js for one from npm, and -1 of `run`."""
+"""Exit codes of a program without its interpreter, such as Node.js for one from npm, and -1 of
+`run`."""
 LOGIN_NEEDED = -32000
 """The protocol's error for a session without a login."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
@@ -65,7 +67,8 @@ async def run(*argv: str, env: Mapping[str, str]) -> tuple[int, str]:
     """Run a short command; return its exit code and output, or -1 and why it could not run."""
     try:
         async with _process(*argv, env=env, cwd=None) as process:
-            # Empty input, and not none: an adapter that ignores its arguments waits for the end of its input.
+            # Empty input, and not none: an adapter that ignores its arguments waits for the end of
+            # its input.
             out, errors = await asyncio.wait_for(process.communicate(b""), VERSION_S)
             return process.returncode or 0, (out or errors).decode("utf-8", "replace")
     except TimeoutError:  # also an OSError
@@ -129,7 +132,8 @@ async def _opened(
 async def _process(
     *argv: str, env: Mapping[str, str], cwd: str | None, stderr: IO[bytes] | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a process for the block, and end it with its descendants. ``stderr`` is a pipe unless a file is given."""
+    """Run a process for the block, and end it with its descendants. ``stderr`` is a pipe unless a
+    file is given."""
     process = await groups.start(
         *argv,
         env=env,

@@ -1,4 +1,5 @@
-"""Agents that speak the Agent Client Protocol, as data: how each is started, and in what it differs from the others."""
+"""Agents that speak the Agent Client Protocol, as data: how each is started, and in what it differs
+from the others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,10 +13,12 @@ from rametd.domain.models import Mode
 class Preset:
     """One agent of the Agent Client Protocol.
 
-    ``modes``: what each of Ramet's modes is to the agent: the id of one of its modes (set as it announces them: by `session/set_mode`, or by the
-    configuration option of category "mode"), ``OPTION=VALUE`` for another configuration option, several separated by spaces, or "" for nothing to
-    set. A mode that is absent cannot be used. The agent's questions are answered by Ramet in the modes acceptEdits and bypassPermissions, so that an
-    agent without such modes of its own has "" there.
+    ``modes``: what each of Ramet's modes is to the agent: the id of one of its modes (set as it
+    announces them: by `session/set_mode`, or by the configuration option of category "mode"),
+    ``OPTION=VALUE`` for another configuration option, several separated by spaces, or "" for
+    nothing to set. A mode that is absent cannot be used. The agent's questions are answered by
+    Ramet in the modes acceptEdits and bypassPermissions, so that an agent without such modes of its
+    own has "" there.
     """
 
     name: str
@@ -28,13 +31,15 @@ class Preset:
         default_factory=dict
     )  # added while the person does not trust the repository
     places: tuple[str, ...] = ()
-    """Files of a repository from which it starts programs, and folders of such files, which end in a slash."""
+    """Files of a repository from which it starts programs, and folders of such files, which end in
+    a slash."""
     login: str = ""  # shell command that logs in
     install: str = ""  # shell command that installs it
     minimum_version: str = ""
     model_option: str = "model"  # category of the configuration option that sets the model
     keys: Mapping[str, str] = field(default_factory=dict)
-    """Variables with a key that the agent takes only when it is asked to `authenticate`: the method for each."""
+    """Variables with a key that the agent takes only when it is asked to `authenticate`: the method
+    for each."""
     tried: str = ""  # release that was run with Ramet; "" if only its documentation says that it works
     faults: tuple[str, ...] = ()  # what a person should know of it
 

@@ -39,7 +39,8 @@ def chosen(config: Config, names: Sequence[str]) -> tuple[Preset, ...]:
 
 
 async def inspected(preset: Preset, claude: Claude, environment: Mapping[str, str], *, start: bool) -> Inspection:
-    """Inspect the program of a kind; with ``start`` also whether it works and a person is logged in."""
+    """Inspect the program of a kind; with ``start`` also whether it works and a person is logged
+    in."""
     if preset is not CLAUDE:
         return await inspect(preset, environment, start=start)
     try:
@@ -56,6 +57,7 @@ async def inspected(preset: Preset, claude: Claude, environment: Mapping[str, st
 
 
 def kinds_of(config: Config, environment: Mapping[str, str] | None = None) -> dict[str, AgentKind]:
-    """Return Claude Code and one kind for each preset; their programs are looked up on the PATH of ``environment``."""
+    """Return Claude Code and one kind for each preset; their programs are looked up on the PATH of
+    ``environment``."""
     acp = (Acp(preset, environment or {}) for preset in presets_of(config.agents.others))
     return {"claude": Claude(config.agents.claude), **{kind.name: kind for kind in acp}}

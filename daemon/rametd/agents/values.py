@@ -16,8 +16,8 @@ Message = dict[str, Any]
 def parse(line: bytes) -> Message | None:
     """Return the message in a line, or None.
 
-    A text cut within an emoji ends in half of a surrogate pair. That is JSON but not Unicode, and protobuf and SQLite refuse
-    it; it becomes a question mark.
+    A text cut within an emoji ends in half of a surrogate pair. That is JSON but not Unicode, and
+    protobuf and SQLite refuse it; it becomes a question mark.
     """
     words = line.decode("utf-8", "replace")
     try:
@@ -57,7 +57,8 @@ def rows(source: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def reason_of(error: Mapping[str, Any]) -> str:
-    """Return why a JSON-RPC request was refused: its message, and the details, without which a message is often "Internal error"."""
+    """Return why a JSON-RPC request was refused: its message, and the details, without which a
+    message is often "Internal error"."""
     message, data = text(error, "message"), error.get("data")
     known = data if isinstance(data, dict) else {"details": data}
     details = next((words for name in ("details", "message", "error") if (words := text(known, name))), "")

@@ -1,4 +1,5 @@
-"""Idempotency: the daemon stores a mutating call with its answer, and answers a repeated request id with it."""
+"""Idempotency: the daemon stores a mutating call with its answer, and answers a repeated request id
+with it."""
 
 import asyncio
 import hashlib
@@ -23,16 +24,19 @@ S = TypeVar("S", bound="Servicer")
 
 
 def scoped_request_id(who: str, request_id: str) -> str:
-    """Return a request id in its caller's namespace, so that no caller can read or use up another's; empty stays empty.
+    """Return a request id in its caller's namespace, so that no caller can read or use up
+    another's; empty stays empty.
 
-    The owner's ids stay unchanged; a session's id begins with its principal, which the session cannot choose.
+    The owner's ids stay unchanged; a session's id begins with its principal, which the session
+    cannot choose.
     """
     return request_id if who == OWNER or not request_id else f"{who}/{request_id}"
 
 
 @dataclass(slots=True)
 class Call:
-    """One mutating call, stored in the unit of work that carries it out. ``request_id`` is scoped to the caller."""
+    """One mutating call, stored in the unit of work that carries it out. ``request_id`` is scoped
+    to the caller."""
 
     request_id: str
     method: str
@@ -45,7 +49,8 @@ class Call:
         return Caller(self.principal, self.request_id, self.method, self.digest)
 
     def remember(self, unit: Unit, response: Response, *, given: bool = False) -> Response:
-        """Store the answer in the unit of work that it reports, and return it; ``given``: the caller receives this one."""
+        """Store the answer in the unit of work that it reports, and return it; ``given``: the
+        caller receives this one."""
         if self.request_id:
             answer = response.SerializeToString()
             self.stored = unit.calls.put(self.request_id, self.method, self.digest, answer, given=given).response
@@ -60,10 +65,12 @@ class Calls:
         self._running: dict[str, asyncio.Future[None]] = {}
 
     async def once(self, request: Message, work: Callable[[Call], Awaitable[Response]]) -> Response:
-        """Do ``work`` for a mutating request, or return its stored answer. A second call with its request id waits for the first.
+        """Do ``work`` for a mutating request, or return its stored answer. A second call with its
+        request id waits for the first.
 
-        An answer is stored only for its caller, after ``work`` checked that caller's permission. ``work`` stores the call in its
-        own unit of work if a repetition would matter; otherwise this method stores it afterwards.
+        An answer is stored only for its caller, after ``work`` checked that caller's permission.
+        ``work`` stores the call in its own unit of work if a repetition would matter; otherwise
+        this method stores it afterwards.
         """
         method, response_type = method_of(request)
         request_id: str = request.request_id  # type: ignore[attr-defined]  # every request that changes something has it
@@ -76,7 +83,8 @@ class Calls:
             await asyncio.wait([running])
         done = self._running[call.request_id] = asyncio.get_running_loop().create_future()
         try:
-            # An earlier daemon, or an earlier attempt whose caller hung up, may have begun an operation for this call.
+            # An earlier daemon, or an earlier attempt whose caller hung up, may have begun an
+            # operation for this call.
             await self._core.operations.settled(call.request_id)
             known = await self._core.store.read(lambda reader: reader.calls.get(call.request_id))
             if known is not None:

@@ -13,14 +13,17 @@ principal: ContextVar[str] = ContextVar("principal", default=OWNER)
 """``owner``, ``session:<id>``, or ``command``."""
 
 here: ContextVar[str | None] = ContextVar("here", default=None)
-"""Id of the repository around the caller's directory, whose session a name means if it fits several repositories."""
+"""Id of the repository around the caller's directory, whose session a name means if it fits several
+repositories."""
 
 environment: ContextVar[Mapping[str, str]] = ContextVar("environment", default=MappingProxyType({}))
-"""Variables in the metadata of the owner's call (`ramet.environment.METADATA`); empty for any other caller."""
+"""Variables in the metadata of the owner's call (`ramet.environment.METADATA`); empty for any other
+caller."""
 
 
 async def freshen(core: Core, *session_ids: str) -> list[str]:
-    """Update sessions with the variables of the current call; return warnings. For calls in `ramet.environment.CARRIED_BY`."""
+    """Update sessions with the variables of the current call; return warnings. For calls in
+    `ramet.environment.CARRIED_BY`."""
     caller = environment.get()
     if not caller:
         return []

@@ -208,7 +208,8 @@ def kind_message(preset: Preset) -> daemon_pb2.KindOfAgent:
 
 
 def by_repo(reader: Reader, spent: list[Spent]) -> list[Spent]:
-    """Return sums by repository's name from sums by session; "" for sessions that no longer exist."""
+    """Return sums by repository's name from sums by session; "" for sessions that no longer
+    exist."""
     names = {repo.id: repo.name for repo in reader.repos.list()}
     repos = {entry.session_id: entry.repo_id for entry in reader.trash.list()}
     repos |= {session.id: session.repo_id for session in reader.sessions.list(include_archived=True)}

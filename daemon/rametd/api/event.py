@@ -25,17 +25,22 @@ HEARTBEAT_S = 15.0
 ROWS_S = 0.25
 """Least seconds between two messages of changed sessions."""
 ROW_S = 0.01
-"""The same for each session in the first message: a hundred busy sessions are sent once a second."""
+"""The same for each session in the first message: a hundred busy sessions are sent once a
+second."""
 PAGE_BYTES = 8 << 20
-"""Bytes of a page of events, which is in memory several times while it is sent, and must fit into a message."""
+"""Bytes of a page of events, which is in memory several times while it is sent, and must fit into a
+message."""
 MESSAGE_BYTES = 256 << 10
-"""Bytes of events in one message of a watch; a message of its own for each would take half of an event's processor time."""
+"""Bytes of events in one message of a watch; a message of its own for each would take half of an
+event's processor time."""
 NEWEST_BYTES = 40 << 20
-"""Bytes of a page of the newest events, which must include the end of the last turn, however long its text is."""
+"""Bytes of a page of the newest events, which must include the end of the last turn, however long
+its text is."""
 
 
 def readable(reader: Reader, caller_id: str, names: Sequence[str], near: str | None) -> list[str] | None:
-    """Return the ids of the named sessions, None for all; a session may read its family's events. Raise `NotAllowedError`."""
+    """Return the ids of the named sessions, None for all; a session may read its family's events.
+    Raise `NotAllowedError`."""
     caller = reader.sessions.get(caller_id) if caller_id else None
     if caller is None:
         return [find_session(reader, name, repo_id=near).id for name in names] or None
@@ -55,8 +60,8 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
         return common_pb2.Cursor(epoch=self._core.store.epoch, seq=seq)
 
     async def _known(self, cursor: common_pb2.Cursor) -> bool:
-        """Return whether a cursor is valid: of this epoch, and not beyond the end, as a power cut can lose the last events, whose
-        numbers are then assigned again."""
+        """Return whether a cursor is valid: of this epoch, and not beyond the end, as a power cut
+        can lose the last events, whose numbers are then assigned again."""
         if cursor.epoch != self._core.store.epoch:
             return False
         return cursor.seq <= await self._core.store.read(lambda reader: reader.events.last_seq())
@@ -88,7 +93,8 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
                 newest=request.newest,
             )
             last = found[-1].seq if found else after
-            # If a page of the newest events had no room for all, this one starts at the beginning of the log.
+            # If a page of the newest events had no room for all, this one starts at the beginning
+            # of the log.
             more = token_of("events", 0 if request.newest else last)
             token = more if cut or (len(found) == size and not request.newest) else ""
             return event_pb2.ListEventsResponse(
@@ -124,8 +130,8 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
         watcher = core.hub.watch(seq, ids)
         detailed = frozenset(request.detailed)
         loop = asyncio.get_running_loop()
-        # Sessions whose changes are not sent yet, with the first event that changed each. Cursors stay before that event: a client
-        # that resumed after it would miss the change.
+        # Sessions whose changes are not sent yet, with the first event that changed each. Cursors
+        # stay before that event: a client that resumed after it would miss the change.
         changed: dict[str, int] = {}
         due = 0.0
 

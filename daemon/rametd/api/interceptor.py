@@ -49,7 +49,8 @@ OUR_FAULTS = (
     *(OSError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, RuntimeError, AssertionError),
     sqlite3.Error,
 )
-"""Errors that count as internal errors; others (a cancelled call, a stop) give the caller no answer."""
+"""Errors that count as internal errors; others (a cancelled call, a stop) give the caller no
+answer."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -147,7 +148,8 @@ class Gate(grpc.aio.ServerInterceptor):
 
 
 async def record_refusal(core: Core, method: str, principal: str, error: RametError) -> None:
-    """Log a call that a session may not make, at most once a minute for each method and reason, but no typing errors."""
+    """Log a call that a session may not make, at most once a minute for each method and reason, but
+    no typing errors."""
     if principal in {OWNER, COMMAND} or not isinstance(error, DeniedError | ExhaustedError):
         return
     if not core.rates.take(("refused", principal, method, error.reason), 1, core.clock()):
@@ -158,8 +160,8 @@ async def record_refusal(core: Core, method: str, principal: str, error: RametEr
 
 
 def check_lengths(message: Message) -> None:
-    """Raise `InvalidInputError` for a name, path or the like that is too long, and for too many of them: what looks for it in git or
-    in patterns takes time and memory by its length."""
+    """Raise `InvalidInputError` for a name, path or the like that is too long, and for too many of
+    them: what looks for it in git or in patterns takes time and memory by its length."""
     for field, value in message.ListFields():
         values = value if field.is_repeated else [value]
         if field.name in PROSE:
@@ -193,7 +195,8 @@ def check_versions(client: Any) -> None:
 
 
 def internal(method: str, error: Exception) -> BrokenError:
-    """Log an internal error with its text, and return one with an identity that a person can report."""
+    """Log an internal error with its text, and return one with an identity that a person can
+    report."""
     identity = secrets.token_hex(4)
     log.error("internal error", method=method, id=identity, exc_info=error)
     return BrokenError(

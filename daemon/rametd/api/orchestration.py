@@ -237,7 +237,8 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
         return await self._ownership.hand_over(sender_of(call.principal), decision, call.remember)
 
     async def _read(self, work: Callable[[Reader, Session | None], T]) -> T:
-        """Read as the caller, None for the owner. The store's threads do not have the call's context."""
+        """Read as the caller, None for the owner. The store's threads do not have the call's
+        context."""
         who = principal.get()
         return await self._core.store.read(lambda reader: work(reader, caller_of(reader, who)))
 

@@ -32,7 +32,8 @@ def token_of(kind: str, position: Any) -> str:
 
 
 def position_of(kind: str, token: str, read: Callable[[Any], Position]) -> Position | None:
-    """Return the position in a token, None for the first page. Raise `BadPageTokenError` for a token not from `token_of`.
+    """Return the position in a token, None for the first page. Raise `BadPageTokenError` for a
+    token not from `token_of`.
 
     ``read`` converts the position from JSON; its errors for another shape become that error too.
     """
@@ -63,7 +64,8 @@ def time_and_id(position: Any) -> tuple[float, str]:
 
 
 def page_of(kind: str, request: Paged, rows: Sequence[Row]) -> tuple[list[Row], str]:
-    """Return the requested page of a complete list, and the token of the next page, "" after the last one."""
+    """Return the requested page of a complete list, and the token of the next page, "" after the
+    last one."""
     start = position_of(kind, request.page_token, offset) or 0
     end = start + size_of(request.page_size)
     return list(rows[start:end]), token_of(kind, end) if end < len(rows) else ""

@@ -32,7 +32,8 @@ UNSPECIFIED = common_pb2.PERMISSION_MODE_UNSPECIFIED
 
 
 def find_plan(reader: Reader, name: str, repo: Repo | None) -> Plan:
-    """Return a plan by id, file, or name; "" means the only one of the repository. Raise `PlanNotFoundError`, `AmbiguousError`."""
+    """Return a plan by id, file, or name; "" means the only one of the repository. Raise
+    `PlanNotFoundError`, `AmbiguousError`."""
     plans = reader.plans.list()
     here = [plan for plan in plans if repo is not None and plan.repo_id == repo.id]
     if name:
@@ -169,7 +170,8 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
 
 
 def file_of(file: str) -> str:
-    """Raise `InvalidInputError` for a relative path, which would be relative to the daemon's directory."""
+    """Raise `InvalidInputError` for a relative path, which would be relative to the daemon's
+    directory."""
     if file and not Path(file).is_absolute():
         raise InvalidInputError(f"the plan's file {file!r} is not an absolute path", hint="give the absolute path")
     return file

@@ -135,7 +135,8 @@ def trust_state(trusted: Trusted, key: str, text: str) -> repo_pb2.TrustState.Va
 
 
 async def seen_contents(core: Core, repo: Repo, digest: str) -> Contents:
-    """Return the contents that the person has seen. Raise `WrongStateError` if they have changed."""
+    """Return the contents that the person has seen. Raise `WrongStateError` if they have
+    changed."""
     contents = await at_place(core, repo)
     if digest_of(contents) != digest:
         hint = "rametctl repo trust shows the present contents"
@@ -144,14 +145,16 @@ async def seen_contents(core: Core, repo: Repo, digest: str) -> Contents:
 
 
 def absolute(path: str) -> Path:
-    """Raise `InvalidInputError` for a relative path, as the daemon's directory is not the caller's."""
+    """Raise `InvalidInputError` for a relative path, as the daemon's directory is not the
+    caller's."""
     if not path.startswith("/") or "\0" in path:
         raise InvalidInputError(f"{path[:200]!r} is not an absolute path", hint="give the full path of the repository")
     return Path(path)
 
 
 async def repo_id_around(core: Core, path: str) -> str | None:
-    """Return the repository around ``path``, whose session an ambiguous name means; "" without one."""
+    """Return the repository around ``path``, whose session an ambiguous name means; "" without
+    one."""
     if not path:
         return None
     try:
@@ -162,7 +165,8 @@ async def repo_id_around(core: Core, path: str) -> str | None:
 
 
 async def resolve_repo(core: Core, name: str) -> Repo:
-    """Return a repository by id, name, or a path inside it, linked worktrees included. Raise `RepoNotFoundError`, `AmbiguousError`."""
+    """Return a repository by id, name, or a path inside it, linked worktrees included. Raise
+    `RepoNotFoundError`, `AmbiguousError`."""
     if name.startswith("/"):
         repo = await repos.around(core, absolute(name))
         if repo is not None:
@@ -175,7 +179,8 @@ async def resolve_repo(core: Core, name: str) -> Repo:
 
 
 async def resolve_or_new(core: Core, name: str) -> Repo:
-    """The same; for a path inside an unregistered repository return the row that `repos.register` would create."""
+    """The same; for a path inside an unregistered repository return the row that `repos.register`
+    would create."""
     if not name.startswith("/"):
         return await resolve_repo(core, name)
     info = await core.git.discover(absolute(name))

@@ -1,5 +1,5 @@
-"""The RPCs that each principal may call. The owner may call all; a session may read, and act on its family within the caps; a
-command without a session may only read."""
+"""The RPCs that each principal may call. The owner may call all; a session may read, and act on its
+family within the caps; a command without a session may only read."""
 
 from rametd.domain.models import OWNER
 from rametd.services.delivery import SESSION
@@ -65,7 +65,8 @@ ALWAYS = frozenset({"/ramet.v1.DaemonService/GetInfo", "/ramet.v1.DaemonService/
 
 
 def allowed(method: str, principal: str) -> bool:
-    """Return whether a principal may call ``method``, a full name such as ``/ramet.v1.SessionService/GetSession``."""
+    """Return whether a principal may call ``method``, a full name such as
+    ``/ramet.v1.SessionService/GetSession``."""
     if principal == OWNER or not method.startswith("/ramet."):
         return True
     return method in (SESSION_METHODS if principal.startswith(SESSION) else COMMAND_METHODS)

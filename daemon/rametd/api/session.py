@@ -1,4 +1,5 @@
-"""SessionService: create, fork, list and wait for sessions; prompts, settings, holds; archive, remove and restore."""
+"""SessionService: create, fork, list and wait for sessions; prompts, settings, holds; archive,
+remove and restore."""
 
 import asyncio
 import dataclasses
@@ -87,7 +88,8 @@ def contest_message(reader: Reader, contenders: Sequence[str]) -> session_pb2.Cr
 
 
 def limit_of(settings: session_pb2.Session, name: Literal["budget_usd", "budget_tokens"]) -> float | int:
-    """Return the limit to set; 0 removes the limit if the message has none. Raise `InvalidInputError` for a limit of 0."""
+    """Return the limit to set; 0 removes the limit if the message has none. Raise
+    `InvalidInputError` for a limit of 0."""
     if not settings.HasField(name):
         return 0
     limit: float | int = getattr(settings, name)
@@ -370,8 +372,8 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     async def AttachNative(
         self, request: session_pb2.AttachNativeRequest, context: Context
     ) -> session_pb2.AttachNativeResponse:
-        # The answer is not stored, since it contains the agent's environment, which must not be in the database. The attached process
-        # makes a repeated call the same one.
+        # The answer is not stored, since it contains the agent's environment, which must not be in
+        # the database. The attached process makes a repeated call the same one.
         session_id = await self._find(request.session)
         warnings = await freshen(self._core, session_id)
         background = await self._core.store.read(lambda reader: in_background(reader, session_id))

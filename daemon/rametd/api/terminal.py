@@ -226,7 +226,8 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
         return terminal_pb2.SessionPorts(session_id=session.id, session_name=session.name, ports=listed)
 
     async def _session(self, name: str, who: str) -> tuple[Session, Repo]:
-        """Return a session with an existing worktree, and its repository; a calling session may name only itself."""
+        """Return a session with an existing worktree, and its repository; a calling session may
+        name only itself."""
         near = here.get()
 
         def work(reader: Reader) -> tuple[Session, Repo]:
@@ -267,7 +268,8 @@ def find_command(reader: Reader, name: str) -> Command:
 
 
 def command_named(name: str, settings: Settings, repo: Repo) -> str:
-    """Return the shell command under ``run.NAME``. Raise `CommandNotFoundError`, `NotTrustedError`."""
+    """Return the shell command under ``run.NAME``. Raise `CommandNotFoundError`,
+    `NotTrustedError`."""
     check_trust(settings, repo, lambda config: config.run.get(name))
     if name in settings.config.run:
         return settings.config.run[name]

@@ -1,4 +1,5 @@
-"""WorktreeService: what changed in worktrees, comments, checkpoints, conflicts, spares, the trash, and upkeep."""
+"""WorktreeService: what changed in worktrees, comments, checkpoints, conflicts, spares, the trash,
+and upkeep."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -160,7 +161,8 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
     async def _changed(
         self, session: Session, old: Against, tracker: Tracker, before: str, now: str, limit: int | None
     ) -> worktree_pb2.WatchChangesResponse:
-        """Return the changes from ``old`` to the tree ``now``; ``before`` is the tree of the last answer, "" for the first."""
+        """Return the changes from ``old`` to the tree ``now``; ``before`` is the tree of the last
+        answer, "" for the first."""
         core = self._core
         info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
         whole = await core.git.diffs.between(
@@ -336,7 +338,8 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
         )
 
     async def _meant(self, repo: str, names: tuple[str, ...]) -> tuple[str, frozenset[str]]:
-        """Return the repository and the ids of the named sessions. Raise `InvalidInputError` unless all are of one repository."""
+        """Return the repository and the ids of the named sessions. Raise `InvalidInputError` unless
+        all are of one repository."""
         near = here.get()
         found = await self._core.store.read(lambda reader: [find_session(reader, name, repo_id=near) for name in names])
         repositories = {each.repo_id for each in found}

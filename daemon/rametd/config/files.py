@@ -32,7 +32,8 @@ class Source:
 
     @classmethod
     def read(cls, path: Path, *, inside: Path | None = None) -> Self:
-        """Read a file; a missing file counts as empty. Raises BadConfigError if it cannot be read, is no regular file or is too large.
+        """Read a file; a missing file counts as empty. Raises BadConfigError if it cannot be read,
+        is no regular file or is too large.
 
         ``inside``: the repository's directory. A symbolic link that leads out of it is refused.
         """
@@ -120,10 +121,11 @@ def effective(config: Config) -> Iterator[Effective]:
 
 
 def items(source: Source) -> dict[str, str]:
-    """Settings of a repository's file by key, each as one line of TOML; commands of ``run`` count one by one.
+    """Settings of a repository's file by key, each as one line of TOML; commands of ``run`` count
+    one by one.
 
-    `from_items` joins the lines to an equivalent file. Settings that a repository may not set, and files that are not TOML,
-    yield nothing: `check` reports them.
+    `from_items` joins the lines to an equivalent file. Settings that a repository may not set, and
+    files that are not TOML, yield nothing: `check` reports them.
     """
     try:
         document = tomllib.loads(source.text)
@@ -248,7 +250,8 @@ def _problem(source: Source, key: str, text: str, *, hint: str = "", fatal: bool
 
 
 def _line(text: str, key: str) -> int:
-    """Line number of ``key``, or of the table around it; 0 if neither is found. tomllib does not report lines.
+    """Line number of ``key``, or of the table around it; 0 if neither is found. tomllib does not
+    report lines.
 
     Good enough for a message: it may take a line in a multi-line string for the key.
     """

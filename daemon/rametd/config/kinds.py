@@ -28,7 +28,8 @@ class RefusedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A type of value. ``parse`` takes a value from tomllib and raises ValueError, or RefusedError with a text of its own."""
+    """A type of value. ``parse`` takes a value from tomllib and raises ValueError, or RefusedError
+    with a text of its own."""
 
     accepts: str  # completes "expected …"
     parse: Callable[[object], T]
@@ -214,7 +215,8 @@ def _named_commands(value: object) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """The owner's settings of an agent of the Agent Client Protocol; None and empty leave a known agent's own values."""
+    """The owner's settings of an agent of the Agent Client Protocol; None and empty leave a known
+    agent's own values."""
 
     command: tuple[str, ...] | None = None
     env: Mapping[str, str] = field(default_factory=dict)

@@ -303,7 +303,8 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The effective configuration. Durations are seconds, sizes bytes, money US dollars; None is unset."""
+    """The effective configuration. Durations are seconds, sizes bytes, money US dollars; None is
+    unset."""
 
     max_working: int = setting(whole(1, 1000, "agents"), 8, "Maximum number of working agents; others wait in a queue.")
     editor: tuple[str, ...] | None = setting(

@@ -28,7 +28,8 @@ def describe_wish(tool: str, given: Mapping[str, Any]) -> str:
 
 
 def call_subject(tool: str, given: Mapping[str, Any]) -> str:
-    """Return the object of a call in one line; "" if its input names none. An ellipsis marks further lines of a command."""
+    """Return the object of a call in one line; "" if its input names none. An ellipsis marks
+    further lines of a command."""
     values = (given.get(field) for field in (("command",) if tool == "Bash" else _SUBJECTS))
     text = next((value.strip() for value in values if isinstance(value, str) and value.strip()), "")
     line = first_line(text)

@@ -17,7 +17,8 @@ class CheckpointReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A snapshot in a session's line, pinned by a ref: all files of the worktree that git does not ignore.
+    """A snapshot in a session's line, pinned by a ref: all files of the worktree that git does not
+    ignore.
 
     It outlives a removed session until the trash entry of that session expires.
     """
@@ -43,7 +44,8 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class ConversationCut:
-    """Where a conversation that has not begun starts from: another one up to ``message_id``; "" means all of it."""
+    """Where a conversation that has not begun starts from: another one up to ``message_id``; ""
+    means all of it."""
 
     session_id: str
     source_id: str

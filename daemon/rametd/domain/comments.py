@@ -12,7 +12,8 @@ class CommentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment on the lines of a file from ``line`` (from 1) to ``end_line``, or on the whole file (both 0)."""
+    """A comment on the lines of a file from ``line`` (from 1) to ``end_line``, or on the whole file
+    (both 0)."""
 
     id: str
     session_id: str

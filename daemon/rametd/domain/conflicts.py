@@ -26,7 +26,8 @@ GREEN = frozenset({ConflictKind.CLEAN, ConflictKind.SAME_FILE})
 
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """Lines of a file, from 1, both ends included. ``end`` is ``start - 1`` where lines were only removed."""
+    """Lines of a file, from 1, both ends included. ``end`` is ``start - 1`` where lines were only
+    removed."""
 
     start: int
     end: int
@@ -45,7 +46,8 @@ class FileConflict:
 
 @dataclass(frozen=True, slots=True)
 class PairConflict:
-    """Result of the last comparison of two sessions, or of a session and its base (``other_id`` "")."""
+    """Result of the last comparison of two sessions, or of a session and its base (``other_id``
+    "")."""
 
     session_id: str
     other_id: str

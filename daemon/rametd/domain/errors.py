@@ -12,9 +12,10 @@ RametError
 ├── AbortedError            another change came first: read again, then decide     ABORTED
 └── BrokenError             an invariant is broken, by Ramet or by the machine     INTERNAL
 
-A leaf has a stable ``reason`` (UPPER_SNAKE_CASE, part of the contract), a message that says what happened, a ``hint`` that
-says what to do next, and ``data`` (flat, strings) for programs. Messages and hints are one line each. The docstring of a
-leaf says when it is raised; docs/reference.md repeats it.
+A leaf has a stable ``reason`` (UPPER_SNAKE_CASE, part of the contract), a message that says what
+happened, a ``hint`` that says what to do next, and ``data`` (flat, strings) for programs. Messages
+and hints are one line each. The docstring of a leaf says when it is raised; docs/reference.md
+repeats it.
 """
 
 from typing import ClassVar
@@ -122,13 +123,15 @@ class BadConfigError(InvalidInputError):
 
 
 class BadRuleError(InvalidInputError):
-    """A permission rule is not valid, allows everything, or reaches outside the worktree. Data: ``data["rule"]``."""
+    """A permission rule is not valid, allows everything, or reaches outside the worktree. Data:
+    ``data["rule"]``."""
 
     reason = "BAD_RULE"
 
 
 class BadPlanError(InvalidInputError):
-    """The plan cannot be applied. `rametctl plan check` lists all problems. Data: ``data["line"]``, ``data["key"]``."""
+    """The plan cannot be applied. `rametctl plan check` lists all problems. Data: ``data["line"]``,
+    ``data["key"]``."""
 
     reason = "BAD_PLAN"
 
@@ -152,7 +155,8 @@ class BadPageTokenError(InvalidInputError):
 
 
 class AmbiguousError(InvalidInputError):
-    """Several ids or names match; the message lists them. Use more of the id. Data: ``data["matches"]``."""
+    """Several ids or names match; the message lists them. Use more of the id. Data:
+    ``data["matches"]``."""
 
     reason = "AMBIGUOUS"
 
@@ -185,8 +189,8 @@ class RequestNotFoundError(NotFoundError):
 
 
 class CommandNotFoundError(NotFoundError):
-    """No command has that id (`rametctl run S --list` lists them), or none is configured under that name. Data:
-    ``data["names"]``.
+    """No command has that id (`rametctl run S --list` lists them), or none is configured under that
+    name. Data: ``data["names"]``.
     """
 
     reason = "COMMAND_NOT_FOUND"
@@ -223,19 +227,22 @@ class PlanNotFoundError(NotFoundError):
 
 
 class RemoteNotFoundError(NotFoundError):
-    """The repository has no such remote, or no remote at all. `git remote add origin URL` adds one."""
+    """The repository has no such remote, or no remote at all. `git remote add origin URL` adds
+    one."""
 
     reason = "REMOTE_NOT_FOUND"
 
 
 class PullRequestNotFoundError(NotFoundError):
-    """The session has no pull request, or none has that number. Run `rametctl pr create` or `pr link`."""
+    """The session has no pull request, or none has that number. Run `rametctl pr create` or `pr
+    link`."""
 
     reason = "PULL_REQUEST_NOT_FOUND"
 
 
 class LandingNotFoundError(NotFoundError):
-    """No entry of a merge queue has that id or session name. `rametctl queue ls --all` lists them."""
+    """No entry of a merge queue has that id or session name. `rametctl queue ls --all` lists
+    them."""
 
     reason = "LANDING_NOT_FOUND"
 
@@ -247,7 +254,8 @@ class NameTakenError(TakenError):
 
 
 class BranchTakenError(TakenError):
-    """The branch exists or is checked out; the message says where, the hint what to do. Data: ``data["worktree"]``."""
+    """The branch exists or is checked out; the message says where, the hint what to do. Data:
+    ``data["worktree"]``."""
 
     reason = "BRANCH_TAKEN"
 
@@ -274,8 +282,8 @@ class UnbornBranchError(PreconditionError):
 
 
 class WorkAtRiskError(PreconditionError):
-    """Removing the session would lose work that exists nowhere else; the message lists it. `--force` moves it to the
-    trash.
+    """Removing the session would lose work that exists nowhere else; the message lists it.
+    `--force` moves it to the trash.
     """
 
     reason = "WORK_AT_RISK"
@@ -288,7 +296,8 @@ class WrongStateError(PreconditionError):
 
 
 class NotTrustedError(PreconditionError):
-    """Ramet runs the repository's own commands only once you trust it: `rametctl repo trust` shows them and asks."""
+    """Ramet runs the repository's own commands only once you trust it: `rametctl repo trust` shows
+    them and asks."""
 
     reason = "REPO_NOT_TRUSTED"
 
@@ -306,8 +315,8 @@ class AgentUnavailableError(PreconditionError):
 
 
 class AgentRefusedError(PreconditionError):
-    """The running agent rejected a change, such as another mode. The change is stored and takes effect at its next
-    start: `rametctl stop S`, then `rametctl resume S`.
+    """The running agent rejected a change, such as another mode. The change is stored and takes
+    effect at its next start: `rametctl stop S`, then `rametctl resume S`.
     """
 
     reason = "AGENT_REFUSED"
@@ -332,7 +341,8 @@ class GitFailedError(PreconditionError):
 
 
 class PushRefusedError(PreconditionError):
-    """The remote rejected the push, or its branch has commits that Ramet did not push and will not replace."""
+    """The remote rejected the push, or its branch has commits that Ramet did not push and will not
+    replace."""
 
     reason = "PUSH_REFUSED"
 
@@ -356,8 +366,8 @@ class RemoteFailedError(PreconditionError):
 
 
 class ProtectedBranchError(PreconditionError):
-    """`land.protected` names the branch, or it has an upstream (``data["upstream"]``) and `--local` was not given.
-    Run `rametctl pr create S`. Data: ``data["branch"]``.
+    """`land.protected` names the branch, or it has an upstream (``data["upstream"]``) and `--local`
+    was not given. Run `rametctl pr create S`. Data: ``data["branch"]``.
     """
 
     reason = "PROTECTED_BRANCH"
@@ -450,24 +460,24 @@ class PathsNotOwnedError(DeniedError):
 
 
 class CapReachedError(ExhaustedError):
-    """A cap on families (`caps.*`) is reached; the message says which, the hint what to do instead. Data:
-    ``data["cap"]``.
+    """A cap on families (`caps.*`) is reached; the message says which, the hint what to do instead.
+    Data: ``data["cap"]``.
     """
 
     reason = "CAP_REACHED"
 
 
 class TooManyMessagesError(ExhaustedError):
-    """A session sent over 20 messages in a minute, or a chain of replies between sessions is too long. Continue your
-    own work, or end your turn.
+    """A session sent over 20 messages in a minute, or a chain of replies between sessions is too
+    long. Continue your own work, or end your turn.
     """
 
     reason = "TOO_MANY_MESSAGES"
 
 
 class ReadOnlyError(UnavailableError):
-    """The disk is full, and Ramet cannot record anything until there is room. Agents continue; their keepers store
-    their output.
+    """The disk is full, and Ramet cannot record anything until there is room. Agents continue;
+    their keepers store their output.
     """
 
     reason = "READ_ONLY"
@@ -486,8 +496,8 @@ class GitBusyError(UnavailableError):
 
 
 class ForgeUnavailableError(UnavailableError):
-    """The remote or GitHub cannot be reached, or limits the rate of requests. Everything else continues. Data:
-    ``data["retry_after"]``.
+    """The remote or GitHub cannot be reached, or limits the rate of requests. Everything else
+    continues. Data: ``data["retry_after"]``.
     """
 
     reason = "FORGE_UNAVAILABLE"
@@ -524,12 +534,14 @@ class KeeperError(BrokenError):
 
 
 class DatabaseDamagedError(BrokenError):
-    """The database is damaged. The next start moves it to `quarantine/` and rebuilds it from the agents' journals."""
+    """The database is damaged. The next start moves it to `quarantine/` and rebuilds it from the
+    agents' journals."""
 
     reason = "DATABASE_DAMAGED"
 
 
 class VersionSkewError(PreconditionError):
-    """Client and daemon have incompatible versions. Run `rametctl daemon restart`, or install the client again."""
+    """Client and daemon have incompatible versions. Run `rametctl daemon restart`, or install the
+    client again."""
 
     reason = "VERSION_SKEW"

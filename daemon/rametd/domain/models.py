@@ -9,10 +9,12 @@ from typing import NamedTuple
 from rametd.domain.states import State
 
 OWNER = "owner"
-"""Principal of the person. A session's principal is ``session:<id>``, the daemon's own is ``daemon``."""
+"""Principal of the person. A session's principal is ``session:<id>``, the daemon's own is
+``daemon``."""
 DAEMON = "daemon"
 COMMAND = "command"
-"""Principal of landing checks, git hooks and setups in spares: they run code of agents without a session, and may only read."""
+"""Principal of landing checks, git hooks and setups in spares: they run code of agents without a
+session, and may only read."""
 
 
 class Mode(StrEnum):
@@ -39,7 +41,8 @@ STRICTNESS = (Mode.PLAN, Mode.DONT_ASK, Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.AU
 
 
 class Hold(StrEnum):
-    """Why a session does not continue by itself: it is PAUSED, QUEUED during an operation, or IDLE after an interrupt."""
+    """Why a session does not continue by itself: it is PAUSED, QUEUED during an operation, or IDLE
+    after an interrupt."""
 
     NONE = ""
     STOPPED = "stopped"  # `stop` during a turn; the next prompt or `resume` continues
@@ -178,7 +181,8 @@ class Session:
 
     @property
     def reference(self) -> str:
-        """The session as an argument of a command line; a name may contain spaces and shell syntax."""
+        """The session as an argument of a command line; a name may contain spaces and shell
+        syntax."""
         return self.id if self.name.startswith("-") else shlex.quote(self.name)
 
     @property
@@ -292,7 +296,8 @@ DAEMON_REQUESTS = frozenset(
         RequestKind.TRUST,
     }
 )
-"""Kinds of request that the daemon opens. No agent waits for them: they outlive process and turn, and the session continues."""
+"""Kinds of request that the daemon opens. No agent waits for them: they outlive process and turn,
+and the session continues."""
 
 
 class RequestState(StrEnum):
@@ -370,7 +375,8 @@ class LedgerEntry:
 
 
 class LastWords(NamedTuple):
-    """The last message of a session's agent, and what the agent does, in one line; each may be ""."""
+    """The last message of a session's agent, and what the agent does, in one line; each may be
+    ""."""
 
     session_id: str
     conversation_id: str = ""
@@ -408,7 +414,8 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Last restore of a session from ``origin``, the archive or the trash, with warnings about differences."""
+    """Last restore of a session from ``origin``, the archive or the trash, with warnings about
+    differences."""
 
     session_id: str
     origin: str
@@ -418,7 +425,8 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """The process of a person that has a session's conversation, and the part of such processes' turns that Ramet has stored."""
+    """The process of a person that has a session's conversation, and the part of such processes'
+    turns that Ramet has stored."""
 
     session_id: str
     pid: int = 0  # 0 while there is none

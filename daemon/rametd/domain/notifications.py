@@ -1,4 +1,5 @@
-"""Notifications outside of Ramet's own screens: their topics, the ways to deliver them, and the state of each delivery."""
+"""Notifications outside of Ramet's own screens: their topics, the ways to deliver them, and the
+state of each delivery."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,7 +28,8 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One item that one way has yet to deliver. The row is deleted after delivery, or once the item no longer needs the person."""
+    """One item that one way has yet to deliver. The row is deleted after delivery, or once the item
+    no longer needs the person."""
 
     item: str  # "request:ID", "landing:ID" or "limit:SESSION"
     way: Way

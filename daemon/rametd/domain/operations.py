@@ -1,4 +1,5 @@
-"""Operations: durable, resumable changes to a session that span the database and the disk. One table of their kinds."""
+"""Operations: durable, resumable changes to a session that span the database and the disk. One
+table of their kinds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,10 +34,10 @@ class Recovery(Enum):
 class Traits:
     """Behaviour of one kind.
 
-    ``doing`` completes "the session is being …", ``noun`` "its … could not be finished". ``exclusive``: no other operation
-    and no turn of the session begins meanwhile. ``parameters``: entries of `Operation.data` that must be equal for a second
-    caller to join the operation. ``code``: the ``doctor`` code for an unfinished operation. ``retry``: the verb that
-    repeats it.
+    ``doing`` completes "the session is being …", ``noun`` "its … could not be finished".
+    ``exclusive``: no other operation and no turn of the session begins meanwhile. ``parameters``:
+    entries of `Operation.data` that must be equal for a second caller to join the operation.
+    ``code``: the ``doctor`` code for an unfinished operation. ``retry``: the verb that repeats it.
     """
 
     doing: str
@@ -100,8 +101,9 @@ class Caller:
 class Operation:
     """One operation, until it is complete or undone.
 
-    ``request_id``, ``principal``, ``method`` and ``digest`` are those of the requesting RPC; `finish` stores its answer.
-    ``step`` is the last stored step. ``failed`` is why the last attempt failed, "" while one is under way.
+    ``request_id``, ``principal``, ``method`` and ``digest`` are those of the requesting RPC;
+    `finish` stores its answer. ``step`` is the last stored step. ``failed`` is why the last attempt
+    failed, "" while one is under way.
     """
 
     id: str

@@ -8,7 +8,8 @@ from rametd.domain.models import SetupState
 
 
 class SpareState(StrEnum):
-    """States of a spare. A daemon that starts removes spares in any state but READY and FAILED: their preparation was cut off."""
+    """States of a spare. A daemon that starts removes spares in any state but READY and FAILED:
+    their preparation was cut off."""
 
     MAKING = "making"
     READY = "ready"
@@ -19,7 +20,8 @@ class SpareState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """A worktree without a branch. The session that claims it takes its id, because the id names its directory."""
+    """A worktree without a branch. The session that claims it takes its id, because the id names
+    its directory."""
 
     id: str
     repo_id: str

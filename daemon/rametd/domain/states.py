@@ -36,7 +36,8 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 SLOT_STATES = frozenset({State.STARTING, State.WORKING})
-"""States that hold one of the ``max_working`` slots. WAITING does not: an unanswered request must not block the queue overnight."""
+"""States that hold one of the ``max_working`` slots. WAITING does not: an unanswered request must
+not block the queue overnight."""
 
 BUSY_STATES = frozenset({State.STARTING, State.WORKING, State.WAITING})
 """States in which a turn is under way."""

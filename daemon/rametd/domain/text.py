@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 
 def utf8(text: str) -> str:
-    """``text`` as valid UTF-8, for proto strings and logs: bytes of file names that are not UTF-8 become U+FFFD."""
+    """``text`` as valid UTF-8, for proto strings and logs: bytes of file names that are not UTF-8
+    become U+FFFD."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 

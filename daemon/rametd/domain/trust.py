@@ -1,8 +1,9 @@
 """Trust: the contents of a repository that the person has seen and approved.
 
-Everything that can run a command, or allow more commands, is an *item*: a key, and the text that the person sees. Items are
-the settings of `.ramet.toml` (``setup``, ``run.web``), the files that Claude loads (``.claude/settings.json``) and the checks
-of plans. The person trusts an item by its content, never by path or name: a changed text is a new item.
+Everything that can run a command, or allow more commands, is an *item*: a key, and the text that
+the person sees. Items are the settings of `.ramet.toml` (``setup``, ``run.web``), the files that
+Claude loads (``.claude/settings.json``) and the checks of plans. The person trusts an item by its
+content, never by path or name: a changed text is a new item.
 """
 
 import difflib
@@ -34,14 +35,16 @@ def item_digest(key: str, text: str) -> str:
 
 
 def digest_of(contents: Contents) -> str:
-    """Digest of ``contents``. The person approves a digest, and the daemon stores only contents that match it."""
+    """Digest of ``contents``. The person approves a digest, and the daemon stores only contents
+    that match it."""
     digests = sorted(item_digest(key, text) for key, text in contents.items())
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """All items of a repository that the person ever trusted. ``latest``: the newest trusted text by key."""
+    """All items of a repository that the person ever trusted. ``latest``: the newest trusted text
+    by key."""
 
     digests: frozenset[str] = frozenset()
     latest: Contents = field(default_factory=dict)
@@ -54,7 +57,8 @@ class Trusted:
         return {key: text for key, text in contents.items() if not self.covers(key, text)}
 
     def in_force(self, contents: Contents) -> dict[str, str]:
-        """The items in force: a trusted item as it is, a changed one with its newest trusted text, a new one not at all."""
+        """The items in force: a trusted item as it is, a changed one with its newest trusted text,
+        a new one not at all."""
         withheld = self.withheld(contents)
         return {
             key: self.latest[key] if key in withheld else text
@@ -63,7 +67,8 @@ class Trusted:
         }
 
     def difference(self, contents: Contents) -> str:
-        """Unified diff from the trusted texts to the withheld items of ``contents``; "" if none is withheld."""
+        """Unified diff from the trusted texts to the withheld items of ``contents``; "" if none is
+        withheld."""
         parts: list[str] = []
         for key, text in sorted(self.withheld(contents).items()):
             old = self.latest.get(key)
@@ -73,7 +78,8 @@ class Trusted:
 
 
 def _difference(old: str, new: str, origin: str, now: str) -> Iterator[str]:
-    """Unified diff of two different texts, never empty. Only "\\n" ends a line; a last line break that one of them lacks is marked."""
+    """Unified diff of two different texts, never empty. Only "\\n" ends a line; a last line break
+    that one of them lacks is marked."""
     if old and new and not (old.endswith("\n") or new.endswith("\n")):
         old, new = f"{old}\n", f"{new}\n"
     before, after = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (old, new))

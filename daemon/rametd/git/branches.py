@@ -44,8 +44,8 @@ def branch_names(repo: RepositoryInfo) -> frozenset[str]:
 
 
 def free_name(repo: RepositoryInfo, text: str, *, fallback: str, taken: Collection[str]) -> str:
-    """Return `names.branch_name` for the repository's branches and ``taken``. Compare only branches with the same beginning, as
-    there may be a hundred thousand."""
+    """Return `names.branch_name` for the repository's branches and ``taken``. Compare only branches
+    with the same beginning, as there may be a hundred thousand."""
     tops = tuple(name.casefold().partition("/")[0] for name in (names.slug(text), fallback) if name)
     near = (name for name in open_repository(repo.common_dir).branches.local if name.casefold().startswith(tops))
     return names.branch_name(text, fallback=fallback, taken={*near, *taken})
@@ -68,7 +68,8 @@ def lost_tip(repo: RepositoryInfo, branch: str) -> str | None:
 
 
 def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
-    """Raise BranchTakenError unless the branch can be created (``new``) or checked out in another worktree."""
+    """Raise BranchTakenError unless the branch can be created (``new``) or checked out in another
+    worktree."""
     place = checked_out(repo).get(branch)
     if place is not None:
         gone = "" if place.is_dir() else ", which is gone: git worktree prune frees it"
@@ -105,7 +106,8 @@ def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
 
 
 def _obstacle(repo: RepositoryInfo, branch: str) -> str | None:
-    """Return a branch that prevents one of this name, because one would be a file and the other a directory.
+    """Return a branch that prevents one of this name, because one would be a file and the other a
+    directory.
 
     Read files (gitrepository-layout(5)), as libgit2 can only list all branches.
     """
@@ -127,13 +129,15 @@ def _obstacle(repo: RepositoryInfo, branch: str) -> str | None:
 
 
 async def create_branch(git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, lock: int) -> None:
-    """Create the branch for the worktree at ``path``, and record this in its reflog, where `made_for` reads it."""
+    """Create the branch for the worktree at ``path``, and record this in its reflog, where
+    `made_for` reads it."""
     arguments = ("update-ref", "--create-reflog", "-m", f"{_MARK}{path}", f"refs/heads/{branch}", commit, _NOTHING)
     await git.process.write(repo.common_dir, *arguments, lock=lock)
 
 
 def create_branch_here(repo: RepositoryInfo, path: Path, branch: str, commit: str) -> None:
-    """`create_branch` without a process. Raises pygit2.GitError when the branch exists, or its lock file does. Blocks."""
+    """`create_branch` without a process. Raises pygit2.GitError when the branch exists, or its lock
+    file does. Blocks."""
     reflog = repo.common_dir / "logs" / "refs" / "heads" / branch
     reflog.parent.mkdir(parents=True, exist_ok=True)
     reflog.touch()  # so that one is written in a bare repository too
@@ -144,7 +148,8 @@ def create_branch_here(repo: RepositoryInfo, path: Path, branch: str, commit: st
 
 
 def maker_of(repo: RepositoryInfo, branch: str) -> Path | None:
-    """Return the worktree for which Ramet created the branch, from its reflog; None for another branch."""
+    """Return the worktree for which Ramet created the branch, from its reflog; None for another
+    branch."""
     try:
         with (repo.common_dir / "logs" / "refs" / "heads" / branch).open(errors="surrogateescape") as reflog:
             message = reflog.readline().rstrip("\n").partition("\t")[2]
@@ -161,7 +166,8 @@ def made_for(repo: RepositoryInfo, branch: str, path: Path) -> bool:
 async def delete_branch(
     git: GitContext, repo: RepositoryInfo, branch: str, tip: str, lock: int | None = None
 ) -> str | None:
-    """Delete the branch if it is still at ``tip`` and checked out nowhere; else return why it stays. A missing branch counts as deleted."""
+    """Delete the branch if it is still at ``tip`` and checked out nowhere; else return why it
+    stays. A missing branch counts as deleted."""
     now = await git.compute(branch_tip, repo, branch)
     if now is None:
         return None
@@ -180,7 +186,8 @@ async def delete_branch(
 
 
 async def _forget_settings(git: GitContext, repo: RepositoryInfo, branch: str, lock: int | None) -> None:
-    """Remove `[branch "..."]` (an agent's `push -u` writes it), which a later branch of the same name would inherit."""
+    """Remove `[branch "..."]` (an agent's `push -u` writes it), which a later branch of the same
+    name would inherit."""
     section = f"branch.{branch}"
 
     def has_settings() -> bool:
@@ -204,7 +211,8 @@ class Branches:
         self.ahead_behind = git.threaded(ahead_behind)
 
     async def delete(self, repo: RepositoryInfo, branch: str, tip: str) -> str | None:
-        """Delete the branch if it is still at ``tip`` and checked out nowhere. Return why it stays, None if it is gone."""
+        """Delete the branch if it is still at ``tip`` and checked out nowhere. Return why it stays,
+        None if it is gone."""
         if (lost := await self._git.compute(lost_tip, repo, branch)) is not None:
             return f"branch {branch} stays: git no longer has its commit {lost[:12]}"
         await self._git.make_durable(repo.common_dir)  # all refs that have its commits
@@ -212,7 +220,8 @@ class Branches:
             return await delete_branch(self._git, repo, branch, tip, lock)
 
     async def initial_commit(self, repo: RepositoryInfo, message: str) -> str:
-        """Create an empty first commit, by the person, on the unborn branch that ``repo`` has checked out; returns it.
+        """Create an empty first commit, by the person, on the unborn branch that ``repo`` has
+        checked out; returns it.
 
         The index and the files there stay as they are.
         """

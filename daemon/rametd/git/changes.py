@@ -1,7 +1,7 @@
 """Differences between two trees, file by file and with renames, for predictions.
 
-The walk skips equal subtrees, so that its cost is that of the touched directories: 1 ms for eleven changes among 40,000 files, while
-libgit2's own diff reads every entry. Blocks; never writes.
+The walk skips equal subtrees, so that its cost is that of the touched directories: 1 ms for eleven
+changes among 40,000 files, while libgit2's own diff reads every entry. Blocks; never writes.
 """
 
 from collections import Counter
@@ -63,7 +63,8 @@ class Changes:
 
 
 def changes(repository: pygit2.Repository, old: pygit2.Oid, new: pygit2.Oid) -> Changes:
-    """Return the changes from the tree ``old`` to the tree ``new``. Raise KeyError for a missing tree."""
+    """Return the changes from the tree ``old`` to the tree ``new``. Raise KeyError for a missing
+    tree."""
     deleted: dict[str, Entry] = {}
     added: dict[str, Entry] = {}
     found = Changes(new)
@@ -84,7 +85,8 @@ def changes(repository: pygit2.Repository, old: pygit2.Oid, new: pygit2.Oid) -> 
 def _walk(
     repository: pygit2.Repository, old: pygit2.Oid | None, new: pygit2.Oid | None, prefix: str
 ) -> Iterator[tuple[str, Entry | None, Entry | None]]:
-    """Yield the paths whose entry differs, in no order, with both entries; None for a missing one."""
+    """Yield the paths whose entry differs, in no order, with both entries; None for a missing
+    one."""
     if old == new:
         return
     before, after = _entries(repository, old), _entries(repository, new)
@@ -115,7 +117,8 @@ def _entries(repository: pygit2.Repository, tree: pygit2.Oid | None) -> dict[str
 def _renames(
     repository: pygit2.Repository, deleted: dict[str, Entry], added: dict[str, Entry]
 ) -> list[tuple[str, str]]:
-    """Return (old path, new path) pairs, each path once: the most similar first, and among equals those with the same name."""
+    """Return (old path, new path) pairs, each path once: the most similar first, and among equals
+    those with the same name."""
     scored: list[tuple[float, bool, str, str]] = []
     alike = len(deleted) * len(added) <= RENAME_PAIRS
     spans: dict[pygit2.Oid, Counter[bytes] | None] = {}
@@ -141,7 +144,8 @@ def _renames(
 def _spans(
     repository: pygit2.Repository, blob: pygit2.Oid, known: dict[pygit2.Oid, Counter[bytes] | None]
 ) -> Counter[bytes] | None:
-    """Return the lines of a file with their counts; None if it is too large to compare, or empty."""
+    """Return the lines of a file with their counts; None if it is too large to compare, or
+    empty."""
     if blob not in known:
         _, size = repository.odb.read_header(blob)
         known[blob] = (

@@ -19,7 +19,8 @@ _HOPS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The files of a commit. Paths are relative to the top; ``links``: real paths of directories, by the symbolic link to each."""
+    """The files of a commit. Paths are relative to the top; ``links``: real paths of directories,
+    by the symbolic link to each."""
 
     files: tuple[str, ...] = ()
     links: Mapping[str, str] = field(default_factory=dict)
@@ -27,7 +28,8 @@ class Tree:
 
 
 def read_tree(repo: RepositoryInfo, commit: str) -> Tree:
-    """Return all files of a commit, links included, in git's order. Blocks: 40,000 files take about a tenth of a second."""
+    """Return all files of a commit, links included, in git's order. Blocks: 40,000 files take about
+    a tenth of a second."""
     repository = open_repository(repo.common_dir)
     index = pygit2.Index()
     index.read_tree(repository[commit].peel(pygit2.Tree))
@@ -41,7 +43,8 @@ def read_tree(repo: RepositoryInfo, commit: str) -> Tree:
 
 
 def ignores_case(common_dir: Path) -> bool:
-    """Return whether the file system ignores letter case, as git recorded at the repository's creation. Blocks."""
+    """Return whether the file system ignores letter case, as git recorded at the repository's
+    creation. Blocks."""
     config = open_repository(common_dir).config
     return "core.ignorecase" in config and config.get_bool("core.ignorecase")
 
@@ -63,7 +66,8 @@ def _directories(files: list[str], targets: Mapping[str, str]) -> dict[str, str]
 
 
 def merge_base(repo: RepositoryInfo, one: str, other: str) -> str | None:
-    """Return the merge base of two histories, or None; each is a branch, tag or commit. Raise RefNotFoundError. Blocks."""
+    """Return the merge base of two histories, or None; each is a branch, tag or commit. Raise
+    RefNotFoundError. Blocks."""
     repository = open_repository(repo.common_dir)
     commits = (resolve_ref(repository, name).commit for name in (one, other))
     base = cast("pygit2.Oid | None", repository.merge_base(*commits))
@@ -71,7 +75,8 @@ def merge_base(repo: RepositoryInfo, one: str, other: str) -> str | None:
 
 
 async def reachable(git: GitContext, repo: RepositoryInfo, name: str) -> bool:
-    """Return whether a branch, remote branch or tag reaches the commit; none reaches other objects, such as snapshots."""
+    """Return whether a branch, remote branch or tag reaches the commit; none reaches other objects,
+    such as snapshots."""
     if not await git.compute(commit_exists, repo, name):
         return False
     output = await git.process.read(
@@ -82,7 +87,8 @@ async def reachable(git: GitContext, repo: RepositoryInfo, name: str) -> bool:
 
 
 def holder(repo: RepositoryInfo, name: str, paths: Sequence[str], *, without: str) -> str:
-    """Return a branch, remote branch or tag, except ``without``, that has all ``paths`` as in the commit or tree ``name``; else "".
+    """Return a branch, remote branch or tag, except ``without``, that has all ``paths`` as in the
+    commit or tree ``name``; else "".
 
     Raise RefNotFoundError if the repository does not have the commit or its files. Blocks.
     """
@@ -124,16 +130,18 @@ def files_between(repo: RepositoryInfo, old: str, new: str) -> int:
 
 
 def file_at(repo: RepositoryInfo, commit: str, paths: tuple[str, ...]) -> bytes | None:
-    """Return the first of ``paths`` that is a file in a commit, in any letter case, or None. Blocks."""
+    """Return the first of ``paths`` that is a file in a commit, in any letter case, or None.
+    Blocks."""
     tree = open_repository(repo.common_dir)[commit].peel(pygit2.Tree)
     return next((data for path in paths if (data := _blob(tree, path.split("/"))) is not None), None)
 
 
 def files_at(repo: RepositoryInfo, revision: str, paths: tuple[str, ...], *, anywhere: str = "") -> dict[str, bytes]:
-    """Return the files at ``paths``, and below those that are directories, by path; do not follow symbolic links within the commit.
+    """Return the files at ``paths``, and below those that are directories, by path; do not follow
+    symbolic links within the commit.
 
-    "HEAD" is that of the main worktree, or of the bare repository. Return nothing for an unknown revision. ``anywhere``: also the files
-    below all directories of this name. Blocks.
+    "HEAD" is that of the main worktree, or of the bare repository. Return nothing for an unknown
+    revision. ``anywhere``: also the files below all directories of this name. Blocks.
     """
     repository = open_repository(repo.common_dir)
     commit = peel(repository, revision)

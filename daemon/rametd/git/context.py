@@ -27,14 +27,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _OBJECT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
-# libgit2 refuses a repository with extensions that are not enabled here. A partial clone reads like any other as long as the objects
-# exist locally; reading a missing one fails with an error, and git itself fetches it when it fills a working tree.
+# libgit2 refuses a repository with extensions that are not enabled here. A partial clone reads like
+# any other as long as the objects exist locally; reading a missing one fails with an error, and git
+# itself fetches it when it fills a working tree.
 _EXTENSIONS = ("partialclone",)
 
 
 @dataclass(frozen=True, slots=True)
 class WorktreeTree:
-    """The tree of a worktree's files. ``skipped``: git's words for each file and directory that could not be read.
+    """The tree of a worktree's files. ``skipped``: git's words for each file and directory that
+    could not be read.
 
     ``plain``: no repository is inside that the tree only points at.
     """
@@ -67,7 +69,8 @@ class GitContext:
         ]()  # by registered repository: digests of the items that the person trusts
         self.process = GitProcess(environment, lock_timeout, self.trusted)
         self.locks = RepositoryLocks(lock_timeout)
-        # Checkouts run outside the repository's lock; more at once than threads would only slow each down.
+        # Checkouts run outside the repository's lock; more at once than threads would only slow
+        # each down.
         self.checkouts = asyncio.Semaphore(threads)
         self.tree_sources = tree_sources  # by worktree, resolved
         self.watches = Watches()
@@ -83,7 +86,8 @@ class GitContext:
         return quiet
 
     async def verified(self, worktree: Path, branch: str | None) -> Path:
-        """Return the git directory of a worktree of a registered repository. Raise WorktreeChangedError, see `verify_worktree`."""
+        """Return the git directory of a worktree of a registered repository. Raise
+        WorktreeChangedError, see `verify_worktree`."""
         return await self.compute(verify_worktree, worktree, branch, self.trusted)
 
     def bind(self, function: Callable[Concatenate["GitContext", P], T]) -> Callable[P, T]:
@@ -95,18 +99,22 @@ class GitContext:
         return functools.partial(self.compute, function)
 
     async def compute(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-        """Call a blocking function in a thread. Errors of libgit2 and the system become GitFailedError."""
+        """Call a blocking function in a thread. Errors of libgit2 and the system become
+        GitFailedError."""
         return await self._in(self._threads, functools.partial(function, *arguments, **keywords))
 
     async def delete(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-        """As `compute`, for work of seconds, in threads of its own, so that ten deletions do not block other calls."""
+        """As `compute`, for work of seconds, in threads of its own, so that ten deletions do not
+        block other calls."""
         return await self._in(self._deleter, functools.partial(function, *arguments, **keywords))
 
     async def make_durable(self, git_dir: Path, *places: Path) -> None:
-        """Sync a repository, and the file systems of ``places``, to disk, before anything is destroyed.
+        """Sync a repository, and the file systems of ``places``, to disk, before anything is
+        destroyed.
 
-        Every destructive step calls this first, so that its replacement is on disk before (see `durability.make_durable` for the cost).
-        Raise GitFailedError if the disk fails; the caller must then destroy nothing.
+        Every destructive step calls this first, so that its replacement is on disk before (see
+        `durability.make_durable` for the cost). Raise GitFailedError if the disk fails; the caller
+        must then destroy nothing.
         """
 
         def flush() -> None:
@@ -124,7 +132,8 @@ class GitContext:
             words = f"{error.filename}: {error.strerror}" if error.strerror else str(error)
             raise GitFailedError(words, hint="look at its permissions and the disk") from error
         except asyncio.CancelledError:
-            # A thread cannot be stopped; returning now would release the caller's lock while the thread still runs.
+            # A thread cannot be stopped; returning now would release the caller's lock while the
+            # thread still runs.
             await asyncio.wait([future])
             raise
         except pygit2.GitError as error:

@@ -1,8 +1,10 @@
-"""Diffs between a commit and a worktree, or between two commits: files, counts, and a patch of bounded size.
+"""Diffs between a commit and a worktree, or between two commits: files, counts, and a patch of
+bounded size.
 
-A worktree is compared by the tree of its files (`snapshot.current_tree`), so that untracked files count and filters apply. The two
-trees are compared by `git diff-tree`, which skips equal subtrees and runs in another process: 8 ms for eleven changes among 40,000 files,
-where libgit2 walks all of them (38 ms) holding the interpreter's lock, so that it blocks the event loop even from a thread.
+A worktree is compared by the tree of its files (`snapshot.current_tree`), so that untracked files
+count and filters apply. The two trees are compared by `git diff-tree`, which skips equal subtrees
+and runs in another process: 8 ms for eleven changes among 40,000 files, where libgit2 walks all of
+them (38 ms) holding the interpreter's lock, so that it blocks the event loop even from a thread.
 """
 
 import os
@@ -50,8 +52,9 @@ class Whitespace(StrEnum):
 class DiffOptions:
     """``paths``: only files at or below these. Files with only ignored differences are left out.
 
-    ``binary``: the patch has the contents of binary files, so that it can be applied without their objects; those that are too large are
-    named in it, at its end, as all binary files are without this.
+    ``binary``: the patch has the contents of binary files, so that it can be applied without their
+    objects; those that are too large are named in it, at its end, as all binary files are without
+    this.
     """
 
     whitespace: Whitespace = Whitespace.SHOW
@@ -66,7 +69,8 @@ EVERYTHING: Final = DiffOptions()
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One changed file. ``status``: added, deleted, modified, renamed, copied, typechange. Counts are lines, 0 where not counted.
+    """One changed file. ``status``: added, deleted, modified, renamed, copied, typechange. Counts
+    are lines, 0 where not counted.
 
     ``too_large`` files are treated as binary ones are: named, never shown.
     """
@@ -85,9 +89,11 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """``patch`` is None when it was not asked for; ``truncated``: it was ``cut`` at a line's end, or leaves a file out as too large.
+    """``patch`` is None when it was not asked for; ``truncated``: it was ``cut`` at a line's end,
+    or leaves a file out as too large.
 
-    ``skipped``: git's words for each file of the worktree that could not be read. ``new`` is the newer tree.
+    ``skipped``: git's words for each file of the worktree that could not be read. ``new`` is the
+    newer tree.
     """
 
     files: tuple[FileChange, ...]
@@ -167,7 +173,8 @@ class _Raw:
 
 
 def _changes(repository: pygit2.Repository, fields: Iterator[str]) -> Iterator[FileChange]:
-    """Read `--raw --numstat -z`: all raw entries, then all counts, each with one path, or two for a rename or a copy."""
+    """Read `--raw --numstat -z`: all raw entries, then all counts, each with one path, or two for a
+    rename or a copy."""
     raw: dict[str, _Raw] = {}
     for item in fields:
         if item.startswith(":"):
@@ -202,7 +209,8 @@ def _size(repository: pygit2.Repository, entry: _Raw) -> int:
 
 
 def file_of(repo: RepositoryInfo, tree: str, path: str, most: int) -> File | None:
-    """Return the file at a path of a commit or tree, a symbolic link as its target; None if missing. Content of at most ``most`` bytes."""
+    """Return the file at a path of a commit or tree, a symbolic link as its target; None if
+    missing. Content of at most ``most`` bytes."""
     repository = open_repository(repo.common_dir)
     try:
         entry = repository[tree].peel(pygit2.Tree)[path]
@@ -222,7 +230,8 @@ def _tree(place: Path, name: str) -> str:
 
 
 class Diffs:
-    """Differences between commits, trees and the files of a worktree. Every method may raise the errors of `Git`."""
+    """Differences between commits, trees and the files of a worktree. Every method may raise the
+    errors of `Git`."""
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
@@ -241,7 +250,8 @@ class Diffs:
         max_patch: int = MAX_PATCH,
         options: DiffOptions = EVERYTHING,
     ) -> Diff:
-        """Compare ``against``, a commit or tree, with the present files, untracked ones included. ``max_patch`` is in bytes."""
+        """Compare ``against``, a commit or tree, with the present files, untracked ones included.
+        ``max_patch`` is in bytes."""
         trees = await _with_worktree(self._git, worktree, against)
         return await _diff(self._git, trees, patch=patch, max_patch=max_patch, options=options)
 
@@ -263,7 +273,8 @@ class Diffs:
         )
 
     async def changed_files(self, worktree: Path, against: str) -> tuple[str, ...]:
-        """Return the differing paths, sorted, without renames and counts; the fastest comparison."""
+        """Return the differing paths, sorted, without renames and counts; the fastest
+        comparison."""
         git = self._git
         trees = await _with_worktree(git, worktree, against)
         output = await git.process.read(trees.where, *trees.options, *_DIFF, "--name-only", "-z", trees.old, trees.new)

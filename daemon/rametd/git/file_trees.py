@@ -1,7 +1,8 @@
 """The files of a worktree as a tree, without touching the user's index, HEAD, branches or stash.
 
-Git itself looks at the files (`git add -A` on a private copy of the index) because only git knows the filters of LFS and
-`working-tree-encoding`, sparse and split indexes; libgit2 would store an LFS file's content in place of its pointer.
+Git itself looks at the files (`git add -A` on a private copy of the index) because only git knows
+the filters of LFS and `working-tree-encoding`, sparse and split indexes; libgit2 would store an LFS
+file's content in place of its pointer.
 """
 
 import shutil
@@ -29,11 +30,13 @@ _STALE: Final = 3600.0
 async def write_tree(git: GitContext, worktree: Path, git_dir: Path | None = None) -> WorktreeTree:
     """Write all files, untracked ones included and ignored ones not, as a tree object.
 
-    ``git_dir`` is for a worktree whose ``.git`` file is gone. Raises WorktreeChangedError, GitFailedError, GitBusyError.
+    ``git_dir`` is for a worktree whose ``.git`` file is gone. Raises WorktreeChangedError,
+    GitFailedError, GitBusyError.
     """
     if git_dir is None:
         git_dir = await git.verified(worktree, None)
-    # Both ends are named, so that git cannot climb to a repository further up should the .git file vanish.
+    # Both ends are named, so that git cannot climb to a repository further up should the .git file
+    # vanish.
     there = at(git_dir, worktree)
     async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
         skipped = await add_all(git, worktree, git_dir, index)
@@ -88,8 +91,9 @@ def _copy_index(git_dir: Path) -> Path:
                     shutil.rmtree(old)
         folder = temporary(corner)
         if (git_dir / "index").exists():
-            # With its time stamp: git re-reads a file whose time is not older than the index's ("racily clean"). A copy stamped
-            # later would call a file unchanged that was written, at the same size, right after the user's index was.
+            # With its time stamp: git re-reads a file whose time is not older than the index's
+            # ("racily clean"). A copy stamped later would call a file unchanged that was written,
+            # at the same size, right after the user's index was.
             shutil.copy2(git_dir / "index", folder / "index")
     except OSError as error:
         raise GitFailedError(

@@ -1,12 +1,16 @@
-"""Git directories inside a worktree, which an agent may have created: no program in their configuration may run.
+"""Git directories inside a worktree, which an agent may have created: no program in their
+configuration may run.
 
-A registered repository may have filters, such as those of git-crypt and `git lfs install --local`. An agent can write to a nested
-repository, a submodule's git directory in a linked worktree, the target of a replaced ``.git`` file, and any directory that a
-``.gitmodules`` or a submodule's remote names. There git runs with the person's drivers and helpers instead of those in the
-configuration, and without any transport. Some commands make git enter submodules by itself: these drivers apply there too.
+A registered repository may have filters, such as those of git-crypt and `git lfs install --local`.
+An agent can write to a nested repository, a submodule's git directory in a linked worktree, the
+target of a replaced ``.git`` file, and any directory that a ``.gitmodules`` or a submodule's remote
+names. There git runs with the person's drivers and helpers instead of those in the configuration,
+and without any transport. Some commands make git enter submodules by itself: these drivers apply
+there too.
 
-The configuration of a registered repository may include a file of its checkout (``include.path = ../.gitconfig``), which a landing or
-a pull changes. Until the person has trusted the content of that file, the same applies to its settings.
+The configuration of a registered repository may include a file of its checkout (``include.path =
+../.gitconfig``), which a landing or a pull changes. Until the person has trusted the content of
+that file, the same applies to its settings.
 """
 
 import os
@@ -54,8 +58,8 @@ _ELSEWHERE: Final = b"link"
 
 
 def has_no_links(index: Path) -> bool:
-    """Return whether an index points at no repository. Scans its bytes, a hundred times as fast as a list of its entries; by chance, or if
-    some of them are in another file, the answer is no."""
+    """Return whether an index points at no repository. Scans its bytes, a hundred times as fast as
+    a list of its entries; by chance, or if some of them are in another file, the answer is no."""
     try:
         if not index.exists():  # nothing was ever added
             return True
@@ -72,10 +76,12 @@ def restrictions(
     environment: Mapping[str, str],
     trusted: Mapping[Path, Collection[str]],
 ) -> Mapping[str, str]:
-    """Return variables for a git command: they disable what an agent may have configured in the directory. Blocks.
+    """Return variables for a git command: they disable what an agent may have configured in the
+    directory. Blocks.
 
-    ``trusted``: digests of trusted items by registered repository. Empty if no repository is registered, or if the command touches only
-    registered ones. Raise OSError or `subprocess.SubprocessError` if a configuration cannot be read, or if nothing could disable it.
+    ``trusted``: digests of trusted items by registered repository. Empty if no repository is
+    registered, or if the command touches only registered ones. Raise OSError or
+    `subprocess.SubprocessError` if a configuration cannot be read, or if nothing could disable it.
     """
     git_dir = _option(arguments, "--git-dir") or _found_from(where)
     if git_dir is None or not trusted:
@@ -114,7 +120,8 @@ def restrictions(
 
 
 def _included(git_dir: Path, common: Path, digests: Collection[str], environment: Mapping[str, str]) -> list[Path]:
-    """Return the files of the checkout that the configuration includes and whose content the person has not trusted."""
+    """Return the files of the checkout that the configuration includes and whose content the person
+    has not trusted."""
     return [
         file
         for name, file in included_files(git_dir, common, environment).items()
@@ -123,7 +130,8 @@ def _included(git_dir: Path, common: Path, digests: Collection[str], environment
 
 
 def included_files(git_dir: Path, common: Path, environment: Mapping[str, str]) -> dict[str, Path]:
-    """Return the files of the checkout that a repository's own configuration includes, by a condition too, with their names there.
+    """Return the files of the checkout that a repository's own configuration includes, by a
+    condition too, with their names there.
 
     A directory in the checkout may be a link that leads elsewhere. Blocks.
     """
@@ -165,7 +173,8 @@ def _found_from(where: Path) -> Path | None:
 
 
 def _git_dir_in(directory: Path) -> Path | None:
-    """As `existing_git_dir`, but a symbolic link ``.git`` stays: git compares its conditional includes with that name too."""
+    """As `existing_git_dir`, but a symbolic link ``.git`` stays: git compares its conditional
+    includes with that name too."""
     dot_git = directory / ".git"
     return dot_git if dot_git.is_dir() else existing_git_dir(directory)
 
@@ -175,7 +184,8 @@ def _real(path: Path) -> Path:
 
 
 def _kept(git_dir: Path, top: Path, environment: Mapping[str, str]) -> Iterator[Path]:
-    """Return the git directories of declared submodules that `git submodule update` uses instead of a new clone."""
+    """Return the git directories of declared submodules that `git submodule update` uses instead of
+    a new clone."""
     if not (top / ".gitmodules").is_file():
         return
     names = ("config", "--null", "--name-only", f"--file={top / '.gitmodules'}", "--list")
@@ -186,7 +196,8 @@ def _kept(git_dir: Path, top: Path, environment: Mapping[str, str]) -> Iterator[
 
 
 def _entered(git_dir: Path, top: Path, index: Path, environment: Mapping[str, str], seen: set[Path]) -> Iterator[Path]:
-    """Return the git directories of submodules, at any depth. As git, follow no symbolic link to one."""
+    """Return the git directories of submodules, at any depth. As git, follow no symbolic link to
+    one."""
     if not _is_file(index) or has_no_links(index):
         return
     words = ("-c", "core.fsmonitor=false", f"--git-dir={git_dir}", "ls-files", "--stage", "-z")
@@ -203,7 +214,8 @@ def _entered(git_dir: Path, top: Path, index: Path, environment: Mapping[str, st
 
 
 def _running(git_dir: Path, environment: Mapping[str, str]) -> list[str]:
-    """Return the keys in a repository's own configuration that make git run commands or fetch objects."""
+    """Return the keys in a repository's own configuration that make git run commands or fetch
+    objects."""
     if not any(_MAY_RUN.search(_content(file)) for file in _files(git_dir)):
         return []
     return [
@@ -225,7 +237,8 @@ def _files(git_dir: Path) -> tuple[Path, ...]:
 
 
 def _is_file(file: Path) -> bool:
-    """Return whether there is a regular file. Raise OSError for a pipe, as its writer may give each reader other bytes."""
+    """Return whether there is a regular file. Raise OSError for a pipe, as its writer may give each
+    reader other bytes."""
     try:
         mode = file.stat().st_mode
     except OSError:
@@ -246,7 +259,8 @@ def _content(file: Path) -> bytes:
 
 
 def _configured(git_dir: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, Path, str, str]]:
-    """Return scope, file, key and value of each setting, as git itself reads them there: files that it includes by a condition too."""
+    """Return scope, file, key and value of each setting, as git itself reads them there: files that
+    it includes by a condition too."""
     words = ("config", "--null", "--show-scope", "--show-origin", "--list")
     fields = _output((f"--git-dir={git_dir}", *words), environment)
     for scope, origin, setting in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
@@ -255,7 +269,8 @@ def _configured(git_dir: Path, environment: Mapping[str, str]) -> Iterator[tuple
 
 
 def _located(path: Path) -> Path:
-    """Return a path with its directory resolved, but not the file itself: git names it in several ways."""
+    """Return a path with its directory resolved, but not the file itself: git names it in several
+    ways."""
     return _real(path.parent) / path.name
 
 

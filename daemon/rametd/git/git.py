@@ -25,10 +25,10 @@ from rametd.git.worktrees import Worktrees
 class Git:
     """The application creates one, and closes it with `aclose`.
 
-    ``environment`` is that of git processes (PATH, HOME, SSH_AUTH_SOCK, ...; stray GIT_* variables are dropped),
-    ``lock_timeout`` the seconds to wait for another git's lock file. Every method of every noun may raise
-    GitFailedError (git's own words), GitBusyError (try again later), and for a repository that cannot be opened
-    RepoNotFoundError or UnsupportedRepositoryError.
+    ``environment`` is that of git processes (PATH, HOME, SSH_AUTH_SOCK, ...; stray GIT_* variables
+    are dropped), ``lock_timeout`` the seconds to wait for another git's lock file. Every method of
+    every noun may raise GitFailedError (git's own words), GitBusyError (try again later), and for a
+    repository that cannot be opened RepoNotFoundError or UnsupportedRepositoryError.
     """
 
     def __init__(self, environment: Mapping[str, str], *, threads: int = 4, lock_timeout: float = 10.0) -> None:
@@ -61,7 +61,8 @@ class Git:
     def trust(self, common_dir: Path, items: Collection[str] | None = None) -> None:
         """Allow programs named in a repository's own configuration: a person registered it.
 
-        ``items``: digests of trusted items. Only with these may the configuration include files of the checkout. None keeps them.
+        ``items``: digests of trusted items. Only with these may the configuration include files of
+        the checkout. None keeps them.
         """
         known = self._context.trusted.get(common_dir, frozenset())
         self._context.trusted[common_dir] = known if items is None else items
@@ -69,11 +70,12 @@ class Git:
     async def make_durable(self, common_dir: Path, *worktrees: Path) -> None:
         """Return once a repository and the files of its worktrees would survive a power cut.
 
-        Call it before an answer reports a step that recovery would not repeat; destructive methods call it themselves. See
-        `durability.make_durable` for the cost.
+        Call it before an answer reports a step that recovery would not repeat; destructive methods
+        call it themselves. See `durability.make_durable` for the cost.
         """
         await self._context.make_durable(common_dir, *{each.parent for each in worktrees})
 
     def matrix(self, repo: RepositoryInfo) -> Matrix:
-        """Create the comparer of a repository's sessions, which caches results; create one for each repository."""
+        """Create the comparer of a repository's sessions, which caches results; create one for each
+        repository."""
         return Matrix(self._context, repo.common_dir)

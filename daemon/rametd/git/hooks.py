@@ -1,7 +1,8 @@
-"""The person's git hooks: git itself runs those of a trusted repository for what leaves the machine and for commits in the person's name.
+"""The person's git hooks: git itself runs those of a trusted repository for what leaves the machine
+and for commits in the person's name.
 
-All other git commands of Ramet run without hooks. A relative `core.hooksPath` is taken from the person's own checkout: the
-worktree's copy is the agent's to write.
+All other git commands of Ramet run without hooks. A relative `core.hooksPath` is taken from the
+person's own checkout: the worktree's copy is the agent's to write.
 """
 
 import os
@@ -34,7 +35,8 @@ class Hooks:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Options with which git runs them. They follow the option that turns hooks off, and so override it."""
+        """Options with which git runs them. They follow the option that turns hooks off, and so
+        override it."""
         return ("-c", f"core.hooksPath={self.folder}") if self.names else ()
 
 

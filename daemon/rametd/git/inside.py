@@ -1,4 +1,5 @@
-"""Repositories inside a worktree: find them, describe the content that only their git directories have, and copy their objects."""
+"""Repositories inside a worktree: find them, describe the content that only their git directories
+have, and copy their objects."""
 
 import os
 import re
@@ -28,7 +29,8 @@ async def absent(git: GitContext, git_dir: Path, objects: Iterable[str]) -> set[
 
 
 async def copy_objects(git: GitContext, source: Path, target: Path, *names: str) -> None:
-    """Copy commits and trees of the repository ``source``, with all that they need and ``target`` does not have yet. Raises GitFailedError."""
+    """Copy commits and trees of the repository ``source``, with all that they need and ``target``
+    does not have yet. Raises GitFailedError."""
     there = at(source, source)
     listed = await git.process.read(source, *there, "rev-list", "--objects", "--no-object-names", *names, "--")
     missing = await absent(git, target, listed.decode().split())
@@ -50,10 +52,11 @@ _NAMES: Final = {"HEAD": "commits that were never pushed", "refs/heads/": "branc
 
 
 async def places(git: GitContext, worktree: Path, git_dir: Path, *, untracked: bool = True) -> dict[str, str | None]:
-    """Return the paths of submodules with their commits in the index, and of other nested repositories (None).
+    """Return the paths of submodules with their commits in the index, and of other nested
+    repositories (None).
 
-    Include repositories in directories with tracked files of the outer repository, of which git never reports the ``.git``. Leave
-    out untracked ones without ``untracked``.
+    Include repositories in directories with tracked files of the outer repository, of which git
+    never reports the ``.git``. Leave out untracked ones without ``untracked``.
     """
     there = at(git_dir, worktree)
     others: list[bytes] = []
@@ -75,7 +78,8 @@ async def places(git: GitContext, worktree: Path, git_dir: Path, *, untracked: b
 
 
 async def new_links(git: GitContext, worktree: Path, there: tuple[str, str]) -> list[str]:
-    """Return nested repositories, not submodules, that committing everything would record as new gitlinks."""
+    """Return nested repositories, not submodules, that committing everything would record as new
+    gitlinks."""
     listing = ("ls-files", "--others", "--exclude-standard", "-z")
     others = os.fsdecode(await git.process.read(worktree, *there, *listing)).split("\0")
     staged = await additions(git, worktree, there, "diff-index", "--cached", "HEAD")
@@ -102,13 +106,15 @@ def _among_files(worktree: Path, files: Iterable[bytes]) -> list[str]:
 
 
 def git_dir_at(directory: Path) -> Path | None:
-    """Return the git directory of a usable repository whose top is the directory, or None. Blocks."""
+    """Return the git directory of a usable repository whose top is the directory, or None.
+    Blocks."""
     git_dir = existing_git_dir(directory)
     return git_dir if git_dir is not None and (git_dir / "HEAD").is_file() else None
 
 
 def modules(git_dir: Path) -> dict[str, Path]:
-    """Return the git directories of submodules inside another git directory, by path below its ``modules``; blocks."""
+    """Return the git directories of submodules inside another git directory, by path below its
+    ``modules``; blocks."""
 
     def find(folder: Path) -> Iterator[Path]:
         for each in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -123,8 +129,9 @@ def modules(git_dir: Path) -> dict[str, Path]:
 
 
 async def only_here(git: GitContext, directory: Path | None, inner: Path, elsewhere: Path | None) -> list[str]:
-    """Describe the content that only this git directory has: not the files in ``directory``, nor its remotes, nor the git directory
-    ``elsewhere``. What cannot be checked counts as such content."""
+    """Describe the content that only this git directory has: not the files in ``directory``, nor
+    its remotes, nor the git directory ``elsewhere``. What cannot be checked counts as such
+    content."""
     try:
         found = await _commits(git, inner, elsewhere)
         found += await staged_only(git, directory, inner) if directory is not None else []
@@ -163,8 +170,8 @@ async def _commits(git: GitContext, inner: Path, elsewhere: Path | None) -> list
 
 
 def of_remotes(git_dir: Path) -> tuple[str, ...]:
-    """Return arguments for git after ``--not`` that name all commits from remotes. A commit fetched by its hash, as for a shallow
-    submodule, is on no remote branch. Blocks."""
+    """Return arguments for git after ``--not`` that name all commits from remotes. A commit fetched
+    by its hash, as for a shallow submodule, is on no remote branch. Blocks."""
     try:
         lines = (git_dir / "FETCH_HEAD").read_text(errors="replace").splitlines()
     except OSError:  # nothing was fetched
@@ -184,7 +191,8 @@ async def staged_only(git: GitContext, directory: Path, inner: Path) -> list[str
 
 
 async def left_over(git: GitContext, common: Path, git_dir: Path, known: Collection[Path]) -> dict[str, list[str]]:
-    """Describe the content that only git directories of removed submodules have, by path below ``modules``."""
+    """Describe the content that only git directories of removed submodules have, by path below
+    ``modules``."""
     found = await git.compute(modules, git_dir)
     words = {
         module: await only_here(git, None, inner, common / "modules" / module)

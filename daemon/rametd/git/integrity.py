@@ -1,4 +1,5 @@
-"""Check that git still has all objects of a commit or snapshot: a disk fault, a power cut or a `git prune` can lose some."""
+"""Check that git still has all objects of a commit or snapshot: a disk fault, a power cut or a `git
+prune` can lose some."""
 
 import os
 from pathlib import Path
@@ -10,7 +11,8 @@ from rametd.git.repository import RepositoryInfo, common_dir, open_repository
 
 
 async def lost(git: GitContext, repo: RepositoryInfo, name: str) -> tuple[str, ...]:
-    """Return the missing or truncated objects of a commit or snapshot, or git's error if it cannot list them; nothing if intact.
+    """Return the missing or truncated objects of a commit or snapshot, or git's error if it cannot
+    list them; nothing if intact.
 
     Skip objects that branches, remote branches and tags have, and partial clones."""
     if await git.compute(is_cut_short, repo.common_dir / "objects", name):
@@ -23,10 +25,11 @@ async def lost(git: GitContext, repo: RepositoryInfo, name: str) -> tuple[str, .
 async def mend_files(
     git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path, files: str, branch: str
 ) -> list[str]:
-    """Verify the just captured tree ``files`` of a worktree, whose ``branch`` may be deleted, and rewrite damaged objects.
+    """Verify the just captured tree ``files`` of a worktree, whose ``branch`` may be deleted, and
+    rewrite damaged objects.
 
-    Git does not store an unchanged file again, even if a power cut truncated its object. Return a line for each object that stays
-    unreadable.
+    Git does not store an unchanged file again, even if a power cut truncated its object. Return a
+    line for each object that stays unreadable.
     """
     known = (f"--exclude={branch}", "--branches")
     broken = await _lost(git, repo, files, *known)

@@ -16,7 +16,8 @@ PREFIX: Final = "refs/ramet/"
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """``refs``: those below refs/ramet/ with their commits. ``made``: branch → the worktree's path that it was made for.
+    """``refs``: those below refs/ramet/ with their commits. ``made``: branch → the worktree's path
+    that it was made for.
 
     ``lost``: branches with a commit that git has lost; they are in no other field.
     ``locks``: lock files of indexes and refs, with the time of their last change.
@@ -69,8 +70,8 @@ def take(repo: RepositoryInfo) -> Inventory:
 
 
 def mirrored(repo: RepositoryInfo) -> tuple[str, ...]:
-    """The remotes whose refs or branches are fetched over those of the repository itself, as in a mirror clone: with ``--prune`` git deletes what these
-    do not have, worktrees or not. Blocks."""
+    """The remotes whose refs or branches are fetched over those of the repository itself, as in a
+    mirror clone: with ``--prune`` git deletes what these do not have, worktrees or not. Blocks."""
     found = []
     for remote in open_repository(repo.common_dir).remotes:
         targets = [spec.rpartition(":")[2] for spec in remote.fetch_refspecs if ":" in spec]
@@ -80,7 +81,8 @@ def mirrored(repo: RepositoryInfo) -> tuple[str, ...]:
 
 
 class Upkeep:
-    """Ramet's refs, entries and branches in a repository, and damage there. Every method may raise the errors of `Git`."""
+    """Ramet's refs, entries and branches in a repository, and damage there. Every method may raise
+    the errors of `Git`."""
 
     def __init__(self, git: GitContext) -> None:
         self.inventory = git.threaded(take)

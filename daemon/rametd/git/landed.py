@@ -1,12 +1,13 @@
 """Decide by content whether a branch has landed on its target.
 
-Tests, from the cheapest to the dearest: the target has the branch's commits; the files that the branch changed are the same in the
-target, or merging the branch would change nothing there; a commit of the target is the branch's combined change (squash), by its text
-or because it is exactly that merge; every commit of the branch is in the target under another name (rebase, cherry-picks), by its text.
-Callers look for uncommitted work themselves (`work_at_risk`).
+Tests, from the cheapest to the dearest: the target has the branch's commits; the files that the
+branch changed are the same in the target, or merging the branch would change nothing there; a
+commit of the target is the branch's combined change (squash), by its text or because it is exactly
+that merge; every commit of the branch is in the target under another name (rebase, cherry-picks),
+by its text. Callers look for uncommitted work themselves (`work_at_risk`).
 
-Git processes do all of it, so that the event loop and the interpreter's lock stay free. Of the target, at most `COMMITS` commits since
-the branch left it are read that touch the branch's files.
+Git processes do all of it, so that the event loop and the interpreter's lock stay free. Of the
+target, at most `COMMITS` commits since the branch left it are read that touch the branch's files.
 """
 
 import hashlib
@@ -78,9 +79,10 @@ class Target:
 def targets(repo: RepositoryInfo, base_ref: str, branch: str) -> tuple[Target, ...]:
     """Return the targets of work from ``base_ref``: that branch, and the remote's copy of it.
 
-    If ``base_ref`` is no branch, or the session's own, the default branch counts: the remote's, or the one that the main worktree has
-    checked out, or main, master or trunk. It comes first if only the remote's copy of ``base_ref`` is left: that branch may be
-    merged and deleted on the remote, and the copy not pruned. Blocks.
+    If ``base_ref`` is no branch, or the session's own, the default branch counts: the remote's, or
+    the one that the main worktree has checked out, or main, master or trunk. It comes first if only
+    the remote's copy of ``base_ref`` is left: that branch may be merged and deleted on the remote,
+    and the copy not pruned. Blocks.
     """
     repository = open_repository(repo.common_dir)
     stale: tuple[Target, ...] = ()
@@ -104,7 +106,8 @@ def _defaults(repository: pygit2.Repository, repo: RepositoryInfo) -> Iterator[s
 
 
 def _both(repository: pygit2.Repository, name: str) -> Iterator[Target]:
-    """Yield the local branch and its upstream; for ``REMOTE/NAME``, that one and the local branch of the name."""
+    """Yield the local branch and its upstream; for ``REMOTE/NAME``, that one and the local branch
+    of the name."""
     local = peel(repository, f"refs/heads/{name}")
     remotes = [remote for remote in repository.remotes.names() if remote is not None]
     if local is not None:
@@ -218,7 +221,8 @@ class _Patch:
 async def _patches(
     git: GitContext, repo: RepositoryInfo, tip: str, without: str, *options: str
 ) -> tuple[list[_Patch], bool]:
-    """Return the changes of the commits that ``tip`` has and ``without`` lacks, without merges and empty ones; and whether there are more."""
+    """Return the changes of the commits that ``tip`` has and ``without`` lacks, without merges and
+    empty ones; and whether there are more."""
     output, cut = await git.process.read_up_to(
         PATCH_BYTES,
         repo.common_dir,
@@ -233,7 +237,8 @@ async def _patches(
 
 
 def _parse(output: bytes) -> Iterator[_Patch]:
-    """Yield changes with a digest of their text without positions of hunks: as git-patch-id(1), but with white space, modes and binary files."""
+    """Yield changes with a digest of their text without positions of hunks: as git-patch-id(1), but
+    with white space, modes and binary files."""
     commit, digest, paths, header = "", hashlib.sha256(), set[str](), False
     index = b""
     for line in output.split(b"\n"):
@@ -261,7 +266,8 @@ def _parse(output: bytes) -> Iterator[_Patch]:
 
 
 def _unquoted(name: bytes) -> str:
-    """Return the path of a patch's header. A path with a quote or control character stays C-quoted; it is only compared with such."""
+    """Return the path of a patch's header. A path with a quote or control character stays C-quoted;
+    it is only compared with such."""
     return os.fsdecode(name.removeprefix(b"a/"))
 
 
@@ -273,7 +279,8 @@ async def _changed_paths(git: GitContext, repo: RepositoryInfo, old: str, new: s
 
 
 async def _merge(git: GitContext, repo: RepositoryInfo, ours: str, theirs: str) -> str | None:
-    """Return the tree of merging two commits; None if they conflict, or git is too old to merge without a worktree."""
+    """Return the tree of merging two commits; None if they conflict, or git is too old to merge
+    without a worktree."""
     done = await git.process.run(repo.common_dir, "merge-tree", "--write-tree", "--no-messages", ours, theirs)
     return done.stdout.decode().strip() if done.returncode == 0 else None
 
@@ -283,7 +290,8 @@ async def _tree(git: GitContext, repo: RepositoryInfo, commit: str) -> str:
 
 
 async def _merges_are_plain(git: GitContext, repo: RepositoryInfo, tip: str, without: str) -> bool:
-    """Return whether the branch's merge commits contain nothing but the merge: a change made in one is in no other commit."""
+    """Return whether the branch's merge commits contain nothing but the merge: a change made in one
+    is in no other commit."""
     output = await git.process.read(
         repo.common_dir, "rev-list", "--merges", "--parents", f"--max-count={MERGES + 1}", tip, f"^{without}", "--"
     )

@@ -1,7 +1,9 @@
-"""Merge a branch onto its target in a private worktree; no branch moves here (see `rametd.git.targets`).
+"""Merge a branch onto its target in a private worktree; no branch moves here (see
+`rametd.git.targets`).
 
-Merges and squashes are computed in the object database (`git merge-tree`), so that a conflict leaves nothing behind; git rebases in the
-private worktree. The result is a commit, whose files are checked out there for the check.
+Merges and squashes are computed in the object database (`git merge-tree`), so that a conflict
+leaves nothing behind; git rebases in the private worktree. The result is a commit, whose files are
+checked out there for the check.
 """
 
 import os
@@ -45,7 +47,8 @@ _IDENT: Final = re.compile(r"(?P<name>.*) <(?P<email>[^>]*)> \d+ [+-]\d+")
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """The target with a branch's work; ``commit`` is the target's own if the branch adds nothing."""
+    """The target with a branch's work; ``commit`` is the target's own if the branch adds
+    nothing."""
 
     commit: str
 
@@ -88,7 +91,8 @@ class Landing:
 
     @asynccontextmanager
     async def tree(self, repo: RepositoryInfo, path: Path, commit: str) -> AsyncIterator["LandingTree"]:
-        """Lock the private worktree at ``path`` for the context, created if necessary, with ``commit`` and only ignored files besides.
+        """Lock the private worktree at ``path`` for the context, created if necessary, with
+        ``commit`` and only ignored files besides.
 
         The lock also waits for a git process of a killed daemon.
 
@@ -133,7 +137,8 @@ class Landing:
         return await self._git.compute(lambda: busy_with(verify_worktree(worktree, None)))
 
     async def uncommitted(self, worktree: Path) -> tuple[str, ...]:
-        """Return uncommitted files of a worktree: changed and untracked ones, an untracked directory once."""
+        """Return uncommitted files of a worktree: changed and untracked ones, an untracked
+        directory once."""
         git_dir = await self._git.verified(worktree, None)
         output = await self._git.process.read(
             worktree,
@@ -152,11 +157,13 @@ class Landing:
         trusted: bool,
         environment: Mapping[str, str],
     ) -> "CommittedAll":
-        """Commit all changes in a worktree, untracked files included, as the person. Hooks of a ``trusted`` repository run, with ``environment``.
+        """Commit all changes in a worktree, untracked files included, as the person. Hooks of a
+        ``trusted`` repository run, with ``environment``.
 
-        Raise WorktreeChangedError if it is no longer that worktree; GitFailedError without changes or if a hook refuses; WrongStateError
-        during a merge or the like, as `git add` would mark every conflict as resolved and commit its markers, and if a nested repository
-        would be committed as a mere pointer.
+        Raise WorktreeChangedError if it is no longer that worktree; GitFailedError without changes
+        or if a hook refuses; WrongStateError during a merge or the like, as `git add` would mark
+        every conflict as resolved and commit its markers, and if a nested repository would be
+        committed as a mere pointer.
         """
         git = self._git
         git_dir = await git.verified(worktree, None)
@@ -197,7 +204,8 @@ class Landing:
         committer = await identity(git, worktree, environment)
         hooks = await find_hooks(git, repo, environment, COMMIT)
         options = hooks.options if trusted else ()
-        # Hooks see the variables that the person's own `git commit` there would give them, so git finds the repository itself.
+        # Hooks see the variables that the person's own `git commit` there would give them, so git
+        # finds the repository itself.
         done = await git.process.run(
             worktree,
             *(options or there),
@@ -229,10 +237,11 @@ class Landing:
         pull_request_state: str | None = None,
         background: bool = False,
     ) -> Landed:
-        """Return whether the commits from ``base_commit`` to ``tip`` are on a target, by content: merged, squashed, rebased or picked.
+        """Return whether the commits from ``base_commit`` to ``tip`` are on a target, by content:
+        merged, squashed, rebased or picked.
 
-        A tip without own commits has not landed. ``pull_request_state`` is that of a pull request with head ``tip``; "merged" counts.
-        Ignores uncommitted work. Answers are cached by commits.
+        A tip without own commits has not landed. ``pull_request_state`` is that of a pull request
+        with head ``tip``; "merged" counts. Ignores uncommitted work. Answers are cached by commits.
         """
         context = self._git.in_background() if background else self._git
         return await landed.landed(
@@ -252,10 +261,11 @@ class LandingTree:
         """Whether checking out the commit has removed files, such as results of a setup."""
 
     async def check_out(self, commit: str, trees: Sequence[Path] = ()) -> tuple[str, ...]:
-        """Check out ``commit``: reset tracked files, delete untracked ones, leave ignored ones (caches).
+        """Check out ``commit``: reset tracked files, delete untracked ones, leave ignored ones
+        (caches).
 
-        Submodules get their commits from the person's checkout, else from ``trees``, the landing sessions' worktrees. Return a line for
-        each submodule that is not at its commit.
+        Submodules get their commits from the person's checkout, else from ``trees``, the landing
+        sessions' worktrees. Return a line for each submodule that is not at its commit.
         """
         there = await self._there()
         git_dir = await self._git.verified(self.path, None)
@@ -272,7 +282,8 @@ class LandingTree:
         return warnings
 
     async def merge(self, onto: str, tip: str, message: str, environment: Mapping[str, str]) -> Combined | Conflict:
-        """Create a merge commit of ``tip`` on ``onto``, even for a fast-forward, as it names the session."""
+        """Create a merge commit of ``tip`` on ``onto``, even for a fast-forward, as it names the
+        session."""
         if await self._holds(onto, tip):
             return Combined(onto)
         merged = await self._merged(onto, tip)
@@ -282,7 +293,8 @@ class LandingTree:
         return Combined(await self._commit(merged, (onto, tip), message, person, person))
 
     async def squash(self, onto: str, tip: str, message: str, environment: Mapping[str, str]) -> Combined | Conflict:
-        """Create one commit on ``onto`` with all changes of ``tip``, by the author of most of its commits."""
+        """Create one commit on ``onto`` with all changes of ``tip``, by the author of most of its
+        commits."""
         merged = await self._merged(onto, tip)
         if isinstance(merged, Conflict):
             return merged
@@ -294,7 +306,8 @@ class LandingTree:
         return Combined(await self._commit(merged, (onto,), message, author, person))
 
     async def rebase(self, onto: str, tip: str, environment: Mapping[str, str]) -> Combined | Conflict:
-        """Rebase the commits of ``tip`` onto ``onto`` with their authors, without merges and commits that ``onto`` has."""
+        """Rebase the commits of ``tip`` onto ``onto`` with their authors, without merges and
+        commits that ``onto`` has."""
         if await self._holds(onto, tip):
             return Combined(onto)
         there = await self._there()
@@ -349,7 +362,8 @@ class LandingTree:
         return await self._git.process.write(self.path, *arguments, lock=self._lock)
 
     async def _there(self) -> tuple[str, str]:
-        """Name both directories: if the .git file vanished, git would find a repository further up and work on that."""
+        """Name both directories: if the .git file vanished, git would find a repository further up
+        and work on that."""
         git_dir = await self._git.verified(self.path, None)
         if not await self._git.compute(_is_ours, self._repo, self.path):
             raise WorktreeChangedError(
@@ -363,7 +377,8 @@ class LandingTree:
 async def identity(
     git: GitContext, where: Path, environment: Mapping[str, str], role: str = "COMMITTER"
 ) -> tuple[str, str]:
-    """Return the name and address that the person's git would commit with in ``environment``; Ramet's if there is none."""
+    """Return the name and address that the person's git would commit with in ``environment``;
+    Ramet's if there is none."""
     persons = {name: value for name, value in environment.items() if name in OF_PERSON}
     done = await git.process.run(
         where, "-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", environment=persons

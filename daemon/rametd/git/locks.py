@@ -12,15 +12,17 @@ from rametd.domain.errors import GitBusyError, GitFailedError
 from rametd.git.sharing import share
 
 DIRECTORY: Final = "ramet"
-"""Ramet's directory inside a common git directory: the lock, private indexes, and directories about to be deleted."""
+"""Ramet's directory inside a common git directory: the lock, private indexes, and directories about
+to be deleted."""
 
 
 class RepositoryLocks:
     """A lock per common git directory.
 
-    Two layers: an `asyncio.Lock` orders the tasks of this daemon, as flock is per open file and they would have to poll; a flock on
-    ``<common>/ramet/lock`` excludes a second daemon (with another RAMET_HOME, or an old one that is still stopping), whose `worktree add`
-    could run between our check and our change.
+    Two layers: an `asyncio.Lock` orders the tasks of this daemon, as flock is per open file and
+    they would have to poll; a flock on ``<common>/ramet/lock`` excludes a second daemon (with
+    another RAMET_HOME, or an old one that is still stopping), whose `worktree add` could run
+    between our check and our change.
     """
 
     def __init__(self, timeout: float = 10.0) -> None:
@@ -29,11 +31,13 @@ class RepositoryLocks:
 
     @asynccontextmanager
     async def hold(self, common_dir: Path) -> AsyncIterator[int]:
-        """Hold the repository's lock; yield its descriptor, for git to inherit. Raise GitBusyError if another process holds it for ``timeout`` seconds."""
+        """Hold the repository's lock; yield its descriptor, for git to inherit. Raise GitBusyError
+        if another process holds it for ``timeout`` seconds."""
         async with self._locks.setdefault(common_dir, asyncio.Lock()):
             file = common_dir / DIRECTORY / "lock"
             await asyncio.to_thread(_make, file)
-            # Opened here instead of in the thread: a cancellation would lose the thread's result, and leak the descriptor.
+            # Opened here instead of in the thread: a cancellation would lose the thread's result,
+            # and leak the descriptor.
             descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
             try:
                 await self._flock(descriptor, common_dir)

@@ -1,9 +1,11 @@
 """Write loose objects as git itself does: with the temporary file in the target directory.
 
-libgit2 creates its temporary files in ``objects/`` and searches all packs before each: for the thirty objects of a snapshot that takes four
-times as long (0.5 ms each instead of 0.12 ms, ext4). Writing an object twice is harmless; git's garbage collection removes unreferenced ones.
+libgit2 creates its temporary files in ``objects/`` and searches all packs before each: for the
+thirty objects of a snapshot that takes four times as long (0.5 ms each instead of 0.12 ms, ext4).
+Writing an object twice is harmless; git's garbage collection removes unreferenced ones.
 
-A power cut can leave an object's file empty or truncated. Git takes such an object for written, and fails when it reads it.
+A power cut can leave an object's file empty or truncated. Git takes such an object for written, and
+fails when it reads it.
 """
 
 import hashlib
@@ -19,11 +21,13 @@ from rametd.git.locks import DIRECTORY
 from rametd.git.repository import RepositoryInfo
 
 RECENT_S: Final = 3600.0
-"""Seconds before the newest object of a repository: objects written in that time may not have been on the disk."""
+"""Seconds before the newest object of a repository: objects written in that time may not have been
+on the disk."""
 
 
 def write_loose(objects: Path, kind: str, data: bytes) -> str:
-    """Store an object ("blob", "tree") in a SHA-1 repository; return its id. Like git's default, without fsync (see `durability`). Blocks."""
+    """Store an object ("blob", "tree") in a SHA-1 repository; return its id. Like git's default,
+    without fsync (see `durability`). Blocks."""
     content = b"%s %d\0" % (kind.encode(), len(data)) + data
     name = hashlib.sha1(content, usedforsecurity=False).hexdigest()
     folder = f"{objects}/{name[:2]}"
@@ -35,7 +39,8 @@ def write_loose(objects: Path, kind: str, data: bytes) -> str:
 
 
 def replace_file(temporary: str, place: str, data: bytes, mode: int) -> None:
-    """Write a file under a new name and rename it; git deletes leftovers named ``tmp_obj_*``. Raise FileExistsError if the new name is taken.
+    """Write a file under a new name and rename it; git deletes leftovers named ``tmp_obj_*``. Raise
+    FileExistsError if the new name is taken.
 
     Names are text: a `Path` takes as long as the system call.
     """
@@ -59,7 +64,8 @@ def _is_written(place: str, content: bytes) -> bool:
 
 
 def is_there(objects: Path, name: str) -> bool:
-    """Return whether the repository has an object now, loose or packed; an open repository would answer from its cache. Blocks."""
+    """Return whether the repository has an object now, loose or packed; an open repository would
+    answer from its cache. Blocks."""
     try:
         return (objects / name[:2] / name[2:]).stat().st_size > 0
     except FileNotFoundError:
@@ -67,7 +73,8 @@ def is_there(objects: Path, name: str) -> bool:
 
 
 def is_cut_short(objects: Path, name: str) -> bool:
-    """Return whether an existing object is truncated. Packed ones are complete, as git syncs packs. Blocks.
+    """Return whether an existing object is truncated. Packed ones are complete, as git syncs packs.
+    Blocks.
 
     Check before libgit2 reads the object: it would read a truncated one forever.
     """
@@ -89,10 +96,12 @@ def _ends_early(place: Path) -> bool:
 
 
 def sweep(repo: RepositoryInfo) -> int:
-    """Remove loose objects and Ramet's refs that a power cut has left empty or truncated; return how many. Blocks.
+    """Remove loose objects and Ramet's refs that a power cut has left empty or truncated; return
+    how many. Blocks.
 
-    Delete empty files, and move truncated ones to ``cut-short`` in Ramet's directory; git then writes the object again. Read only the latest
-    objects with content, as a power cut affects nothing that is minutes old.
+    Delete empty files, and move truncated ones to ``cut-short`` in Ramet's directory; git then
+    writes the object again. Read only the latest objects with content, as a power cut affects
+    nothing that is minutes old.
     """
     common_dir = repo.common_dir
     objects, refs = common_dir / "objects", common_dir / "refs" / "ramet"
@@ -116,7 +125,8 @@ def sweep(repo: RepositoryInfo) -> int:
 
 
 def _create(file: str, mode: int) -> int:
-    """Open a new file, creating its directories only after a failure, as they nearly always exist."""
+    """Open a new file, creating its directories only after a failure, as they nearly always
+    exist."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(file, flags, mode)

@@ -1,7 +1,7 @@
 """Branch names from what people type.
 
-A label or a prompt becomes a name that git accepts, that no branch has yet, and that a person can type. The label itself is stored
-elsewhere, so the conversion need not be reversible.
+A label or a prompt becomes a name that git accepts, that no branch has yet, and that a person can
+type. The label itself is stored elsewhere, so the conversion need not be reversible.
 """
 
 import re
@@ -69,14 +69,16 @@ _FILLERS: Final = frozenset(
 )
 """Words that a name made from a prompt leaves out."""
 
-# Words that git resolves to files next to the refs; on a file system that ignores case, `head` is HEAD.
+# Words that git resolves to files next to the refs; on a file system that ignores case, `head` is
+# HEAD.
 _RESERVED: Final = frozenset({"head", "fetch_head", "orig_head", "merge_head"})
 
 
 def slug(text: str, limit: int = LIMIT) -> str:
     """``text`` as a path of lower-case ASCII words, `` `` if nothing is left.
 
-    ``/`` between words stays (``feature/x``), a sentence is cut at a word's end, and accents are dropped.
+    ``/`` between words stays (``feature/x``), a sentence is cut at a word's end, and accents are
+    dropped.
     """
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     parts = (_component(part) for part in plain.split("/"))
@@ -88,16 +90,19 @@ def slug(text: str, limit: int = LIMIT) -> str:
 
 
 def short_slug(text: str) -> str:
-    """A slug of a sentence that fits a column: articles and the like are left out, and it is cut at a word's end."""
+    """A slug of a sentence that fits a column: articles and the like are left out, and it is cut at
+    a word's end."""
     words = re.split(r"\s+", text)
     telling = [word for word in words if word.strip(".,;:!?\"'").lower() not in _FILLERS]
     return slug(" ".join(telling), DERIVED_LIMIT) or slug(text, DERIVED_LIMIT)
 
 
 def branch_name(text: str, *, fallback: str, taken: Collection[str] = ()) -> str:
-    """A valid branch name for ``text`` that collides with none of ``taken``, neither by case nor as file and directory.
+    """A valid branch name for ``text`` that collides with none of ``taken``, neither by case nor as
+    file and directory.
 
-    ``fallback`` (an id) is used when ``text`` has no usable character. A name that is taken gets ``-2``, ``-3`` and so on.
+    ``fallback`` (an id) is used when ``text`` has no usable character. A name that is taken gets
+    ``-2``, ``-3`` and so on.
     """
     wanted = slug(text)
     if not wanted or wanted in _RESERVED or re.fullmatch("[0-9a-f]{40}", wanted):
@@ -110,7 +115,8 @@ def branch_name(text: str, *, fallback: str, taken: Collection[str] = ()) -> str
 
 
 def check_branch_name(name: str) -> str:
-    """``name`` itself when git accepts it as a branch (the rules of git-check-ref-format(1)), else BadNameError."""
+    """``name`` itself when git accepts it as a branch (the rules of git-check-ref-format(1)), else
+    BadNameError."""
     problem = _problem(name)
     if problem:
         suggestion = slug(name)
@@ -120,7 +126,8 @@ def check_branch_name(name: str) -> str:
 
 
 def conflict(name: str, taken: Collection[str]) -> str | None:
-    """Return the branch of ``taken`` that conflicts with ``name``, because one would be a file and the other a directory."""
+    """Return the branch of ``taken`` that conflicts with ``name``, because one would be a file and
+    the other a directory."""
     above = set(parents(name))
     return next((other for other in taken if other in above or other.startswith(f"{name}/")), None)
 

@@ -1,5 +1,5 @@
-"""Preflight: files that a checkout would overwrite. Git protects tracked and untracked files, but silently removes ignored files, and
-ignored directories with nested repositories in them."""
+"""Preflight: files that a checkout would overwrite. Git protects tracked and untracked files, but
+silently removes ignored files, and ignored directories with nested repositories in them."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,8 @@ _NAMED: Final = 10
 
 
 async def additions(git: GitContext, worktree: Path, there: Iterable[str], *words: str) -> dict[str, str]:
-    """Return the paths that a `diff-tree` or `log` with these arguments adds or changes in type, with their new modes."""
+    """Return the paths that a `diff-tree` or `log` with these arguments adds or changes in type,
+    with their new modes."""
     verb, *rest = words
     shown = ("--raw", "-r", "-z", "--no-abbrev", "--no-renames", "--diff-filter=AT")
     output = os.fsdecode(await git.process.read(worktree, *there, verb, *shown, *rest))
@@ -28,7 +29,8 @@ async def additions(git: GitContext, worktree: Path, there: Iterable[str], *word
 
 
 def in_the_way(worktree: Path, wanted: Iterable[str]) -> set[str]:
-    """Return what exists at these paths: the path itself, or a file in place of one of its directories."""
+    """Return what exists at these paths: the path itself, or a file in place of one of its
+    directories."""
     found: set[str] = set()
     for path in wanted:
         place = worktree
@@ -52,8 +54,9 @@ async def uncommitted(git: GitContext, worktree: Path, there: Iterable[str], wan
 
 
 async def refuse_repositories(git: GitContext, worktree: Path, wanted: Mapping[str, str]) -> None:
-    """Raise WorktreeChangedError if files (``wanted``: their modes) would replace, or be written into, a nested repository or worktree,
-    which may have commits or work that exist nowhere else."""
+    """Raise WorktreeChangedError if files (``wanted``: their modes) would replace, or be written
+    into, a nested repository or worktree, which may have commits or work that exist nowhere
+    else."""
     files = [path for path, mode in wanted.items() if mode != _GITLINK]
     found = await git.compute(lambda: sorted({place for path in files for place in _repositories(worktree, path)}))
     if found:

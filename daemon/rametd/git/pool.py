@@ -1,13 +1,15 @@
 """Spare worktrees: detached, locked, filled beforehand, and claimed in place.
 
-A spare is a linked worktree that Ramet creates, with a detached HEAD, so that it holds no branch. A claim creates the branch and points
-HEAD to it: two small writes under the repository's lock; no file is checked out or moved. Slow work (filling a worktree, moving it to
-another commit) runs outside the lock, at low priority unless a session waits for it.
+A spare is a linked worktree that Ramet creates, with a detached HEAD, so that it holds no branch. A
+claim creates the branch and points HEAD to it: two small writes under the repository's lock; no
+file is checked out or moved. Slow work (filling a worktree, moving it to another commit) runs
+outside the lock, at low priority unless a session waits for it.
 
-A person's changes in a spare are never destroyed. When a spare is ready, a record of its files beside those of its commit is stored in
-its git directory (`note_files`): the setup may have created some. Before a spare is written to or removed, all its files are compared with
-the record; a changed spare is given up (`let_go`). Ignored files do not count. A claim writes no file, and has no time for that: it
-checks only HEAD.
+A person's changes in a spare are never destroyed. When a spare is ready, a record of its files
+beside those of its commit is stored in its git directory (`note_files`): the setup may have created
+some. Before a spare is written to or removed, all its files are compared with the record; a changed
+spare is given up (`let_go`). Ignored files do not count. A claim writes no file, and has no time
+for that: it checks only HEAD.
 """
 
 import asyncio
@@ -34,7 +36,8 @@ _NOTE: Final = "ramet-spare"
 
 
 async def note_files(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -> None:
-    """Record the files of a ready spare at ``commit``, including those of its setup; later changes are a person's."""
+    """Record the files of a ready spare at ``commit``, including those of its setup; later changes
+    are a person's."""
     git_dir, why = await git.compute(locate, repo.common_dir, path)
     if git_dir is None:
         raise WorktreeChangedError(why or f"the spare {path} is gone", worktree=str(path))
@@ -57,10 +60,11 @@ def forget_note(git_dir: Path) -> None:
 async def persons_changes(
     git: GitContext, repo: RepositoryInfo, path: Path, *commits: str, branch: str = "", unfinished: bool = False
 ) -> str | None:
-    """Describe a person's changes in a spare at one of ``commits`` since `note_files`; None without any. Reads all files.
+    """Describe a person's changes in a spare at one of ``commits`` since `note_files`; None without
+    any. Reads all files.
 
-    ``branch``: the spare may have been claimed for it. An ``unfinished`` spare without a record was being written by Ramet: changed
-    files then do not count as a person's, only commits do.
+    ``branch``: the spare may have been claimed for it. An ``unfinished`` spare without a record was
+    being written by Ramet: changed files then do not count as a person's, only commits do.
     """
     git_dir = await git.compute(_git_dir, repo, path)
     if git_dir is None:
@@ -96,7 +100,8 @@ async def persons_changes(
 async def left_before(
     git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, until: float
 ) -> tuple[str, ...]:
-    """Return the files of a claimed spare that were changed after `note_files` and before ``until``, seconds since the epoch."""
+    """Return the files of a claimed spare that were changed after `note_files` and before
+    ``until``, seconds since the epoch."""
     git_dir = await git.compute(_git_dir, repo, path)
     if git_dir is None:
         return ()
@@ -141,7 +146,8 @@ async def _digest(git: GitContext, path: Path, git_dir: Path, risk: Risk) -> str
 
 
 def _git_dir(repo: RepositoryInfo, path: Path) -> Path | None:
-    """Git directory of the spare, even if its worktree is gone: its entry has staged and committed work."""
+    """Git directory of the spare, even if its worktree is gone: its entry has staged and committed
+    work."""
     git_dir, _ = locate(repo.common_dir, path)
     left = left_at(repo.common_dir, path) if git_dir is None else None
     return left.admin_dir if left is not None else git_dir
@@ -151,7 +157,8 @@ _SPARSE: Final = re.compile(rb"^\s*sparse\w*\s*=.*$", re.IGNORECASE | re.MULTILI
 
 
 async def require_untouched(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -> None:
-    """Raise WorktreeChangedError unless it is a valid spare at ``commit`` without a person's changes. The caller writes to it from then on."""
+    """Raise WorktreeChangedError unless it is a valid spare at ``commit`` without a person's
+    changes. The caller writes to it from then on."""
     git_dir = await git.compute(verify_spare, path, commit)
     if (found := await persons_changes(git, repo, path, commit)) is not None:
         raise WorktreeChangedError(f"the spare {path} has a person's changes: {found}", worktree=str(path))
@@ -159,15 +166,17 @@ async def require_untouched(git: GitContext, repo: RepositoryInfo, path: Path, c
 
 
 def _take_up(repo: RepositoryInfo, git_dir: Path, path: Path, branch: str, commit: str | None) -> None:
-    """Create the branch if ``commit`` is given, and point HEAD to it. Uses libgit2, since a git process takes as long as all the rest."""
+    """Create the branch if ``commit`` is given, and point HEAD to it. Uses libgit2, since a git
+    process takes as long as all the rest."""
     if commit is not None:
         branches.create_branch_here(repo, path, branch, commit)
     open_repository(git_dir).set_head(f"refs/heads/{branch}")
 
 
 def inheritance(repo: RepositoryInfo) -> str:
-    """Digest of settings that a new worktree inherits from the one that ``repo`` was discovered from: sparse checkout, populated
-    submodules. A spare fits only if its digest is the same. Blocks."""
+    """Digest of settings that a new worktree inherits from the one that ``repo`` was discovered
+    from: sparse checkout, populated submodules. A spare fits only if its digest is the same.
+    Blocks."""
     settings = b"\n".join(
         b"\n".join(_SPARSE.findall(_bytes(file)))
         for file in (repo.common_dir / "config", repo.git_dir / "config.worktree")
@@ -197,7 +206,8 @@ def _require_possible(repo: RepositoryInfo, path: Path, commit: str) -> None:
 
 
 def verify_spare(path: Path, commit: str) -> Path:
-    """Git directory of a valid spare: created by Ramet, detached at ``commit``, complete, and without a running git."""
+    """Git directory of a valid spare: created by Ramet, detached at ``commit``, complete, and
+    without a running git."""
     git_dir = verify_worktree(path, None)
     try:
         head = (git_dir / "HEAD").read_text().strip()
@@ -228,7 +238,8 @@ class Spares:
         self.inheritance = git.threaded(inheritance)
 
     async def make(self, repo: RepositoryInfo, path: Path, commit: str) -> tuple[str, ...]:
-        """Create a locked worktree at ``path`` with ``commit`` detached, filled at low priority; all or nothing."""
+        """Create a locked worktree at ``path`` with ``commit`` detached, filled at low priority;
+        all or nothing."""
         git = self._git
         done = False
         try:
@@ -248,7 +259,8 @@ class Spares:
     async def update(
         self, repo: RepositoryInfo, path: Path, old: str, commit: str, *, background: bool
     ) -> tuple[str, ...]:
-        """Move a spare to another commit; write only differing files. Raises what `require_untouched` raises."""
+        """Move a spare to another commit; write only differing files. Raises what
+        `require_untouched` raises."""
         git = self._git
         if background:
             git = git.in_background()
@@ -258,9 +270,11 @@ class Spares:
             return await populate_submodules(git, repo.worktree_root, path)
 
     async def claim(self, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool) -> None:
-        """Point a spare at ``commit`` to ``branch``, created first with ``new_branch``; write no file.
+        """Point a spare at ``commit`` to ``branch``, created first with ``new_branch``; write no
+        file.
 
-        Raises BranchTakenError, WorktreeChangedError. `undo_create` undoes it, and removes the spare.
+        Raises BranchTakenError, WorktreeChangedError. `undo_create` undoes it, and removes the
+        spare.
         """
         git = self._git
         names.check_branch_name(branch)
@@ -291,10 +305,11 @@ class Spares:
         created_branch_at: str | None = None,
         unfinished: bool = False,
     ) -> Removal:
-        """Remove a spare at one of ``commits``. A spare with a person's changes stays as an ordinary worktree; `Removal.left` says why.
+        """Remove a spare at one of ``commits``. A spare with a person's changes stays as an
+        ordinary worktree; `Removal.left` says why.
 
-        ``branch``, which the spare may have been claimed for, is deleted too if it was created at ``created_branch_at``; for
-        ``unfinished`` see `find`.
+        ``branch``, which the spare may have been claimed for, is deleted too if it was created at
+        ``created_branch_at``; for ``unfinished`` see `find`.
         """
         git = self._git
         await self._trackers.unwatch(path)

@@ -1,8 +1,10 @@
-"""Predict whether the work of sessions will merge, and where not: a three-way merge in memory of the files that both changed.
+"""Predict whether the work of sessions will merge, and where not: a three-way merge in memory of
+the files that both changed.
 
-As in git, changes of text conflict if they overlap or touch in the common ancestor, unless both write the same (xdiff/xmerge.c). Changes
-of paths are judged as merge-ort does. `Matrix` compares many sessions, each pair from the merge base of its histories, so that for
-sessions with one starting commit only their own changes count; all pairs share its caches. Never writes.
+As in git, changes of text conflict if they overlap or touch in the common ancestor, unless both
+write the same (xdiff/xmerge.c). Changes of paths are judged as merge-ort does. `Matrix` compares
+many sessions, each pair from the merge base of its histories, so that for sessions with one
+starting commit only their own changes count; all pairs share its caches. Never writes.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,7 +37,8 @@ class _Hunk:
 def predict(
     repository: pygit2.Repository, ours: Changes, theirs: Changes, *, ignore_case: bool = False
 ) -> tuple[FileConflict, ...]:
-    """Return the files that both change, the worst conflict first. Both must be changes from the same tree."""
+    """Return the files that both change, the worst conflict first. Both must be changes from the
+    same tree."""
     found = [*_same_origin(repository, ours, theirs), *_same_target(repository, ours, theirs, ignore_case)]
     found += _moved_directories(repository, ours, theirs)
     found += (
@@ -88,7 +91,8 @@ def _same_target(
 
 
 def _moved_directories(repository: pygit2.Repository, ours: Changes, theirs: Changes) -> Iterator[FileConflict]:
-    """Compare files that one adds to a directory which the other moved: git asks where they belong."""
+    """Compare files that one adds to a directory which the other moved: git asks where they
+    belong."""
     left = {folder: change for change in ours.by_old.values() if change.renamed for folder in _parents(change.old_path)}
     if not left or not theirs.added:
         return
@@ -168,7 +172,8 @@ Span = tuple[int, int]
 def _clashes(
     ours: Sequence[_Hunk], theirs: Sequence[_Hunk], our_lines: Sequence[bytes], their_lines: Sequence[bytes]
 ) -> Iterator[tuple[Span, Span]]:
-    """Return the lines of each side, [from, to) counted from 0, where different changes overlap or touch."""
+    """Return the lines of each side, [from, to) counted from 0, where different changes overlap or
+    touch."""
     mine, yours = _Side(ours), _Side(theirs)
     events = sorted([(hunk.old, hunk.old_end, 0) for hunk in ours] + [(hunk.old, hunk.old_end, 1) for hunk in theirs])
     number = 0
@@ -176,7 +181,8 @@ def _clashes(
         start, end, side = events[number]
         sides = {side}
         number += 1
-        # Hunks of one side never touch each other, so a cluster grows only through hunks of the other.
+        # Hunks of one side never touch each other, so a cluster grows only through hunks of the
+        # other.
         while number < len(events) and events[number][0] <= end:
             end = max(end, events[number][1])
             sides.add(events[number][2])
@@ -194,7 +200,8 @@ class _Side:
         self._hunks = hunks
 
     def span(self, start: int, end: int) -> Span:
-        """Return the position of the ancestor's lines [start, end), including insertions at their edges. No hunk crosses either end."""
+        """Return the position of the ancestor's lines [start, end), including insertions at their
+        edges. No hunk crosses either end."""
         shift = 0
         first = None
         for hunk in self._hunks:
@@ -218,8 +225,9 @@ Value = TypeVar("Value")
 class Work:
     """A session's work: its tree, and the commit that it is based on.
 
-    ``base`` is the commit that it will land on, "" if unknown. Changes that the work has from there are not its own: two sessions
-    conflict only in files that both have changed, even if one began later.
+    ``base`` is the commit that it will land on, "" if unknown. Changes that the work has from there
+    are not its own: two sessions conflict only in files that both have changed, even if one began
+    later.
     """
 
     tree: str
@@ -238,7 +246,8 @@ class Matrix:
         self._ignore_case: bool | None = None
 
     async def compare(self, works: Mapping[str, Work], pairs: Collection[Pair]) -> dict[Pair, tuple[FileConflict, ...]]:
-        """Return the paths that both sides of each pair change. ``pairs`` are keys of ``works``. Raise GitFailedError."""
+        """Return the paths that both sides of each pair change. ``pairs`` are keys of ``works``.
+        Raise GitFailedError."""
         return await self._git.compute(self._compare, works, pairs)
 
     def _compare(self, works: Mapping[str, Work], pairs: Collection[Pair]) -> dict[Pair, tuple[FileConflict, ...]]:
@@ -257,7 +266,8 @@ class Matrix:
         return found
 
     def _own(self, repository: pygit2.Repository, work: Work) -> frozenset[str] | None:
-        """Return the paths that the work has changed since its base, or None if the base is unknown."""
+        """Return the paths that the work has changed since its base, or None if the base is
+        unknown."""
         if not work.base:
             return None
         return self._from(repository, self._base(repository, work.head, work.base), work.tree).paths

@@ -1,4 +1,5 @@
-"""Run the git binary: without hooks, prompts and inherited `GIT_*` variables, and wait for lock files."""
+"""Run the git binary: without hooks, prompts and inherited `GIT_*` variables, and wait for lock
+files."""
 
 import asyncio
 import copy
@@ -30,12 +31,14 @@ ONE_BY_ONE: Final = ("-c", "checkout.workers=1")
 
 
 def at(git_dir: Path, worktree: Path) -> tuple[str, str]:
-    """Options for a git command: this repository and working tree, instead of those that git would find from the directory."""
+    """Options for a git command: this repository and working tree, instead of those that git would
+    find from the directory."""
     return f"--git-dir={git_dir}", f"--work-tree={worktree}"
 
 
-# Variables that a person sets for git on purpose. Any other GIT_* variable (GIT_DIR, GIT_INDEX_FILE, GIT_WORK_TREE, ...) would
-# direct git to another repository than the one we name: a daemon started from a hook inherits exactly those.
+# Variables that a person sets for git on purpose. Any other GIT_* variable (GIT_DIR,
+# GIT_INDEX_FILE, GIT_WORK_TREE, ...) would direct git to another repository than the one we name: a
+# daemon started from a hook inherits exactly those.
 _KEPT: Final = frozenset(
     {
         "GIT_ASKPASS",
@@ -69,13 +72,15 @@ class Completed:
     def words(self) -> str:
         """Return git's error output as one line without its prefixes, for an error's message.
 
-        Some subcommands, such as `git commit` and `git lfs push`, print the reason to standard output.
+        Some subcommands, such as `git commit` and `git lfs push`, print the reason to standard
+        output.
         """
         output = self.stderr if self.stderr.strip() else self.stdout[:4096]
         lines = [line.strip() for line in output.decode(errors="replace").splitlines()]
         lines = [line for line in lines if line and not line.startswith(("hint:", "Preparing worktree"))]
         fatal = [line for line in lines if line.startswith(("fatal:", "error:"))]
-        # Git's own lines only say that a filter or transport failed, or that its process ended; the other lines say why.
+        # Git's own lines only say that a filter or transport failed, or that its process ended; the
+        # other lines say why.
         shown = lines if any(_FILTER.search(line) for line in fatal) else fatal or lines
         words = "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in shown)
         return words[:600] or f"git exited with status {self.returncode}"
@@ -126,7 +131,8 @@ class GitProcess:
     async def read(
         self, where: Path, *arguments: str, stdin: bytes | None = None, environment: Mapping[str, str] | None = None
     ) -> bytes:
-        """Run a git command that changes nothing, without locks; return its output. Raise GitFailedError."""
+        """Run a git command that changes nothing, without locks; return its output. Raise
+        GitFailedError."""
         extra = {"GIT_OPTIONAL_LOCKS": "0"} | dict(environment or {})
         done = await self.run(where, *arguments, stdin=stdin, environment=extra)
         if done.returncode != 0:
@@ -134,7 +140,8 @@ class GitProcess:
         return done.stdout
 
     async def read_up_to(self, limit: int, where: Path, *arguments: str) -> tuple[bytes, bool]:
-        """Return the first ``limit`` bytes of a reading command's output, and whether there was more; end git there."""
+        """Return the first ``limit`` bytes of a reading command's output, and whether there was
+        more; end git there."""
         process = await self._start(where, arguments, {"GIT_OPTIONAL_LOCKS": "0"})
         try:
             # Concurrently: otherwise git would block on a full stderr while we wait for its output.
@@ -155,7 +162,8 @@ class GitProcess:
         environment: Mapping[str, str] | None = None,
         lock: int | None = None,
     ) -> bytes:
-        """Run a git command that changes something; return its output. Raise GitBusyError, GitFailedError."""
+        """Run a git command that changes something; return its output. Raise GitBusyError,
+        GitFailedError."""
         done = await self.run(where, *arguments, stdin=stdin, environment=environment, lock=lock)
         if done.returncode != 0:
             raise failed(done, arguments)
@@ -169,10 +177,12 @@ class GitProcess:
         environment: Mapping[str, str] | None = None,
         lock: int | None = None,
     ) -> Completed:
-        """Run to the end, with any exit status. Raise GitBusyError if a lock file stays held for ``lock_timeout``.
+        """Run to the end, with any exit status. Raise GitBusyError if a lock file stays held for
+        ``lock_timeout``.
 
-        The process inherits ``lock``, the descriptor of the repository's lock. Otherwise, if the daemon is killed while its git
-        still writes, the lock would be free for the next daemon, whose clean-up would interleave with that git.
+        The process inherits ``lock``, the descriptor of the repository's lock. Otherwise, if the
+        daemon is killed while its git still writes, the lock would be free for the next daemon,
+        whose clean-up would interleave with that git.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._lock_timeout
@@ -218,12 +228,14 @@ class GitProcess:
         except (OSError, subprocess.SubprocessError) as error:
             raise GitFailedError(f"git {verb}: {error}", command=verb) from error
         try:
-            # `-C` and not cwd: a missing directory is then git's error, and only a missing git is FileNotFoundError.
+            # `-C` and not cwd: a missing directory is then git's error, and only a missing git is
+            # FileNotFoundError.
             return await groups.start(
                 *self._prefix,
                 "git",
                 *self._always,
-                # Discovery has checked the owner as the person configured it: for the checkout, whose path they give to git.
+                # Discovery has checked the owner as the person configured it: for the checkout,
+                # whose path they give to git.
                 *(("-c", f"safe.directory={where}") if where in self._trusted else ()),
                 "-C",
                 str(where),
@@ -231,7 +243,8 @@ class GitProcess:
                 stdin=asyncio.subprocess.PIPE if piped else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                # The caller's list of protocols takes precedence: it fetches a submodule from a path that it names.
+                # The caller's list of protocols takes precedence: it fetches a submodule from a
+                # path that it names.
                 env=self._environment | dict(restricted) | dict(environment or {}),
                 cwd="/",
                 pass_fds=() if lock is None else (lock,),

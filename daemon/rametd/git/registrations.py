@@ -1,7 +1,8 @@
 """Git's records of linked worktrees: `<common>/worktrees/*`, and the `.git` file at the other end.
 
-Read from the files (gitrepository-layout(5)) rather than from `git worktree list`, because the half-made and half-removed states
-that recovery must clean up are the ones that git does not list. The functions here block.
+Read from the files (gitrepository-layout(5)) rather than from `git worktree list`, because the
+half-made and half-removed states that recovery must clean up are the ones that git does not list.
+The functions here block.
 """
 
 import shlex
@@ -16,7 +17,8 @@ from rametd.domain.errors import WorktreeChangedError
 from rametd.git.locks import DIRECTORY
 
 REASON = "in use by ramet (rametctl rm removes it)"
-"""Lock reason of Ramet's worktrees; `git worktree prune` and `git worktree remove` refuse locked ones."""
+"""Lock reason of Ramet's worktrees; `git worktree prune` and `git worktree remove` refuse locked
+ones."""
 WORKTREE_CONFIG: Final = "config.worktree"
 """In a worktree's git directory: its own configuration, if ``extensions.worktreeConfig`` is on."""
 UNFINISHED: Final = frozenset({REASON, "initializing"})
@@ -25,7 +27,8 @@ UNFINISHED: Final = frozenset({REASON, "initializing"})
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One entry. ``path`` is None in an incomplete entry; ``head`` is the raw content of HEAD, empty if missing."""
+    """One entry. ``path`` is None in an incomplete entry; ``head`` is the raw content of HEAD,
+    empty if missing."""
 
     admin_dir: Path
     path: Path | None
@@ -38,7 +41,8 @@ class Registration:
 
 
 def common_of(git_dir: Path) -> Path:
-    """Return the repository of a git directory; that of a linked worktree, shelved or not, counts only if it is inside it."""
+    """Return the repository of a git directory; that of a linked worktree, shelved or not, counts
+    only if it is inside it."""
     try:
         pointer = line_of(git_dir / "commondir")
     except OSError:
@@ -50,7 +54,8 @@ def common_of(git_dir: Path) -> Path:
 
 
 def registrations(common_dir: Path) -> tuple[Registration, ...]:
-    """Return every linked worktree that the repository has registered, intact or broken, by name."""
+    """Return every linked worktree that the repository has registered, intact or broken, by
+    name."""
     return tuple(_entries(common_dir))
 
 
@@ -69,8 +74,8 @@ def _entries(common_dir: Path) -> Iterator[Registration]:
 def registered_at(common_dir: Path, path: Path) -> tuple[Registration, ...]:
     """Return the entries for ``path``, and incomplete ones with its name.
 
-    Git names an entry after the directory and then writes ``gitdir``; a kill in between leaves an entry without it. Ramet's
-    directories are named by id, so that no other entry has the name.
+    Git names an entry after the directory and then writes ``gitdir``; a kill in between leaves an
+    entry without it. Ramet's directories are named by id, so that no other entry has the name.
     """
     path = _absolute(path)
     return tuple(
@@ -82,9 +87,11 @@ def registered_at(common_dir: Path, path: Path) -> tuple[Registration, ...]:
 
 
 def moved_to(common_dir: Path, path: Path) -> Registration | None:
-    """Return the entry of a Ramet worktree that a person moved away from ``path``; git keeps its name, which is the directory's.
+    """Return the entry of a Ramet worktree that a person moved away from ``path``; git keeps its
+    name, which is the directory's.
 
-    Another Ramet's worktree may have the same name, such as a queue's; if an entry is at ``path``, none was moved.
+    Another Ramet's worktree may have the same name, such as a queue's; if an entry is at ``path``,
+    none was moved.
     """
     if registered_at(common_dir, path):
         return None
@@ -111,7 +118,8 @@ def entries_inside(common_dir: Path, path: Path) -> tuple[Registration, ...]:
 
 
 def split_inside(common_dir: Path, path: Path) -> tuple[dict[str, Registration], dict[str, Registration]]:
-    """Return the intact worktrees below ``path``, and the entries of others there whose directory is gone or no worktree any more.
+    """Return the intact worktrees below ``path``, and the entries of others there whose directory
+    is gone or no worktree any more.
 
     Both by place relative to ``path``, without those inside an intact one.
     """
@@ -147,7 +155,8 @@ def _places_inside(common_dir: Path, path: Path) -> Iterator[tuple[str, Registra
 
 
 def git_dir_of(worktree: Path) -> Path | None:
-    """Return the target of a worktree's ``.git``, None without one; the main worktree's is ``.git`` itself."""
+    """Return the target of a worktree's ``.git``, None without one; the main worktree's is ``.git``
+    itself."""
     dot_git = worktree / ".git"
     if dot_git.is_dir():
         return dot_git.resolve()
@@ -175,7 +184,8 @@ def foreign(common_dir: Path, path: Path, entries: tuple[Registration, ...]) -> 
         return f"{path}: it is a separate repository"
     git_dir = git_dir_of(path)
     if git_dir is None:
-        # Its .git file was deleted, but the entry still names the directory; or git was killed before it wrote the entry.
+        # Its .git file was deleted, but the entry still names the directory; or git was killed
+        # before it wrote the entry.
         if entries or not any(path.iterdir()):
             return None
         return f"{path}: nothing says that it is a worktree"
@@ -187,10 +197,11 @@ def foreign(common_dir: Path, path: Path, entries: tuple[Registration, ...]) -> 
 
 
 def locate(common_dir: Path, path: Path) -> tuple[Path | None, str | None]:
-    """Return the git directory for reading ``path``; (None, None) if the path does not exist, (None, why) if it is `foreign`.
+    """Return the git directory for reading ``path``; (None, None) if the path does not exist,
+    (None, why) if it is `foreign`.
 
-    Finds work in a broken worktree too: by its entry if the ``.git`` file was deleted, and by the repository itself if the entry
-    was pruned.
+    Finds work in a broken worktree too: by its entry if the ``.git`` file was deleted, and by the
+    repository itself if the entry was pruned.
     """
     git_dir = git_dir_of(path)
     if git_dir == common_dir:  # the main worktree
@@ -205,10 +216,11 @@ def locate(common_dir: Path, path: Path) -> tuple[Path | None, str | None]:
 
 
 def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = ()) -> Path:
-    """Return the worktree's git directory after verifying `.git` → entry → back to ``path``, with ``branch`` in HEAD.
+    """Return the worktree's git directory after verifying `.git` → entry → back to ``path``, with
+    ``branch`` in HEAD.
 
-    ``branch`` None accepts any HEAD. ``trusted``: registered repositories, one of which must own the worktree; empty accepts any.
-    Raise WorktreeChangedError, which names the wrong link.
+    ``branch`` None accepts any HEAD. ``trusted``: registered repositories, one of which must own
+    the worktree; empty accepts any. Raise WorktreeChangedError, which names the wrong link.
     """
     hint = "`rametctl doctor` explains what can be done"
     if not path.is_dir():
@@ -255,7 +267,8 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
 
 
 def borrowed(git_dir: Path, path: Path) -> Path | None:
-    """Return the main worktree of ``git_dir`` if it is not ``path``, as index and HEAD are then another's; None otherwise, or if linked. Blocks."""
+    """Return the main worktree of ``git_dir`` if it is not ``path``, as index and HEAD are then
+    another's; None otherwise, or if linked. Blocks."""
     if git_dir.name != ".git" or (git_dir / "commondir").exists():
         return None
     top = git_dir.parent
@@ -266,10 +279,12 @@ def borrowed(git_dir: Path, path: Path) -> Path | None:
 
 
 def diverted(git_dir: Path, path: Path, common: Path) -> Path | None:
-    """Return the directory that git takes for the top of the linked worktree at ``path`` if it is another one, else None.
+    """Return the directory that git takes for the top of the linked worktree at ``path`` if it is
+    another one, else None.
 
-    A submodule's repository has ``core.worktree`` in the configuration that all worktrees share. Git applies it to each of them once
-    ``extensions.worktreeConfig`` is on, unless the worktree has a value of its own. Blocks.
+    A submodule's repository has ``core.worktree`` in the configuration that all worktrees share.
+    Git applies it to each of them once ``extensions.worktreeConfig`` is on, unless the worktree has
+    a value of its own. Blocks.
     """
     if common == git_dir or b"worktree" not in _bytes(common / "config").lower():
         return None
@@ -295,7 +310,8 @@ def _bytes(file: Path) -> bytes:
 def fault_of(path: Path, branch: str) -> str:
     """Describe the problem of the worktree at ``path`` of a session on ``branch``; "" without one.
 
-    Takes only a few reads, for lists of a thousand sessions; `verify_worktree` checks everything. ``branch`` "" accepts any HEAD.
+    Takes only a few reads, for lists of a thousand sessions; `verify_worktree` checks everything.
+    ``branch`` "" accepts any HEAD.
     """
     if path.is_symlink():
         return "a symbolic link is in its place"
@@ -314,7 +330,8 @@ def fault_of(path: Path, branch: str) -> str:
 
 
 def line_of(file: Path) -> str | None:
-    """Return a file's text without its line end; None if no regular file is there: reading a pipe could block for ever."""
+    """Return a file's text without its line end; None if no regular file is there: reading a pipe
+    could block for ever."""
     try:
         if not file.is_file():
             return None

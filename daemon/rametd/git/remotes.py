@@ -1,6 +1,8 @@
-"""Remotes: addresses, tips of branches, push and delete with compare-and-set. The git binary connects as the person.
+"""Remotes: addresses, tips of branches, push and delete with compare-and-set. The git binary
+connects as the person.
 
-``environment`` is the person's (keys, agents, credential helpers); it is filtered like git's usual environment.
+``environment`` is the person's (keys, agents, credential helpers); it is filtered like git's usual
+environment.
 """
 
 import asyncio
@@ -41,7 +43,8 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """A pushed branch. ``address``: the server's link to open a pull request, or "". ``skipped`` names hooks that did not run."""
+    """A pushed branch. ``address``: the server's link to open a pull request, or "". ``skipped``
+    names hooks that did not run."""
 
     remote: str
     branch: str
@@ -53,7 +56,8 @@ class Pushed:
 
 
 class Remotes:
-    """The repository's remotes; `Git` creates it once. Every method may raise the errors of `Git`."""
+    """The repository's remotes; `Git` creates it once. Every method may raise the errors of
+    `Git`."""
 
     def __init__(self, git: GitContext) -> None:
         self._git = git
@@ -71,7 +75,8 @@ class Remotes:
         return output.decode(errors="replace").strip()
 
     async def tip(self, repo: RepositoryInfo, remote: str, branch: str, environment: Mapping[str, str]) -> str:
-        """Ask the remote for the commit of a branch; return "" without one. Raise ForgeUnavailableError."""
+        """Ask the remote for the commit of a branch; return "" without one. Raise
+        ForgeUnavailableError."""
         arguments = ("ls-remote", "--", remote, f"refs/heads/{branch}")
         done = await self._talk(repo.common_dir, arguments, environment)
         if done.returncode != 0:
@@ -91,13 +96,16 @@ class Remotes:
         worktree: Path,
         trusted: bool,
     ) -> Pushed:
-        """Push ``commit`` to ``branch`` on the remote. Replace other commits only if they are among ``ours``, pushed before.
+        """Push ``commit`` to ``branch`` on the remote. Replace other commits only if they are among
+        ``ours``, pushed before.
 
-        The pre-push hook of a ``trusted`` repository runs, in ``worktree`` if that exists. Push LFS contents first, and require
-        that the submodules' remotes have the submodule commits that differ from those of ``base``.
+        The pre-push hook of a ``trusted`` repository runs, in ``worktree`` if that exists. Push LFS
+        contents first, and require that the submodules' remotes have the submodule commits that
+        differ from those of ``base``.
 
-        Another person may push between our check and our push. The server then refuses a push that only adds, and also one that
-        replaces, as its lease is the commit that we saw. Raise PushRefusedError, ForgeUnavailableError.
+        Another person may push between our check and our push. The server then refuses a push that
+        only adds, and also one that replaces, as its lease is the commit that we saw. Raise
+        PushRefusedError, ForgeUnavailableError.
         """
         there = await self.tip(repo, remote, branch, environment)
         if there == commit:
@@ -139,7 +147,8 @@ class Remotes:
     async def delete_branch(
         self, repo: RepositoryInfo, remote: str, branch: str, commit: str, environment: Mapping[str, str]
     ) -> str | None:
-        """Delete a branch of the remote if it is still at ``commit``. Return why it was not deleted, or None."""
+        """Delete a branch of the remote if it is still at ``commit``. Return why it was not
+        deleted, or None."""
         there = await self.tip(repo, remote, branch, environment)
         if not there:
             return None
@@ -155,7 +164,8 @@ class Remotes:
     async def _push_large_files(
         self, repo: RepositoryInfo, remote: str, commit: str, environment: Mapping[str, str]
     ) -> None:
-        """Push LFS contents as LFS's pre-push hook would, which runs only in a trusted repository that has it installed."""
+        """Push LFS contents as LFS's pre-push hook would, which runs only in a trusted repository
+        that has it installed."""
         if not await asyncio.to_thread((repo.common_dir / "lfs").is_dir):
             return
         done = await self._talk(repo.common_dir, ("lfs", "push", remote, commit), environment)
@@ -169,7 +179,8 @@ class Remotes:
     async def _push_submodules(
         self, repo: RepositoryInfo, worktree: Path, remote: str, base: str, commit: str, environment: Mapping[str, str]
     ) -> None:
-        """Refuse unpublished submodule commits; with `push.recurseSubmodules=on-demand` push them first, as git would."""
+        """Refuse unpublished submodule commits; with `push.recurseSubmodules=on-demand` push them
+        first, as git would."""
         lone = await unpublished(self._git, repo, worktree, base, commit)
         if lone and await push_mode(self._git, repo) == "on-demand":
             lone = tuple(
@@ -226,13 +237,15 @@ def default_branch(repo: RepositoryInfo, remote: str) -> str:
 
 
 def _is_ancestor(repo: RepositoryInfo, old: str, new: str) -> bool:
-    """Return whether ``new`` contains ``old``; False for a commit that this repository does not have."""
+    """Return whether ``new`` contains ``old``; False for a commit that this repository does not
+    have."""
     repository = open_repository(repo.common_dir)
     return old in repository and repository.descendant_of(new, old)
 
 
 def _where_hooks_run(repo: RepositoryInfo, worktree: Path) -> Path:
-    """Return the session's worktree, as hooks read the files around them, or the person's checkout if it is gone."""
+    """Return the session's worktree, as hooks read the files around them, or the person's checkout
+    if it is gone."""
     try:
         verify_worktree(worktree, None)
     except WorktreeChangedError:
@@ -254,7 +267,8 @@ def _unreachable(done: Completed, remote: str) -> ForgeUnavailableError | None:
 
 
 def _refused(done: Completed, remote: str, branch: str) -> GitFailedError | PushRefusedError:
-    """Build the error with the server's reason: porcelain prints it in brackets on stdout, the server's hooks print on stderr."""
+    """Build the error with the server's reason: porcelain prints it in brackets on stdout, the
+    server's hooks print on stderr."""
     lines = done.stdout.decode(errors="replace").splitlines()
     why = next((line.rpartition("\t")[2] for line in lines if line.startswith("!")), "")
     said = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("remote:")]

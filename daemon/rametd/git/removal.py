@@ -32,10 +32,12 @@ async def remove_worktree(
     *,
     delete_branch: bool,
 ) -> Removal:
-    """Remove the worktree recorded at ``path``, with its content, and the branch. For a worktree with work, use the shelf.
+    """Remove the worktree recorded at ``path``, with its content, and the branch. For a worktree
+    with work, use the shelf.
 
-    Completes in any state: directory gone, locked, unregistered, moved. Leave another directory at ``path``, and name it in ``left``.
-    Worktrees inside are removed too. Raise WorktreeChangedError if ``path`` contains the repository itself.
+    Completes in any state: directory gone, locked, unregistered, moved. Leave another directory at
+    ``path``, and name it in ``left``. Worktrees inside are removed too. Raise WorktreeChangedError
+    if ``path`` contains the repository itself.
     """
     await git.make_durable(repo.common_dir, path.parent)  # snapshots, in the repository and beside the worktree
     async with git.locks.hold(repo.common_dir) as lock:
@@ -52,9 +54,11 @@ async def remove_worktree(
 async def undo_create(
     git: GitContext, repo: RepositoryInfo, path: Path, branch: str, created_branch_at: str | None
 ) -> Removal:
-    """Undo an unfinished creation in any state. Pass ``created_branch_at`` if it had to create the branch.
+    """Undo an unfinished creation in any state. Pass ``created_branch_at`` if it had to create the
+    branch.
 
-    Remove only what `Worktrees.create` created for ``path``, no worktree or branch that existed before.
+    Remove only what `Worktrees.create` created for ``path``, no worktree or branch that existed
+    before.
     """
     async with git.locks.hold(repo.common_dir) as lock:
         left = await detach(git, repo, path, lock, unfinished=True)
@@ -69,9 +73,11 @@ async def undo_create(
 async def detach(
     git: GitContext, repo: RepositoryInfo, path: Path, lock: int, *, unfinished: bool = False
 ) -> str | None:
-    """Under the repository's lock, move the directory away and drop its entry, and those of worktrees inside it.
+    """Under the repository's lock, move the directory away and drop its entry, and those of
+    worktrees inside it.
 
-    Return why the directory stays, None if it was moved. ``unfinished``: only entries that Ramet was creating; an adopted worktree stays.
+    Return why the directory stays, None if it was moved. ``unfinished``: only entries that Ramet
+    was creating; an adopted worktree stays.
     """
     del lock  # the caller holds it, which the parameter ensures
 
@@ -89,7 +95,8 @@ async def detach(
                 path.rename(free_path(path.with_name(f".{path.name}.removing")))
             if (elsewhere := moved_to(repo.common_dir, path)) is not None:
                 (elsewhere.admin_dir / "locked").unlink()  # it is the person's now, and Ramet does not remove it
-            # An interrupted run may have moved the directory, but not the entries of worktrees inside it.
+            # An interrupted run may have moved the directory, but not the entries of worktrees
+            # inside it.
             inside = entries_inside(repo.common_dir, path) if why is None else ()
             for entry in (*entries, *inside):
                 entry.admin_dir.rename(free_path(repo.common_dir / DIRECTORY / f"removing-{path.name}"))
@@ -143,7 +150,8 @@ def _renamed(repo: RepositoryInfo, path: Path) -> list[Path]:
 def delete_tree(folder: Path) -> None:
     """Delete a directory tree. Raises GitFailedError.
 
-    It may be a symbolic link, have read-only directories, be deeper than Python recurses or a path is long, and a git of a killed daemon may still write to it.
+    It may be a symbolic link, have read-only directories, be deeper than Python recurses or a path
+    is long, and a git of a killed daemon may still write to it.
     """
     if folder.is_symlink():
         folder.unlink()  # its target is not ours
@@ -163,7 +171,8 @@ def delete_tree(folder: Path) -> None:
 
 
 def _flatten(folder: Path) -> None:
-    """Make all directories in it writable and move them to its top. The deletion reports those that cannot be moved."""
+    """Make all directories in it writable and move them to its top. The deletion reports those that
+    cannot be moved."""
     waiting = [folder]
     while waiting:
         directory = waiting.pop()

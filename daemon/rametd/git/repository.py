@@ -1,4 +1,5 @@
-"""Find the repository of a path, and read its refs. Reads files and objects; never runs git, never writes.
+"""Find the repository of a path, and read its refs. Reads files and objects; never runs git, never
+writes.
 
 The functions here block (libgit2); `Git` calls them in its threads.
 """
@@ -34,8 +35,9 @@ class Head:
 class RepositoryInfo:
     """A repository, seen from one of its worktrees.
 
-    ``common_dir`` identifies the repository: it is the same from every worktree. ``root`` is the main worktree, or ``common_dir``
-    if it is bare. ``worktree_root`` is the worktree around the requested path, or None.
+    ``common_dir`` identifies the repository: it is the same from every worktree. ``root`` is the
+    main worktree, or ``common_dir`` if it is bare. ``worktree_root`` is the worktree around the
+    requested path, or None.
     """
 
     common_dir: Path
@@ -50,7 +52,8 @@ class RepositoryInfo:
 
     @property
     def standpoint(self) -> Path:
-        """Directory to run git in: the worktree of the request, so that a new one inherits its sparse checkout."""
+        """Directory to run git in: the worktree of the request, so that a new one inherits its
+        sparse checkout."""
         return self.worktree_root or self.common_dir
 
 
@@ -72,7 +75,8 @@ class Branch:
 
 
 def open_repository(path: Path) -> pygit2.Repository:
-    """Open a worktree or git directory. Raise UnsupportedRepositoryError, GitFailedError, RepoNotFoundError."""
+    """Open a worktree or git directory. Raise UnsupportedRepositoryError, GitFailedError,
+    RepoNotFoundError."""
     repository = _open(path, pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
     share_as_asked(common_dir(Path(repository.path)))
     return repository
@@ -96,8 +100,8 @@ def _open(path: Path, flags: pygit2.enums.RepositoryOpenFlag) -> pygit2.Reposito
 
 
 def discover(path: Path) -> RepositoryInfo:
-    """Return the repository around ``path``: a worktree, subdirectory or git directory. Raise RepoNotFoundError, and the errors of
-    `open_repository`."""
+    """Return the repository around ``path``: a worktree, subdirectory or git directory. Raise
+    RepoNotFoundError, and the errors of `open_repository`."""
     try:
         path = path.resolve(strict=True)
     except OSError as error:
@@ -157,7 +161,8 @@ def _read_common_dir(git_dir: Path, inode: int, mtime_ns: int) -> Path:
 def _main_root(main: pygit2.Repository, common: Path) -> Path:
     if main.is_bare or not main.workdir:
         return common
-    # After `git init --separate-git-dir` the git directory does not record its worktree, and libgit2 guesses the parent.
+    # After `git init --separate-git-dir` the git directory does not record its worktree, and
+    # libgit2 guesses the parent.
     if common.name != ".git" and "core.worktree" not in main.config:
         return common
     return Path(main.workdir).resolve()
@@ -179,9 +184,11 @@ def head_of(repository: pygit2.Repository) -> Head:
 
 
 def resolve_base(repo: RepositoryInfo, ref: str | None = None, caller_cwd: Path | None = None) -> Base:
-    """Return the commit to start from; without ``ref``, the one checked out in the caller's directory.
+    """Return the commit to start from; without ``ref``, the one checked out in the caller's
+    directory.
 
-    Raise UnbornBranchError, RefNotFoundError (with near matches), AmbiguousError (a short hash that fits several objects).
+    Raise UnbornBranchError, RefNotFoundError (with near matches), AmbiguousError (a short hash that
+    fits several objects).
     """
     here = caller_view(repo, caller_cwd)
     if ref is not None:
@@ -208,7 +215,8 @@ def caller_view(repo: RepositoryInfo, caller_cwd: Path | None) -> pygit2.Reposit
 
 
 def resolve_ref(repository: pygit2.Repository, ref: str) -> Base:
-    # A branch takes precedence over a tag of the same name, as people who start work from a name mean the branch.
+    # A branch takes precedence over a tag of the same name, as people who start work from a name
+    # mean the branch.
     for prefix in ("refs/heads/", "refs/remotes/", "refs/tags/"):
         commit = peel(repository, prefix + ref)
         if commit is not None:
@@ -258,14 +266,16 @@ def branch_tip(repo: RepositoryInfo, branch: str) -> str | None:
 
 
 def ahead_behind(repo: RepositoryInfo, branch: str, base: str) -> tuple[int, int]:
-    """Count commits only on ``branch``, and only on ``base`` (a branch, tag or commit). Raise RefNotFoundError."""
+    """Count commits only on ``branch``, and only on ``base`` (a branch, tag or commit). Raise
+    RefNotFoundError."""
     repository = open_repository(repo.common_dir)
     ours, theirs = resolve_ref(repository, branch).commit, resolve_ref(repository, base).commit
     return repository.ahead_behind(ours, theirs)
 
 
 def last_head(git_dir: Path) -> str | None:
-    """Return the last checked-out commit from the reflog, even if its branch is gone; None without one. Blocks."""
+    """Return the last checked-out commit from the reflog, even if its branch is gone; None without
+    one. Blocks."""
     return last_of(git_dir / "logs" / "HEAD")
 
 
@@ -275,6 +285,7 @@ def last_of(reflog: Path) -> str | None:
         lines = reflog.read_text(errors="replace").splitlines()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
-    # "OLD NEW WHO TIME ZONE\tWHAT": a branch deleted under a worktree may leave a line with a null id.
+    # "OLD NEW WHO TIME ZONE\tWHAT": a branch deleted under a worktree may leave a line with a null
+    # id.
     commits = [fields[1] for line in lines if len(fields := line.split(" ", 2)) == 3]
     return next((commit for commit in reversed(commits) if commit.strip("0")), None)

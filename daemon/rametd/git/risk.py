@@ -1,7 +1,7 @@
 """Work at risk: content of a worktree and commits of its branch that exist nowhere else.
 
-If the directory is gone, git's entry of it may have the only record of a detached HEAD, staged changes or an unfinished merge
-(`StaleEntry`): they are lost with the entry.
+If the directory is gone, git's entry of it may have the only record of a detached HEAD, staged
+changes or an unfinished merge (`StaleEntry`): they are lost with the entry.
 """
 
 import os
@@ -46,7 +46,8 @@ async def look(git: GitContext, repo: RepositoryInfo, entry: Registration) -> St
 
 
 async def last_known_head(git: GitContext, repo: RepositoryInfo, git_dir: Path, head: Head) -> Head:
-    """``head``; if its branch was deleted, with the last commit, unless that is reachable otherwise."""
+    """``head``; if its branch was deleted, with the last commit, unless that is reachable
+    otherwise."""
     if head.commit is not None or head.branch is None:
         return head
     last = await git.compute(_stood_at, repo, git_dir)
@@ -82,12 +83,14 @@ def _stood_at(repo: RepositoryInfo, git_dir: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """Paths relative to the worktree (an untracked directory once, with a slash), and (commit, subject) pairs, newest first.
+    """Paths relative to the worktree (an untracked directory once, with a slash), and (commit,
+    subject) pairs, newest first.
 
-    ``starts``: the branch's tip and the checked-out commit, where the search for commits began. ``unread``: git's messages about unreadable
-    directories. ``inside``: descriptions of content that only git directories have: of worktrees of the same repository and other
-    repositories inside it, and of autostashes. ``under_way``: unfinished merges and the like. ``gone``: the directory was deleted or moved
-    by hand, and only the content of git's entry is at risk.
+    ``starts``: the branch's tip and the checked-out commit, where the search for commits began.
+    ``unread``: git's messages about unreadable directories. ``inside``: descriptions of content
+    that only git directories have: of worktrees of the same repository and other repositories
+    inside it, and of autostashes. ``under_way``: unfinished merges and the like. ``gone``: the
+    directory was deleted or moved by hand, and only the content of git's entry is at risk.
     """
 
     uncommitted: tuple[str, ...]
@@ -106,7 +109,8 @@ class Risk:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Status of a worktree; ``commits``: the checked-out one, and those of an unfinished merge or the like."""
+    """Status of a worktree; ``commits``: the checked-out one, and those of an unfinished merge or
+    the like."""
 
     uncommitted: tuple[str, ...] = ()
     untracked: tuple[str, ...] = ()
@@ -119,10 +123,11 @@ class _Found:
 async def work_at_risk(
     git: GitContext, repo: RepositoryInfo, worktree: Path, branch: str, base_commit: str | None
 ) -> Risk:
-    """Return the work that removing the worktree and its branch would lose. Works with a missing or damaged directory; another
-    directory at its path would not be removed, so it is not at risk.
+    """Return the work that removing the worktree and its branch would lose. Works with a missing or
+    damaged directory; another directory at its path would not be removed, so it is not at risk.
 
-    A commit is unique if no other local branch, remote branch or tag reaches it, nor ``base_commit``.
+    A commit is unique if no other local branch, remote branch or tag reaches it, nor
+    ``base_commit``.
     """
     found = await _status(git, repo, worktree)
     tip = await git.compute(branch_tip, repo, branch)
@@ -144,7 +149,8 @@ async def work_at_risk(
 
 
 async def inside(git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path) -> tuple[list[str], list[str]]:
-    """For a worktree to shelve: return the commits of an unfinished git command, and descriptions of nested content."""
+    """For a worktree to shelve: return the commits of an unfinished git command, and descriptions
+    of nested content."""
     going = await git.compute(under_way, repo, git_dir)
     intact, words, unfilled = await _inside(git, repo, worktree, git_dir)
     for place, entry in intact.items():
@@ -162,7 +168,8 @@ def _autostashes(going: UnderWay) -> list[str]:
 async def _inside(
     git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path | None
 ) -> tuple[Mapping[str, Registration], list[str], list[str]]:
-    """Return nested worktrees of the same repository, descriptions of nested content, and unpopulated submodules with files."""
+    """Return nested worktrees of the same repository, descriptions of nested content, and
+    unpopulated submodules with files."""
     intact, left = await git.compute(split_inside, repo.common_dir, worktree)
     words = [describe(place, entry) for place, entry in intact.items()]
     for place, entry in left.items():
@@ -177,8 +184,9 @@ async def _inside(
 async def _repositories(
     git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path, apart: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Return unpopulated submodules that have files, and descriptions of content that only nested repositories have. Git reports
-    neither; of a nested repository among untracked files it reports the directory."""
+    """Return unpopulated submodules that have files, and descriptions of content that only nested
+    repositories have. Git reports neither; of a nested repository among untracked files it reports
+    the directory."""
     unfilled: list[str] = []
     words: list[str] = []
     known: list[Path] = []
@@ -209,7 +217,8 @@ def _has_files(directory: Path) -> bool:
 
 
 async def unstored(git: GitContext, repo: RepositoryInfo, worktree: Path) -> tuple[str, ...]:
-    """Try to store each file; return git's message for each that it cannot read. Nothing for a directory that is not the worktree."""
+    """Try to store each file; return git's message for each that it cannot read. Nothing for a
+    directory that is not the worktree."""
     git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
     if git_dir is None:
         return ()

@@ -1,8 +1,10 @@
-"""A private git directory for a worktree, with its own HEAD, index and state; everything else is the repository's.
+"""A private git directory for a worktree, with its own HEAD, index and state; everything else is
+the repository's.
 
-Git checks most when it switches from one commit to another: it refuses if a file differs from the index, and on request also if an ignored
-file is in the way. A private HEAD makes such a switch possible without touching the person's. The directory is like those of `git worktree
-add` (gitrepository-layout(5)), but not registered; `snapshot.private_index` removes it after a kill.
+Git checks most when it switches from one commit to another: it refuses if a file differs from the
+index, and on request also if an ignored file is in the way. A private HEAD makes such a switch
+possible without touching the person's. The directory is like those of `git worktree add`
+(gitrepository-layout(5)), but not registered; `snapshot.private_index` removes it after a kill.
 """
 
 import shutil
@@ -55,10 +57,12 @@ async def without_files(git: GitContext, git_dir: Path, commit: str) -> AsyncIte
 
 
 async def change_files(git: GitContext, worktree: Path, git_dir: Path, index: Path, now: str, target: str) -> None:
-    """Change a worktree's files from the tree ``now``, which the private ``index`` has, to ``target``, a commit or tree. HEAD and the index stay.
+    """Change a worktree's files from the tree ``now``, which the private ``index`` has, to
+    ``target``, a commit or tree. HEAD and the index stay.
 
-    Write only files that differ. Raise GitFailedError, with nothing written, if such a file changed since the index was written, or another
-    file, even an ignored one, took its place. Git itself has a short race between its check and its first write.
+    Write only files that differ. Raise GitFailedError, with nothing written, if such a file changed
+    since the index was written, or another file, even an ignored one, took its place. Git itself
+    has a short race between its check and its first write.
     """
 
     def make() -> str:
@@ -81,7 +85,8 @@ def _make(folder: Path, git_dir: Path, head: str, copied: Sequence[str]) -> None
         if (git_dir / name).is_file():
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copy(git_dir / name, folder / name)
-    # Filters such as git-crypt look for their keys in the directory that `git rev-parse --git-dir` names.
+    # Filters such as git-crypt look for their keys in the directory that `git rev-parse --git-dir`
+    # names.
     for each in git_dir.iterdir() if git_dir != common_dir(git_dir) else ():
         if each.name not in _GITS_OWN and not each.name.startswith("rebase-") and each.is_dir():
             (folder / each.name).symlink_to(each, target_is_directory=True)

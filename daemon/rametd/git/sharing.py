@@ -1,7 +1,8 @@
 """`core.sharedRepository`: give Ramet's files in a repository the same permissions as git's.
 
-libgit2 creates objects and refs by the umask only. So each of its threads has a umask of its own, and opening a repository sets it to the
-repository's setting. Only Linux has umasks per thread; elsewhere, and if the system refuses one, the person's umask applies.
+libgit2 creates objects and refs by the umask only. So each of its threads has a umask of its own,
+and opening a repository sets it to the repository's setting. Only Linux has umasks per thread;
+elsewhere, and if the system refuses one, the person's umask applies.
 """
 
 import ctypes
@@ -32,14 +33,16 @@ def have_own_umask() -> None:
 
 
 def share_as_asked(common_dir: Path) -> None:
-    """Set the calling thread's umask by the repository's setting; do nothing in a thread without a umask of its own."""
+    """Set the calling thread's umask by the repository's setting; do nothing in a thread without a
+    umask of its own."""
     own = getattr(_thread, "umask", None)
     if own is not None:
         os.umask(_umask(shared_as(common_dir), own))
 
 
 def share(common_dir: Path, top: Path) -> None:
-    """Give a directory that git or the system created by the umask, and its content, the permissions of the repository's `core.sharedRepository`. Blocks."""
+    """Give a directory that git or the system created by the umask, and its content, the
+    permissions of the repository's `core.sharedRepository`. Blocks."""
     shared = shared_as(common_dir)
     granted = 0o777 & ~_umask(shared, 0o777) if shared else 0
     for path in (top, *top.rglob("*")) if granted else ():
@@ -51,7 +54,8 @@ def share(common_dir: Path, top: Path) -> None:
 
 
 def temporary(folder: Path) -> Path:
-    """Create a directory for a private index in ``folder``, Ramet's directory in a git directory. Blocks."""
+    """Create a directory for a private index in ``folder``, Ramet's directory in a git directory.
+    Blocks."""
     folder.mkdir(exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix="index-", dir=folder))
     share(folder.parent, made)
@@ -59,7 +63,8 @@ def temporary(folder: Path) -> Path:
 
 
 def shared_as(common_dir: Path) -> str:
-    """Return `core.sharedRepository` of the repository itself, in lower case; "" if it is private."""
+    """Return `core.sharedRepository` of the repository itself, in lower case; "" if it is
+    private."""
     config = common_dir / "config"
     try:
         return _configured(str(config), config.stat().st_mtime_ns)

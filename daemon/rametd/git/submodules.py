@@ -1,4 +1,5 @@
-"""Submodules: check out the commits that a worktree records, and find unpublished ones before a push.
+"""Submodules: check out the commits that a worktree records, and find unpublished ones before a
+push.
 
 Commits come from the person's checkout, never from the network.
 """
@@ -26,7 +27,8 @@ _PATH_KEY: Final = r"^submodule\..*\.path$"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A submodule's recorded commit before and after a change; None if that side has no submodule at ``place``."""
+    """A submodule's recorded commit before and after a change; None if that side has no submodule
+    at ``place``."""
 
     place: str
     old: str | None
@@ -35,7 +37,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Unpublished:
-    """A recorded submodule commit that no known remote branch of the submodule has. ``directory``: a checkout that has it, if any."""
+    """A recorded submodule commit that no known remote branch of the submodule has. ``directory``:
+    a checkout that has it, if any."""
 
     place: str
     commit: str
@@ -57,11 +60,13 @@ class Unpublished:
 
 
 async def populate_submodules(git: GitContext, source: Path | None, worktree: Path) -> tuple[str, ...]:
-    """Check out in ``worktree`` each submodule that is populated in ``source``; return a line for each that failed.
+    """Check out in ``worktree`` each submodule that is populated in ``source``; return a line for
+    each that failed.
 
-    A linked worktree has submodule repositories of its own, so git would clone each from its URL. Configuration for one command
-    replaces the URL by the source's git directory, whose objects git hard-links; afterwards the clone gets its real origin. The
-    repository's configuration, which all worktrees share, stays unchanged.
+    A linked worktree has submodule repositories of its own, so git would clone each from its URL.
+    Configuration for one command replaces the URL by the source's git directory, whose objects git
+    hard-links; afterwards the clone gets its real origin. The repository's configuration, which all
+    worktrees share, stays unchanged.
     """
     if source is None or not await git.compute((worktree / ".gitmodules").is_file):
         return ()
@@ -74,9 +79,11 @@ async def populate_submodules(git: GitContext, source: Path | None, worktree: Pa
 async def follow_submodules(
     git: GitContext, source: Path | None, worktree: Path, old: str, new: str
 ) -> tuple[str, ...]:
-    """Update submodules of ``worktree`` from the commits in ``old`` to those in ``new``; return a line for each left behind.
+    """Update submodules of ``worktree`` from the commits in ``old`` to those in ``new``; return a
+    line for each left behind.
 
-    Update only a submodule that is at its old commit; git refuses if uncommitted changes are in the way.
+    Update only a submodule that is at its old commit; git refuses if uncommitted changes are in the
+    way.
     """
     there = await _there(git, worktree)
     if there is None:
@@ -105,7 +112,8 @@ async def follow_submodules(
 
 
 async def links_that_go_back(git: GitContext, worktree: Path, there: tuple[str, str]) -> tuple[str, ...]:
-    """Return submodules whose checked-out commit does not contain the recorded one: committing everything would move them back."""
+    """Return submodules whose checked-out commit does not contain the recorded one: committing
+    everything would move them back."""
     output = await git.process.read(
         worktree, *there, "diff-files", "--raw", "-z", "--no-abbrev", "--ignore-submodules=dirty"
     )
@@ -139,8 +147,9 @@ async def unpublished(
 ) -> tuple[Unpublished, ...]:
     """Return submodule commits that ``new`` adds and no known remote branch of the submodule has.
 
-    Look at the remote-tracking refs of the person's checkout, of the repository's own ``modules`` and of the session's ``tree``,
-    and at the submodule's URL if that is a local path. `push.recurseSubmodules=no` turns the check off, as in git.
+    Look at the remote-tracking refs of the person's checkout, of the repository's own ``modules``
+    and of the session's ``tree``, and at the submodule's URL if that is a local path.
+    `push.recurseSubmodules=no` turns the check off, as in git.
     """
     links = [link for link in await changed_links(git, repo.common_dir, (), old, new) if link.new is not None]
     if not links or await push_mode(git, repo) == "no":
@@ -163,9 +172,11 @@ async def unpublished(
 async def push_submodule(
     git: GitContext, repo: RepositoryInfo, lone: Unpublished, environment: Mapping[str, str]
 ) -> bool:
-    """Push a submodule's checked-out branch to its origin; return whether that published the commit.
+    """Push a submodule's checked-out branch to its origin; return whether that published the
+    commit.
 
-    Push from the person's checkout of it, to which the commit is fetched first: its agent configures the session's copy.
+    Push from the person's checkout of it, to which the commit is fetched first: its agent
+    configures the session's copy.
     """
     theirs = await git.compute(existing_git_dir, lone.directory) if lone.directory is not None else None
     own = await _there(git, repo.root / lone.place)
@@ -185,7 +196,8 @@ async def push_submodule(
 
 
 async def _own_settings(git: GitContext, module: Path, own: tuple[str, str]) -> Mapping[str, str]:
-    """Return variables that let the person's own submodule configure how git connects: `core.sshCommand`, `credential.helper`.
+    """Return variables that let the person's own submodule configure how git connects:
+    `core.sshCommand`, `credential.helper`.
 
     None if it includes another file, which may be one of the checkout, and so an agent's.
     """
@@ -200,10 +212,11 @@ async def push_mode(git: GitContext, repo: RepositoryInfo) -> str:
 
 
 async def _lone(git: GitContext, link: Link, own: Mapping[Path, Path | None], tree: Path | None) -> Unpublished | None:
-    """Return why a link's new commit counts as unpublished, or None. ``own``: the person's git directories, by path.
+    """Return why a link's new commit counts as unpublished, or None. ``own``: the person's git
+    directories, by path.
 
-    If the person's repository has the commit, its refs decide: the session's repository was cloned from it, so that the session's
-    `origin/*` are the person's branches.
+    If the person's repository has the commit, its refs decide: the session's repository was cloned
+    from it, so that the session's `origin/*` are the person's branches.
     """
     commit = link.new or ""
     theirs = await git.compute(existing_git_dir, tree / link.place) if tree is not None else None
@@ -284,9 +297,11 @@ async def _bring(
 
 
 async def _check_out(git: GitContext, local: Path | None, directory: Path, inner: tuple[str, str], commit: str) -> str:
-    """Check out a commit, which may be in the git directory ``local`` only; return why that failed, or "".
+    """Check out a commit, which may be in the git directory ``local`` only; return why that failed,
+    or "".
 
-    Not `git submodule update`: that would use the remotes and filters in a configuration that an agent may have written.
+    Not `git submodule update`: that would use the remotes and filters in a configuration that an
+    agent may have written.
     """
     if not await _obtain(git, local, directory, inner, commit):
         return "your checkout does not have that commit either"
@@ -296,7 +311,8 @@ async def _check_out(git: GitContext, local: Path | None, directory: Path, inner
 
 
 async def _obtain(git: GitContext, local: Path | None, directory: Path, inner: tuple[str, str], commit: str) -> bool:
-    """Return whether a submodule has a commit, after fetching it from the git directory ``local`` if necessary."""
+    """Return whether a submodule has a commit, after fetching it from the git directory ``local``
+    if necessary."""
     has = (*inner, "cat-file", "-e", f"{commit}^{{commit}}")
     if (await git.process.run(directory, *has)).returncode == 0:
         return True
@@ -314,7 +330,8 @@ async def _there(git: GitContext, directory: Path) -> tuple[str, str] | None:
 
 
 def _moved(output: bytes) -> Iterator[tuple[str, str]]:
-    """Return paths and recorded commits of the submodules in the raw output of `git diff-files -z`."""
+    """Return paths and recorded commits of the submodules in the raw output of `git diff-files
+    -z`."""
     fields = os.fsdecode(output).split("\0")
     for record, place in zip(fields[0::2], fields[1::2], strict=False):
         before, after, recorded, _, _ = record.removeprefix(":").split(" ")

@@ -1,11 +1,14 @@
-"""Bring a base's commits into the branch of a worktree by merge or rebase; after a conflict change nothing.
+"""Bring a base's commits into the branch of a worktree by merge or rebase; after a conflict change
+nothing.
 
-The result is first created outside the worktree: a merge in the object database, a rebase in a checkout without files. Then git
-switches the worktree from the old commit to the new one, and refuses if files are in the way. So a conflict leaves nothing to undo,
-and a kill leaves one of these states:
+The result is first created outside the worktree: a merge in the object database, a rebase in a
+checkout without files. Then git switches the worktree from the old commit to the new one, and
+refuses if files are in the way. So a conflict leaves nothing to undo, and a kill leaves one of
+these states:
 
 - nothing or everything is written;
-- the files are written, HEAD is detached at the new commit, and the branch is at the old one: `settle` finishes this;
+- the files are written, HEAD is detached at the new commit, and the branch is at the old one:
+`settle` finishes this;
 - git itself was killed between its first and its last file: this stays as it is and is reported.
 """
 
@@ -39,7 +42,8 @@ _REBASE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """``commits`` were brought in. After ``conflicts`` (paths) nothing has changed; ``warnings`` name submodules left behind."""
+    """``commits`` were brought in. After ``conflicts`` (paths) nothing has changed; ``warnings``
+    name submodules left behind."""
 
     old: str
     new: str
@@ -64,7 +68,8 @@ async def _take_along(git: GitContext, worktree: Path, there: tuple[str, ...], b
     ref = f"refs/heads/{branch}"
     done = await git.process.run(worktree, *there, "update-ref", "-m", _REFLOG, ref, new, old)
     if done.returncode != 0:
-        # Another process committed to the branch meanwhile. Git undoes its own change, and refuses if files were changed since.
+        # Another process committed to the branch meanwhile. Git undoes its own change, and refuses
+        # if files were changed since.
         await git.process.write(worktree, *there, "checkout", "--quiet", "--no-overwrite-ignore", branch, "--")
         raise WorktreeChangedError(
             f"{branch} was moved in the same moment ({done.words})", hint="sync again", worktree=str(worktree)
@@ -102,7 +107,8 @@ async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str,
 
 @asynccontextmanager
 async def _locked(git: GitContext, git_dir: Path) -> AsyncIterator[int]:
-    """Hold the worktree's lock, which git inherits, so that the next daemon waits for the git of a killed one."""
+    """Hold the worktree's lock, which git inherits, so that the next daemon waits for the git of a
+    killed one."""
     async with AsyncExitStack() as stack:
         while True:
             try:
@@ -122,7 +128,8 @@ async def _merged(
     message: str,
     environment: Mapping[str, str],
 ) -> str | tuple[str, ...]:
-    """Merge a commit in the object database; return the result or the paths in conflict. A fast-forward returns the commit itself."""
+    """Merge a commit in the object database; return the result or the paths in conflict. A
+    fast-forward returns the commit itself."""
     if await _is_set(git, worktree, there, "merge.verifySignatures"):
         await git.process.read(worktree, *there, "verify-commit", commit)
     forward = await git.process.run(worktree, *there, "config", "--get", "merge.ff")
@@ -231,12 +238,15 @@ class Syncing:
         environment: Mapping[str, str] = MappingProxyType({}),
         before_changing: Callable[[Synced], Awaitable[None]] | None = None,
     ) -> Synced:
-        """Merge ``commit`` into the checked-out branch, or rebase the branch onto it; a conflict changes nothing.
+        """Merge ``commit`` into the checked-out branch, or rebase the branch onto it; a conflict
+        changes nothing.
 
-        Submodules are updated from ``source``, the person's checkout. New commits have the identity in ``environment``. Await
-        ``before_changing`` with the result once it is certain, before git writes a file.
+        Submodules are updated from ``source``, the person's checkout. New commits have the identity
+        in ``environment``. Await ``before_changing`` with the result once it is certain, before git
+        writes a file.
 
-        Raise WorktreeChangedError during a merge or the like, and if uncommitted, untracked or ignored files are in the way.
+        Raise WorktreeChangedError during a merge or the like, and if uncommitted, untracked or
+        ignored files are in the way.
         """
         git = self._git
         git_dir = await git.verified(worktree, None)
@@ -260,7 +270,8 @@ class Syncing:
         if not isinstance(new, str):
             return Synced(old, old, 0, new)
         coming = await additions(git, worktree, there, "diff-tree", old, new)
-        # Git checks again; this one gives a better message, and avoids a checkpoint before a refusal.
+        # Git checks again; this one gives a better message, and avoids a checkpoint before a
+        # refusal.
         await _refuse_overwriting(git, worktree, there, coming)
         if before_changing is not None:
             await before_changing(Synced(old, new, missing))
@@ -279,7 +290,8 @@ class Syncing:
     async def settle(
         self, worktree: Path, branch: str | None, old: str, new: str, source: Path | None = None
     ) -> CutOff:
-        """Finish an interrupted sync from ``old`` to ``new`` if its files are complete; leave any other state as it is.
+        """Finish an interrupted sync from ``old`` to ``new`` if its files are complete; leave any
+        other state as it is.
 
         Waits for a git process of that sync that still writes.
         """

@@ -1,12 +1,14 @@
 """Target branches: find where one is checked out, and move it once.
 
-A branch without a checkout is moved by `git update-ref`, compare-and-set. A checked-out one is fast-forwarded by git's own merge, which
-changes files, index and branch together, or refuses: nothing is forced, stashed or overwritten.
+A branch without a checkout is moved by `git update-ref`, compare-and-set. A checked-out one is
+fast-forwarded by git's own merge, which changes files, index and branch together, or refuses:
+nothing is forced, stashed or overwritten.
 
-The race: after the look at the checkout its owner may check something else out, and git has no lock that both take. If the owner
-switches to another branch, git refuses the merge, unless that branch is an ancestor of the landed commit; then git fast-forwards that
-one, as if its owner had pulled. If the owner checks the branch out after the look, its files stay unchanged, and show as changes
-that undo the landed ones. Both windows take milliseconds and lose nothing.
+The race: after the look at the checkout its owner may check something else out, and git has no lock
+that both take. If the owner switches to another branch, git refuses the merge, unless that branch
+is an ancestor of the landed commit; then git fast-forwards that one, as if its owner had pulled. If
+the owner checks the branch out after the look, its files stay unchanged, and show as changes that
+undo the landed ones. Both windows take milliseconds and lose nothing.
 """
 
 import os
@@ -23,7 +25,8 @@ from rametd.git.underway import busy_with
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A worktree that has a branch checked out. ``busy``: the git command under way there ("a merge"), or ""."""
+    """A worktree that has a branch checked out. ``busy``: the git command under way there ("a
+    merge"), or ""."""
 
     path: Path
     busy: str
@@ -46,11 +49,13 @@ class Targets:
         return await self._git.compute(work)
 
     async def checkout(self, repo: RepositoryInfo, branch: str) -> Checkout | None:
-        """Return the worktree that has the branch checked out, or is rebasing or bisecting it, or None."""
+        """Return the worktree that has the branch checked out, or is rebasing or bisecting it, or
+        None."""
         return await self._git.compute(_checkout, repo, branch)
 
     async def in_the_way(self, checkout: Checkout, old: str, new: str) -> tuple[str, ...]:
-        """Return changed files of the checkout that a fast-forward from ``old`` to ``new`` would touch: git would refuse it."""
+        """Return changed files of the checkout that a fast-forward from ``old`` to ``new`` would
+        touch: git would refuse it."""
         changes = await self._git.process.read(
             checkout.path, "diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new
         )
@@ -76,7 +81,8 @@ class Targets:
         """
         git = self._git
         await git.make_durable(repo.common_dir)  # or a power cut could take the commit of the person's branch
-        # The git process inherits the lock: the successor of a killed daemon waits for it before it looks at the branch.
+        # The git process inherits the lock: the successor of a killed daemon waits for it before it
+        # looks at the branch.
         async with git.locks.hold(repo.common_dir) as lock:
             found = await git.compute(_checkout, repo, branch)
             if found is not None and found.busy:
@@ -104,7 +110,8 @@ class Targets:
         return f"{found.path}: {done.words}" if found is not None else done.words
 
     async def holds(self, repo: RepositoryInfo, branch: str, commit: str) -> bool:
-        """Return whether the branch contains ``commit``. Wait for a git that still moves it for a killed daemon."""
+        """Return whether the branch contains ``commit``. Wait for a git that still moves it for a
+        killed daemon."""
         git = self._git
         async with git.locks.hold(repo.common_dir):
             tip = await git.compute(branch_tip, repo, branch)
@@ -129,16 +136,19 @@ def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
         if line_of(git_dir / "HEAD") == f"ref: {ref}" or ref in rebased | bisected:
             return Checkout(path, busy)
     if not repo.is_bare and repo.root == repo.common_dir and line_of(repo.common_dir / "HEAD") == f"ref: {ref}":
-        # `git init --separate-git-dir`: if only the branch moved, that checkout would undo the landed changes.
+        # `git init --separate-git-dir`: if only the branch moved, that checkout would undo the
+        # landed changes.
         return Checkout(repo.root, "work in a checkout of which git does not say where it is")
     return None
 
 
 def _taken(checkout: Checkout, path: str, kind: str) -> bool:
-    """Return whether a file to add exists already: untracked, or ignored, which git would overwrite."""
+    """Return whether a file to add exists already: untracked, or ignored, which git would
+    overwrite."""
     return kind == "A" and os.path.lexists(checkout.path / path)
 
 
 def _path_of(record: str) -> str:
-    """Return the path in a record of `git status --porcelain=v2`; an unmerged one has two more fields before it."""
+    """Return the path in a record of `git status --porcelain=v2`; an unmerged one has two more
+    fields before it."""
     return record.split(" ", 10 if record.startswith("u ") else 8)[-1]

@@ -1,4 +1,5 @@
-"""State that only a worktree's git directory has: an unfinished merge, rebase or bisect, and the index."""
+"""State that only a worktree's git directory has: an unfinished merge, rebase or bisect, and the
+index."""
 
 import contextlib
 import os
@@ -34,8 +35,8 @@ _HASH: Final = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """``what``: one word for each command. ``pending``: its commits, and those of the worktree's own refs (`refs/worktree/`);
-    ``autostashes``: the commits of its autostashes."""
+    """``what``: one word for each command. ``pending``: its commits, and those of the worktree's
+    own refs (`refs/worktree/`); ``autostashes``: the commits of its autostashes."""
 
     what: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
@@ -43,7 +44,8 @@ class UnderWay:
 
 
 def begun(git_dir: Path) -> tuple[str, ...]:
-    """List the git commands that have begun in a git directory and not ended ("merge"), the outermost first. Blocks."""
+    """List the git commands that have begun in a git directory and not ended ("merge"), the
+    outermost first. Blocks."""
     try:
         names = frozenset(os.listdir(git_dir))  # noqa: PTH208  one call for each of a thousand sessions
     except FileNotFoundError:
@@ -57,7 +59,8 @@ def begun(git_dir: Path) -> tuple[str, ...]:
 
 
 def busy_with(git_dir: Path) -> str:
-    """Name the outermost git command under way for a message ("a merge"), "" if there is none. Blocks."""
+    """Name the outermost git command under way for a message ("a merge"), "" if there is none.
+    Blocks."""
     commands = begun(git_dir)
     return f"a {commands[0]}" if commands else ""
 
@@ -90,7 +93,8 @@ def _commits(repo: RepositoryInfo, git_dir: Path, names: tuple[str, ...]) -> tup
 
 
 async def staged_paths(git: GitContext, git_dir: Path, commit: str | None) -> tuple[str, ...]:
-    """Return the paths at which an index differs from ``commit`` (None: the empty tree), without reading files."""
+    """Return the paths at which an index differs from ``commit`` (None: the empty tree), without
+    reading files."""
     if not await git.compute((git_dir / "index").is_file):
         return ()
     arguments = ("diff-index", "--cached", "--name-only", "--no-renames", "-z", commit or _NOTHING, "--")

@@ -1,7 +1,7 @@
 """Files that git cannot read or store: its messages, and the path of each.
 
-A failing required clean filter, or a text in another encoding than its attributes name, ends `git add`: everything else is then added
-without the file. Of unreadable directories git only warns.
+A failing required clean filter, or a text in another encoding than its attributes name, ends `git
+add`: everything else is then added without the file. Of unreadable directories git only warns.
 """
 
 import os
@@ -65,8 +65,9 @@ def parse_unread(words: str) -> Unread:
 
 
 async def hidden(git: GitContext, worktree: Path, there: tuple[str, str], index: Path) -> list[bytes]:
-    """Return existing files that git would skip, as their entries are marked assume-unchanged or skip-worktree: people mark files that they
-    change for themselves, and such changes are work too."""
+    """Return existing files that git would skip, as their entries are marked assume-unchanged or
+    skip-worktree: people mark files that they change for themselves, and such changes are work
+    too."""
     environment = {"GIT_INDEX_FILE": str(index)}
     listed = await git.process.read(worktree, *there, "ls-files", "-v", "-z", environment=environment)
     marked = [record[2:] for record in listed.split(b"\0") if record[:1] == b"S" or record[:1].islower()]
@@ -85,7 +86,8 @@ async def unhide(git: GitContext, worktree: Path, there: tuple[str, str], index:
 
 
 async def add_all(git: GitContext, worktree: Path, git_dir: Path, index: Path) -> tuple[str, ...]:
-    """Add all readable files to a private index; return git's messages about the others. Raise GitFailedError, GitBusyError."""
+    """Add all readable files to a private index; return git's messages about the others. Raise
+    GitFailedError, GitBusyError."""
     there = at(git_dir, worktree)
     environment = {"GIT_INDEX_FILE": str(index)}
     await unhide(git, worktree, there, index, await hidden(git, worktree, there, index))

@@ -18,7 +18,8 @@ FETCH_TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteBranch:
-    """``branch`` of ``remote``, in the remote's naming; ``tracking`` is its local name, such as ``origin/topic``."""
+    """``branch`` of ``remote``, in the remote's naming; ``tracking`` is its local name, such as
+    ``origin/topic``."""
 
     remote: str
     branch: str
@@ -37,10 +38,12 @@ async def fetch_base(
     *,
     within: float = FETCH_TIMEOUT_S,
 ) -> Base | None:
-    """Fetch the remote branch that ``ref`` is or follows. Return its commit if a local branch ``ref`` is behind it, else None.
+    """Fetch the remote branch that ``ref`` is or follows. Return its commit if a local branch
+    ``ref`` is behind it, else None.
 
-    ``environment`` is the person's, for keys and credential helpers. Raise RefNotFoundError if there is no such branch, RemoteFailedError
-    if the remote fails or is silent ``within`` these seconds.
+    ``environment`` is the person's, for keys and credential helpers. Raise RefNotFoundError if
+    there is no such branch, RemoteFailedError if the remote fails or is silent ``within`` these
+    seconds.
     """
     source = await git.compute(_source_of, repo, ref, caller_cwd)
     if source is None:
@@ -50,7 +53,8 @@ async def fetch_base(
             hint=await git.compute(_without_remote, repo, ref, caller_cwd),
         )
     local, remote = source
-    # Name both refs: the remote's refspecs may not include this branch, as in a clone of a single branch.
+    # Name both refs: the remote's refspecs may not include this branch, as in a clone of a single
+    # branch.
     refspec = f"+refs/heads/{remote.branch}:refs/remotes/{remote.tracking}"
     command = ("fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance")
     try:
@@ -82,7 +86,8 @@ async def track(git: GitContext, repo: RepositoryInfo, branch: str, followed: Re
 
 
 def find_remote_branch(repo: RepositoryInfo, name: str) -> RemoteBranch | None:
-    """Return the remote branch that ``name`` means, as in `git checkout`: ``origin/topic``, or ``topic`` if one remote has it.
+    """Return the remote branch that ``name`` means, as in `git checkout`: ``origin/topic``, or
+    ``topic`` if one remote has it.
 
     Raise AmbiguousError if several have it, BranchTakenError if its local branch exists. Blocks.
     """
@@ -172,7 +177,8 @@ def _remotes(repository: pygit2.Repository) -> list[str]:
 
 
 def _newer(repo: RepositoryInfo, local: str | None, remote: RemoteBranch) -> Base | None:
-    """Return the remote's tip if it is ahead of the local branch or there is none; None if that has own commits or is up to date."""
+    """Return the remote's tip if it is ahead of the local branch or there is none; None if that has
+    own commits or is up to date."""
     repository = open_repository(repo.common_dir)
     if local is None:
         only = peel(repository, f"refs/remotes/{remote.tracking}")

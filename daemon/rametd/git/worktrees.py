@@ -1,11 +1,13 @@
 """Create and remove linked worktrees.
 
-Every step can be interrupted and repeated. Creation: branch → entry and `.git` file (git, without a checkout) → files. Removal:
-rename the directory (atomic: the path is free from then on, and no half-deleted directory can be mistaken for work) → entry → branch →
-files. Steps on shared state hold the repository's lock; steps that only move bytes do not.
+Every step can be interrupted and repeated. Creation: branch → entry and `.git` file (git, without a
+checkout) → files. Removal: rename the directory (atomic: the path is free from then on, and no
+half-deleted directory can be mistaken for work) → entry → branch → files. Steps on shared state
+hold the repository's lock; steps that only move bytes do not.
 
-Ramet's worktrees are locked (`git worktree lock`), so that git refuses a `git worktree prune` while their disk is unmounted, or a
-`git worktree remove` under a running agent, with Ramet's reason. Removal here does not use git and ignores the lock.
+Ramet's worktrees are locked (`git worktree lock`), so that git refuses a `git worktree prune` while
+their disk is unmounted, or a `git worktree remove` under a running agent, with Ramet's reason.
+Removal here does not use git and ignores the lock.
 """
 
 import asyncio
@@ -52,7 +54,8 @@ def _and_above(path: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Worktree:
-    """A worktree as git lists it. ``branch`` None: detached; ``commit`` None: unborn; ``exists``: its directory exists."""
+    """A worktree as git lists it. ``branch`` None: detached; ``commit`` None: unborn; ``exists``:
+    its directory exists."""
 
     path: Path
     branch: str | None
@@ -92,7 +95,8 @@ def is_complete(path: Path, branch: str) -> bool:
 
 
 def _leftover(repo: RepositoryInfo, path: Path) -> bool:
-    """Return whether an interrupted run left ``path``: registered by Ramet and without an index, so that no work can be in it."""
+    """Return whether an interrupted run left ``path``: registered by Ramet and without an index, so
+    that no work can be in it."""
     entries = registered_at(repo.common_dir, path)
     return bool(entries) and all(
         removal.is_unfinished(entry) and not (entry.admin_dir / "index").exists() for entry in entries
@@ -133,7 +137,8 @@ async def register(
     target: str,
     lock: int,
 ) -> None:
-    """Create entry and `.git` file under the repository's lock, without files; ``branch`` None: a detached HEAD at ``target``."""
+    """Create entry and `.git` file under the repository's lock, without files; ``branch`` None: a
+    detached HEAD at ``target``."""
     done = await git.process.run(
         repo.standpoint,
         *("worktree", "add", "--no-checkout", "--lock", "--reason", REASON),
@@ -149,7 +154,8 @@ async def register(
 
 
 def _settle_entry(repo: RepositoryInfo, path: Path) -> None:
-    """Make ``path`` the top of a new worktree if the repository's configuration names another one for all (see `diverted`).
+    """Make ``path`` the top of a new worktree if the repository's configuration names another one
+    for all (see `diverted`).
 
     Git creates the entry by the umask, even in a shared repository.
     """
@@ -171,12 +177,14 @@ def _refused(done: Completed, branch: str) -> BranchTakenError | GitFailedError:
 
 
 async def fill(git: GitContext, path: Path, branch: str | None, commit: str = "HEAD") -> None:
-    """Check out the files, as `git worktree add` does, but outside the lock, so that ten worktrees can fill concurrently.
+    """Check out the files, as `git worktree add` does, but outside the lock, so that ten worktrees
+    can fill concurrently.
 
     With another ``commit``, for a worktree without a branch, write only the files that differ.
     """
     git_dir = await git.verified(path, branch)
-    # Name both directories: if the .git file vanished now, git would find a repository further up and reset that.
+    # Name both directories: if the .git file vanished now, git would find a repository further up
+    # and reset that.
     there = at(git_dir, path)
     done = await git.process.run(path, *there, "reset", "--hard", "--quiet", "--no-recurse-submodules", commit)
     if done.returncode == 0:
@@ -192,7 +200,8 @@ def head_commit(worktree: Path) -> str | None:
 
 
 def last_checked_out(entry: Registration) -> str | None:
-    """Return the commit that a worktree had checked out last, also if its branch is gone; None without a record. Blocks."""
+    """Return the commit that a worktree had checked out last, also if its branch is gone; None
+    without a record. Blocks."""
     return last_head(entry.admin_dir)
 
 
@@ -213,11 +222,13 @@ class Worktrees:
     async def create(
         self, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool
     ) -> tuple[str, ...]:
-        """Create a linked, locked worktree at ``path`` with ``branch`` checked out; create the branch at ``commit`` if ``new_branch``.
+        """Create a linked, locked worktree at ``path`` with ``branch`` checked out; create the
+        branch at ``commit`` if ``new_branch``.
 
-        Atomic, and safe to repeat after a kill at any point. Sparse checkout and populated submodules are those of the worktree
-        that ``repo`` was discovered from; return a line for each submodule that could not be populated. Raise BadNameError,
-        BranchTakenError (``data["worktree"]``), PathTakenError, RefNotFoundError before creating anything.
+        Atomic, and safe to repeat after a kill at any point. Sparse checkout and populated
+        submodules are those of the worktree that ``repo`` was discovered from; return a line for
+        each submodule that could not be populated. Raise BadNameError, BranchTakenError
+        (``data["worktree"]``), PathTakenError, RefNotFoundError before creating anything.
         """
         git = self._git
         names.check_branch_name(branch)
@@ -252,11 +263,13 @@ class Worktrees:
         return await undo_create(self._git, repo, path, branch, created_branch_at)
 
     async def delete_tree(self, folder: Path) -> None:
-        """Delete a directory with its content, also read-only parts; do nothing if it does not exist."""
+        """Delete a directory with its content, also read-only parts; do nothing if it does not
+        exist."""
         await self._git.delete(delete_tree, folder)
 
     async def tracked_below(self, worktree: Path, name: str) -> tuple[str, ...]:
-        """Return paths in the worktree's index with a component of this name, in any letter case."""
+        """Return paths in the worktree's index with a component of this name, in any letter
+        case."""
         paths = (f":(icase,glob)**/{name}/**", f":(icase,glob)**/{name}")
         listed = await self._git.process.read(worktree, "ls-files", "-z", "--", *paths)
         return tuple(os.fsdecode(path) for path in listed.split(b"\0") if path)
@@ -270,14 +283,16 @@ class Worktrees:
         return frozenset(os.fsdecode(listed).split("\0")) & frozenset(paths)
 
     async def ignored_files(self, worktree: Path) -> tuple[str, ...]:
-        """Return untracked paths that git ignores; a completely ignored directory is one path, which ends in ``/``."""
+        """Return untracked paths that git ignores; a completely ignored directory is one path,
+        which ends in ``/``."""
         arguments = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
         listed = await self._git.process.read(worktree, *arguments)
         return tuple(os.fsdecode(path) for path in listed.split(b"\0") if path)
 
     async def ignored_among(self, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
-        """Return those of ``paths``, which need not exist, that git would ignore and that are not tracked, nor below a tracked path. A
-        path that ends in ``/`` is a directory, any other a file or a link. None may lead through a link. Raise WorktreeChangedError."""
+        """Return those of ``paths``, which need not exist, that git would ignore and that are not
+        tracked, nor below a tracked path. A path that ends in ``/`` is a directory, any other a
+        file or a link. None may lead through a link. Raise WorktreeChangedError."""
         git = self._git
         git_dir = await git.verified(worktree, None)
         there = at(git_dir, worktree)

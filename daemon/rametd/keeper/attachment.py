@@ -1,4 +1,5 @@
-"""An attachment to an agent on this machine: over the keeper's connection while it lives, then from the keeper's directory."""
+"""An attachment to an agent on this machine: over the keeper's connection while it lives, then from
+the keeper's directory."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,7 +14,8 @@ CHUNK = 256 << 10
 
 
 class LocalAttachment:
-    """See `executor.Attachment`. ``settle`` waits for a keeper that is exiting, and returns the state of the agent."""
+    """See `executor.Attachment`. ``settle`` waits for a keeper that is exiting, and returns the
+    state of the agent."""
 
     def __init__(
         self, path: str, offset: int, connection: Connection | None, settle: Callable[[], Awaitable[Recovered]]
@@ -43,7 +45,8 @@ class LocalAttachment:
         return lines
 
     async def _ensure_over(self, connection: Connection) -> None:
-        """Raise the error that ended the connection, unless the agent, the keeper or this side ended it."""
+        """Raise the error that ended the connection, unless the agent, the keeper or this side
+        ended it."""
         if self._closed or connection.exit is not None:
             return
         failure = connection.failure or ConnectionLostError("the connection to the keeper is closed")
@@ -56,7 +59,8 @@ class LocalAttachment:
 
     @property
     def buffered(self) -> int:
-        """Bytes of lines that arrived and were not consumed yet; at most one and a half windows and a line."""
+        """Bytes of lines that arrived and were not consumed yet; at most one and a half windows and
+        a line."""
         return 0 if self._connection is None else self._connection.ready_bytes
 
     def _live(self) -> Connection:
@@ -129,7 +133,8 @@ class _DiskLines:
 
 
 def _read_lines(path: str, name: str, offset: int) -> list[JournalLine]:
-    """Return all complete lines from ``offset`` on. Raise LookupError if they were released, before or during the read."""
+    """Return all complete lines from ``offset`` on. Raise LookupError if they were released, before
+    or during the read."""
     reader = segments.Reader(path, name, segments.scan(path, name))
     lines = framing.Lines(offset)
     found: list[JournalLine] = []

@@ -1,4 +1,5 @@
-"""Start the agent: fork, chdir, exec, and report exactly which of them failed. Standard library only.
+"""Start the agent: fork, chdir, exec, and report exactly which of them failed. Standard library
+only.
 
 ``subprocess`` would cost each keeper a megabyte and a half of memory.
 """
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 SOCKET, CGROUP, CWD, EXEC = "socket", "cgroup", "cwd", "exec"
 """The stages that can fail."""
 GROUP_PAUSE = 0.1
-"""Seconds between two changes of a scheduler group that Linux accepts on the whole machine, unless root asks."""
+"""Seconds between two changes of a scheduler group that Linux accepts on the whole machine, unless
+root asks."""
 
 
 class StartError(Exception):
@@ -39,7 +41,8 @@ class Child:
 
 
 def enter_cgroup(cgroup: str | None) -> str | None:
-    """Move this process into ``cgroup`` and create a group in it for the agent, so that ending that group spares the keeper."""
+    """Move this process into ``cgroup`` and create a group in it for the agent, so that ending that
+    group spares the keeper."""
     if cgroup is None:
         return None
     group = os.path.join(cgroup, "agent")
@@ -64,11 +67,12 @@ def _join(cgroup: str) -> None:
 
 
 def lower_group(pid: int, nice: int) -> bool:
-    """Lower the priority of an agent's scheduler group to ``nice``; return whether to try again later.
+    """Lower the priority of an agent's scheduler group to ``nice``; return whether to try again
+    later.
 
-    With `sched_autogroup_enabled` Linux divides the processor between sessions, and niceness counts only within one: a hundred
-    agents would get a hundred times the time of their daemon. `start` gives each agent a session, so no other program is in
-    this group. Try again after `GROUP_PAUSE`.
+    With `sched_autogroup_enabled` Linux divides the processor between sessions, and niceness counts
+    only within one: a hundred agents would get a hundred times the time of their daemon. `start`
+    gives each agent a session, so no other program is in this group. Try again after `GROUP_PAUSE`.
     """
     try:
         with open(f"/proc/{pid}/autogroup", "r+b", buffering=0) as file:
@@ -82,7 +86,8 @@ def lower_group(pid: int, nice: int) -> bool:
 def start(
     argv: Sequence[str], cwd: str, environment: Mapping[bytes, bytes], cgroup: str | None, nice: int = 0
 ) -> Child:
-    """Start ``argv`` in a session of its own, looked up in the PATH of ``environment``. Raises `StartError`."""
+    """Start ``argv`` in a session of its own, looked up in the PATH of ``environment``. Raises
+    `StartError`."""
     pipes = [os.pipe() for _ in range(4)]
     (stdin, our_stdin), (our_stdout, stdout), (our_stderr, stderr), (failure, our_failure) = pipes
     pid = os.fork()

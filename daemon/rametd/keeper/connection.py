@@ -1,8 +1,8 @@
 """The daemon's end of one connection to a keeper; see `framing` for the protocol.
 
-It is a protocol of the event loop, not a stream: it handles all frames of a received chunk in one call, so that an answer never
-waits behind data. The window bounds the data: the keeper sends at most `framing.WINDOW` beyond what the consumer took, and one
-line of any length on top.
+It is a protocol of the event loop, not a stream: it handles all frames of a received chunk in one
+call, so that an answer never waits behind data. The window bounds the data: the keeper sends at
+most `framing.WINDOW` beyond what the consumer took, and one line of any length on top.
 """
 
 import asyncio
@@ -19,13 +19,16 @@ from rametd.keeper import framing
 from rametd.keeper.executor import ExitRecord, JournalLine
 
 TIMEOUT = 5.0
-"""Seconds in which a keeper must greet and answer. It has no longer work; a stopped keeper is an error."""
+"""Seconds in which a keeper must greet and answer. It has no longer work; a stopped keeper is an
+error."""
 BUFFER = memoryview(bytearray(128 << 10))
-"""Receive buffer of all connections; the loop passes each chunk on before it receives more. A new buffer for each chunk would be
-mapped and unmapped each time, which takes longer than receiving a line."""
+"""Receive buffer of all connections; the loop passes each chunk on before it receives more. A new
+buffer for each chunk would be mapped and unmapped each time, which takes longer than receiving a
+line."""
 GATHER = 0.025
-"""Seconds between two moments at which readers are woken for lines, so that those of many agents are handled together: one after
-another, with warm caches, they take a fraction of the time. A line after a pause wakes its reader at once."""
+"""Seconds between two moments at which readers are woken for lines, so that those of many agents
+are handled together: one after another, with warm caches, they take a fraction of the time. A line
+after a pause wakes its reader at once."""
 FENCED = {"OLD_EPOCH", "DISPLACED"}
 
 
@@ -92,7 +95,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(cls, path: Path) -> "Connection":
-        """Connect and read the greeting. Raise OSError if no keeper listens, KeeperError for another protocol version."""
+        """Connect and read the greeting. Raise OSError if no keeper listens, KeeperError for
+        another protocol version."""
         async with asyncio.timeout(TIMEOUT):
             _, self = await asyncio.get_running_loop().create_unix_connection(cls, str(path))
             with ExitStack() as undo:
@@ -111,7 +115,8 @@ class Connection(asyncio.BufferedProtocol):
         return self
 
     async def attach(self, epoch: int, offset: int) -> None:
-        """Become the controller. Raise KeeperFencedError, or LookupError for an offset outside the journal."""
+        """Become the controller. Raise KeeperFencedError, or LookupError for an offset outside the
+        journal."""
         self._lines = framing.Lines(offset)
         self._consumed = offset
         self._attached = asyncio.get_running_loop().create_future()
@@ -119,7 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         await self._answer(self._attached)
 
     async def next_lines(self) -> list[JournalLine]:
-        """Return the available lines, at least one; none after the last if the connection has ended (see `exit` and `failure`)."""
+        """Return the available lines, at least one; none after the last if the connection has ended
+        (see `exit` and `failure`)."""
         while not self._ready and not self._over.done():
             self._reader = asyncio.get_running_loop().create_future()
             self._gathered = False
@@ -302,8 +308,9 @@ class Connection(asyncio.BufferedProtocol):
             answer.set_result(result)
 
     def _make_room(self) -> None:
-        """Advance the window in steps of a quarter, unless unread lines fill half of it. An incomplete line counts as consumed;
-        otherwise a line longer than the window would never arrive."""
+        """Advance the window in steps of a quarter, unless unread lines fill half of it. An
+        incomplete line counts as consumed; otherwise a line longer than the window would never
+        arrive."""
         received = self._lines.end
         if self.ready_bytes < framing.WINDOW // 2 and received - self._consumed >= framing.WINDOW // 4:
             self._notify(framing.CONSUMED, received)

@@ -1,7 +1,9 @@
-"""The keeper's connections, the fence between controllers, and answers. Standard library only; see `framing`.
+"""The keeper's connections, the fence between controllers, and answers. Standard library only; see
+`framing`.
 
-There is one controller at a time. Each daemon has a higher epoch than the one before it. A controller of an equal or higher
-epoch displaces the present one; a lower epoch is refused, so that a daemon that was thought dead changes nothing.
+There is one controller at a time. Each daemon has a higher epoch than the one before it. A
+controller of an equal or higher epoch displaces the present one; a lower epoch is refused, so that
+a daemon that was thought dead changes nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class Control:
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def rebind(self) -> None:
-        """Listen again at the socket's path, after the runtime directory was emptied (by a logout)."""
+        """Listen again at the socket's path, after the runtime directory was emptied (by a
+        logout)."""
         try:
             listener = bind(self._keeper.spec["socket"])
         except OSError:
@@ -115,7 +118,8 @@ class Control:
             self._watch(peer, peer.wanted_events)
 
     def _send_updates(self, peer: Peer) -> None:
-        """Send DATA to the controller, and EXIT to all peers; to the controller after its last DATA."""
+        """Send DATA to the controller, and EXIT to all peers; to the controller after its last
+        DATA."""
         if peer is self.controller:
             peer.feed()
             if peer.cursor < self._journal.line_end:
@@ -249,7 +253,8 @@ class Control:
 
 
 def bind(path: str) -> socket.socket:
-    """Listen at ``path`` (0600), replacing a socket there: it is stale, as the caller holds the lock."""
+    """Listen at ``path`` (0600), replacing a socket there: it is stale, as the caller holds the
+    lock."""
     with suppress(FileNotFoundError):
         os.unlink(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,4 +1,5 @@
-"""A keeper's directory: its file names, its lock, and records that are written atomically. Standard library only.
+"""A keeper's directory: its file names, its lock, and records that are written atomically. Standard
+library only.
 
 lock           locked by flock for the keeper's life
 spec.json      what to start: argv, cwd, names of the environment's variables, session, socket, limits
@@ -39,7 +40,8 @@ def write_private(path: str, data: bytes) -> None:
 
 
 def write_record(directory: str, name: str, record: dict[str, Any]) -> None:
-    """Replace ``directory/name`` by ``record``; after a crash at any instant it is the old or the new one, never a part."""
+    """Replace ``directory/name`` by ``record``; after a crash at any instant it is the old or the
+    new one, never a part."""
     fresh = os.path.join(directory, f".{name}.new")
     with suppress(FileNotFoundError):
         os.unlink(fresh)
@@ -120,7 +122,8 @@ def read_stderr_tail(directory: str, limit: int) -> bytes:
 
 
 class StderrRing:
-    """Stores the last bytes, at most `STDERR_LIMIT`, in two files of half that size. Never fails: drops bytes on a full disk."""
+    """Stores the last bytes, at most `STDERR_LIMIT`, in two files of half that size. Never fails:
+    drops bytes on a full disk."""
 
     __slots__ = ("_descriptor", "_path", "_size", "dropped")
 

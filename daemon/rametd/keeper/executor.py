@@ -1,7 +1,8 @@
 """The interface through which the rest of the daemon runs agents.
 
-An `Executor` starts agents and finds them again; an `Attachment` is a connection to one of them. Both know only bytes, offsets and
-signals; `agents` reads the content. `LocalExecutor` runs agents on this machine.
+An `Executor` starts agents and finds them again; an `Attachment` is a connection to one of them.
+Both know only bytes, offsets and signals; `agents` reads the content. `LocalExecutor` runs agents
+on this machine.
 """
 
 import enum
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, NewType, Protocol
 
 Handle = NewType("Handle", str)
-"""Names a process; opaque and versioned, saved in the store. Only the executor that created it reads it."""
+"""Names a process; opaque and versioned, saved in the store. Only the executor that created it
+reads it."""
 
 SEGMENT_BYTES = 16 << 20
 SESSION_VARIABLE = "RAMET_SESSION"
@@ -23,10 +25,12 @@ KEEPER_VARIABLE = "RAMET_KEEPER"
 class LaunchSpec:
     """One process of one session. ``generation`` numbers the processes of the session.
 
-    ``environment`` is complete: the process inherits nothing. The executor adds RAMET_SESSION and RAMET_KEEPER (unique to this
-    process), by which it finds the agent's descendants. ``cgroup`` is a directory of the cgroup file system that this user may
-    write to. ``nice`` is the least niceness of the process. ``keep_bytes`` limits the journal to that size and a segment; 0 retains all that is not released. For a command,
-    which has a keeper too, ``session_id`` is the command's id, and RAMET_COMMAND replaces RAMET_SESSION.
+    ``environment`` is complete: the process inherits nothing. The executor adds RAMET_SESSION and
+    RAMET_KEEPER (unique to this process), by which it finds the agent's descendants. ``cgroup`` is
+    a directory of the cgroup file system that this user may write to. ``nice`` is the least
+    niceness of the process. ``keep_bytes`` limits the journal to that size and a segment; 0 retains
+    all that is not released. For a command, which has a keeper too, ``session_id`` is the command's
+    id, and RAMET_COMMAND replaces RAMET_SESSION.
     """
 
     session_id: str
@@ -43,7 +47,8 @@ class LaunchSpec:
 
 @dataclass(frozen=True, slots=True)
 class EndRequest:
-    """The source of an end: ``by`` is ``controller`` or ``signal``, ``epoch`` is that of the daemon attached then."""
+    """The source of an end: ``by`` is ``controller`` or ``signal``, ``epoch`` is that of the daemon
+    attached then."""
 
     by: str
     at: float
@@ -52,10 +57,11 @@ class EndRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExitRecord:
-    """How an agent ended. One of ``code`` and ``signal`` is set; neither if the keeper could not learn it.
+    """How an agent ended. One of ``code`` and ``signal`` is set; neither if the keeper could not
+    learn it.
 
-    Times are seconds since the epoch. ``swept``: number of descendants found when it ended; ``left``: pids of those that survived
-    SIGKILL.
+    Times are seconds since the epoch. ``swept``: number of descendants found when it ended;
+    ``left``: pids of those that survived SIGKILL.
     """
 
     code: int | None
@@ -82,7 +88,8 @@ class ExitRecord:
 
     @property
     def status(self) -> str:
-        """Return the status as the contract has it: "code 0", "signal SIGKILL", or "" if unknown."""
+        """Return the status as the contract has it: "code 0", "signal SIGKILL", or "" if
+        unknown."""
         if self.signal is not None:
             return f"signal {self.signal}"
         return f"code {self.code}" if self.code is not None else ""
@@ -101,7 +108,8 @@ class Liveness(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """``exit`` is set for EXITED, ``agent_alive`` for KEEPER_LOST; ``stderr_tail`` is the end of the agent's stderr."""
+    """``exit`` is set for EXITED, ``agent_alive`` for KEEPER_LOST; ``stderr_tail`` is the end of
+    the agent's stderr."""
 
     liveness: Liveness
     agent_alive: bool = False
@@ -118,10 +126,12 @@ class JournalLine(NamedTuple):
 
 
 class Attachment(Protocol):
-    """The journal from an offset on, and the agent's stdin. One reader, which must keep iterating, or `wait_exit` never returns.
+    """The journal from an offset on, and the agent's stdin. One reader, which must keep iterating,
+    or `wait_exit` never returns.
 
-    Iteration ends after the last complete line of an ended agent. It raises KeeperFencedError after another controller took over,
-    and KeeperError if the keeper lives but the connection to it broke.
+    Iteration ends after the last complete line of an ended agent. It raises KeeperFencedError after
+    another controller took over, and KeeperError if the keeper lives but the connection to it
+    broke.
     """
 
     def __aiter__(self) -> AsyncIterator[Sequence[JournalLine]]: ...
@@ -136,10 +146,12 @@ class Attachment(Protocol):
         ...
 
     async def write(self, line: bytes) -> int:
-        """Send the agent whole lines, newline included; return the end of the stdin journal once they are in it.
+        """Send the agent whole lines, newline included; return the end of the stdin journal once
+        they are in it.
 
-        Raise WrongStateError if the agent's stdin is closed, PromptTooLargeError over 64 MiB, and KeeperError if the connection
-        broke first; then only `written_since` shows whether they were written.
+        Raise WrongStateError if the agent's stdin is closed, PromptTooLargeError over 64 MiB, and
+        KeeperError if the connection broke first; then only `written_since` shows whether they were
+        written.
         """
         ...
 
@@ -148,15 +160,18 @@ class Attachment(Protocol):
         ...
 
     def release(self, offset: int) -> None:
-        """Let the keeper delete the journal below ``offset``. No effect once the agent has ended."""
+        """Let the keeper delete the journal below ``offset``. No effect once the agent has
+        ended."""
         ...
 
     def release_stdin(self, offset: int) -> None:
-        """Let the keeper delete the stdin journal below ``offset``, except what the agent has not read yet."""
+        """Let the keeper delete the stdin journal below ``offset``, except what the agent has not
+        read yet."""
         ...
 
     async def status(self) -> Mapping[str, Any]:
-        """Return the keeper's status: pids, offsets, ``blocked`` (why writing to the disk fails), ``stderr_tail``, …"""
+        """Return the keeper's status: pids, offsets, ``blocked`` (why writing to the disk fails),
+        ``stderr_tail``, …"""
         ...
 
     async def wait_exit(self) -> ExitRecord | None:
@@ -164,7 +179,8 @@ class Attachment(Protocol):
         ...
 
     async def written_since(self, offset: int) -> list[JournalLine]:
-        """Return the lines of the stdin journal from ``offset`` on. Raise LookupError for a released offset."""
+        """Return the lines of the stdin journal from ``offset`` on. Raise LookupError for a
+        released offset."""
         ...
 
     async def close(self) -> None:
@@ -178,58 +194,69 @@ class Executor(Protocol):
     async def start(self, spec: LaunchSpec) -> Handle:
         """Start the agent and return when it runs.
 
-        Idempotent for one (session, generation): an existing process, running or ended, is returned as it is, so that recovery can
-        repeat an interrupted intent. A failure leaves nothing behind. Raise WorkingDirectoryError, AgentUnavailableError (the
-        program is missing or cannot be executed), RuntimeDirectoryError (the socket's path), or KeeperError. A cancelled caller
+        Idempotent for one (session, generation): an existing process, running or ended, is returned
+        as it is, so that recovery can repeat an interrupted intent. A failure leaves nothing
+        behind. Raise WorkingDirectoryError, AgentUnavailableError (the program is missing or cannot
+        be executed), RuntimeDirectoryError (the socket's path), or KeeperError. A cancelled caller
         does not stop the start; repeat the call to get its outcome.
         """
         ...
 
     async def recover(self, handle: Handle) -> Recovered:
-        """Return the state of the process, judged by the keeper's lock and by pid, start time and boot: a pid may be reused."""
+        """Return the state of the process, judged by the keeper's lock and by pid, start time and
+        boot: a pid may be reused."""
         ...
 
     async def attach(self, handle: Handle, *, epoch: int, offset: int) -> Attachment:
-        """Attach, with the journal from ``offset`` (a line's start) on. After the end it is read from the directory.
+        """Attach, with the journal from ``offset`` (a line's start) on. After the end it is read
+        from the directory.
 
-        Raise KeeperFencedError if the keeper knows a newer epoch, NotFoundError if ``handle`` names nothing, LookupError for an
-        offset outside the journal, and KeeperError.
+        Raise KeeperFencedError if the keeper knows a newer epoch, NotFoundError if ``handle`` names
+        nothing, LookupError for an offset outside the journal, and KeeperError.
         """
         ...
 
     async def wait(self, handle: Handle) -> ExitRecord | None:
-        """Wait for the end without attaching; return its record, None without one or if ``handle`` names nothing.
+        """Wait for the end without attaching; return its record, None without one or if ``handle``
+        names nothing.
 
         Call ``end`` upon None: the process may have outlived its keeper.
         """
         ...
 
     async def written(self, handle: Handle) -> int:
-        """Return the length of the journal in bytes, deleted ones included. Raise NotFoundError as ``read`` does."""
+        """Return the length of the journal in bytes, deleted ones included. Raise NotFoundError as
+        ``read`` does."""
         ...
 
     async def read(self, handle: Handle, offset: int, size: int) -> JournalLine:
-        """Return up to ``size`` bytes of the journal from ``offset`` or its first byte on, regardless of line ends.
+        """Return up to ``size`` bytes of the journal from ``offset`` or its first byte on,
+        regardless of line ends.
 
-        Empty at the end, which moves while the process runs. Raise NotFoundError if ``handle`` names nothing.
+        Empty at the end, which moves while the process runs. Raise NotFoundError if ``handle``
+        names nothing.
         """
         ...
 
     async def signal(self, handle: Handle, signal_name: str, *, epoch: int | None = None) -> None:
-        """Send a signal to the agent only. Raise WrongStateError if it has ended, KeeperFencedError for an old epoch."""
+        """Send a signal to the agent only. Raise WrongStateError if it has ended, KeeperFencedError
+        for an old epoch."""
         ...
 
     async def end(self, handle: Handle, grace: float, *, epoch: int | None = None) -> ExitRecord | None:
-        """End the agent and all its descendants: close stdin, SIGTERM, SIGKILL, ``grace`` seconds apart; idempotent.
+        """End the agent and all its descendants: close stdin, SIGTERM, SIGKILL, ``grace`` seconds
+        apart; idempotent.
 
         Works without a keeper too, but then returns None, as the exit status is unknown.
         """
         ...
 
     async def destroy(self, handle: Handle) -> None:
-        """Delete the process's directory. Raise WrongStateError while the keeper or the agent runs; idempotent."""
+        """Delete the process's directory. Raise WrongStateError while the keeper or the agent runs;
+        idempotent."""
         ...
 
     def discover(self) -> list[Handle]:
-        """Return the handles of all processes not destroyed, in order of session and generation. Blocks: call it in a thread."""
+        """Return the handles of all processes not destroyed, in order of session and generation.
+        Blocks: call it in a thread."""
         ...

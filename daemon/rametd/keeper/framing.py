@@ -1,6 +1,8 @@
-"""The wire between a keeper and its controller: frames, and the lines inside them. Standard library only; both ends use it.
+"""The wire between a keeper and its controller: frames, and the lines inside them. Standard library
+only; both ends use it.
 
-A frame is ``u32 big-endian payload length, u8 type, payload``. Offsets and sequences are ``u64`` big-endian. One stream each way:
+A frame is ``u32 big-endian payload length, u8 type, payload``. Offsets and sequences are ``u64``
+big-endian. One stream each way:
 
     keeper → controller                                     controller → keeper
     HELLO     JSON, first: versions, identity, offsets       ATTACH         JSON: epoch, offset
@@ -13,8 +15,9 @@ A frame is ``u32 big-endian payload length, u8 type, payload``. Offsets and sequ
     EXIT      JSON: the exit record, after all DATA          QUERY          JSON: id
     ERROR     JSON: reason, message, id or sequence?
 
-DATA is split anywhere, but the keeper sends no part of a line before the whole line is in the journal. It sends only as much DATA
-as CONSUMED allows, so that a slow consumer delays neither the keeper nor the answers to its own requests.
+DATA is split anywhere, but the keeper sends no part of a line before the whole line is in the
+journal. It sends only as much DATA as CONSUMED allows, so that a slow consumer delays neither the
+keeper nor the answers to its own requests.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ PROTOCOL_VERSION = 1
 MAX_PAYLOAD = 64 << 20
 """Most bytes of one frame; a longer one means a broken peer."""
 LONGEST, SHOWN = MAX_PAYLOAD, 4096
-"""Most bytes of a journal line, which spans frames. Of a longer one the daemon sees only the first ``SHOWN`` bytes."""
+"""Most bytes of a journal line, which spans frames. Of a longer one the daemon sees only the first
+``SHOWN`` bytes."""
 WINDOW = 1 << 20
 """Bytes of DATA that the keeper may send beyond what the controller has CONSUMED."""
 
@@ -67,7 +71,8 @@ def decode_json(payload: bytes) -> dict[str, Any]:
 
 
 def decode_u64(payload: bytes) -> int:
-    """Return the number at the beginning of ``payload``. Raise `FramingError` if it is too short."""
+    """Return the number at the beginning of ``payload``. Raise `FramingError` if it is too
+    short."""
     if len(payload) < U64.size:
         raise FramingError("no room for a number")
     return int.from_bytes(payload[: U64.size], "big")
@@ -82,7 +87,8 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield each ``(type, payload)`` that ``data`` completes. Raise `FramingError` for an oversized one.
+        """Yield each ``(type, payload)`` that ``data`` completes. Raise `FramingError` for an
+        oversized one.
 
         Consume all of them before the next call.
         """
@@ -108,7 +114,8 @@ class Decoder:
 
 
 class Lines:
-    """Cuts a byte stream, however chunked, into ``(start, end, line with its newline)`` with stream offsets."""
+    """Cuts a byte stream, however chunked, into ``(start, end, line with its newline)`` with stream
+    offsets."""
 
     __slots__ = ("_cut", "_parts", "end", "start")
 

@@ -72,7 +72,8 @@ def prepare(place: Place, spec: LaunchSpec, socket: Path) -> None:
 
 
 async def launch(place: Place, spec: LaunchSpec, python: str, environment: Mapping[str, str]) -> None:
-    """Run the launcher for a prepared ``place``. Raise as `Executor.start`; then nothing runs, and the directory is deleted."""
+    """Run the launcher for a prepared ``place``. Raise as `Executor.start`; then nothing runs, and
+    the directory is deleted."""
     try:
         failure = await _run_launcher(place, spec, python, environment)
     except OSError as error:
@@ -80,7 +81,8 @@ async def launch(place: Place, spec: LaunchSpec, python: str, environment: Mappi
             f"the keeper cannot be started with {python}: {error}", hint="is the installation complete?"
         )
     if failure is not None:
-        # A hanging keeper (its agent's directory is on a dead network mount) keeps its directory, as it may continue later.
+        # A hanging keeper (its agent's directory is on a dead network mount) keeps its directory,
+        # as it may continue later.
         if await until(lambda: not place.is_locked(), within=lost.PATIENCE):
             await undo(place)
         raise failure
@@ -108,7 +110,8 @@ async def _run_launcher(
             f"the keeper of {place.name} did not start within {TIMEOUT:.0f} s", hint="is the machine stuck?"
         )
     if launcher.returncode == program.LOCKED:
-        # The launcher of a killed daemon is starting a keeper in the same directory; use that keeper.
+        # The launcher of a killed daemon is starting a keeper in the same directory; use that
+        # keeper.
         await until(lambda: not place.is_starting())
     elif launcher.returncode != 0:
         log = await asyncio.to_thread(_log, place)
@@ -121,7 +124,8 @@ async def _run_launcher(
 
 
 async def undo(place: Place) -> None:
-    """Remove the leftovers of an unfinished start, including an agent that the keeper forked before it was killed."""
+    """Remove the leftovers of an unfinished start, including an agent that the keeper forked before
+    it was killed."""
     await lost.sweep(Tree(None, place.tags, None), SWEEP_GRACE)
     await asyncio.to_thread(shutil.rmtree, place.path, ignore_errors=True)
 

@@ -1,6 +1,7 @@
 """`LocalExecutor`: agents on this machine, each under its own keeper with its own directory.
 
-One class, since each call of the protocol may meet a keeper that is starting, exiting or hanging, and handles that in the same way.
+One class, since each call of the protocol may meet a keeper that is starting, exiting or hanging,
+and handles that in the same way.
 """
 
 import asyncio
@@ -47,10 +48,12 @@ SETTLE = LINGER + 3.0
 
 
 class LocalExecutor:
-    """See `executor.Executor`. ``root`` holds the keepers' directories, ``sockets`` their sockets (0700, checked by the caller).
+    """See `executor.Executor`. ``root`` holds the keepers' directories, ``sockets`` their sockets
+    (0700, checked by the caller).
 
-    ``environment`` is the keepers' own, empty unless Python needs a variable to start (LD_LIBRARY_PATH); agents do not get it.
-    ``variable`` names the environment variable with the id of the session or command.
+    ``environment`` is the keepers' own, empty unless Python needs a variable to start
+    (LD_LIBRARY_PATH); agents do not get it. ``variable`` names the environment variable with the id
+    of the session or command.
     """
 
     def __init__(
@@ -131,7 +134,8 @@ class LocalExecutor:
         return LocalAttachment(place.path, offset, connection, lambda: self._settle(place))
 
     async def _controlling(self, place: Place, epoch: int, offset: int) -> Connection | None:
-        """Return a controlling connection; None if the keeper exited meanwhile, as its directory then has everything."""
+        """Return a controlling connection; None if the keeper exited meanwhile, as its directory
+        then has everything."""
         async with AsyncExitStack() as undo:
             try:
                 connection = await self._connect(place)
@@ -208,8 +212,9 @@ class LocalExecutor:
         return recovered.exit
 
     async def _ensure_ending(self, place: Place) -> None:
-        """Finish an END that got no EXIT: the keeper was exiting, is gone, or hangs and is killed. Raise ReadOnlyError for a keeper
-        that waits for room on the disk; killing it would lose unwritten output."""
+        """Finish an END that got no EXIT: the keeper was exiting, is gone, or hangs and is killed.
+        Raise ReadOnlyError for a keeper that waits for room on the disk; killing it would lose
+        unwritten output."""
         if (await self._settle(place)).liveness is not Liveness.ALIVE:
             return
         try:
@@ -268,7 +273,8 @@ class LocalExecutor:
         await until(lambda: not place.is_starting(), within=SETTLE)
 
     async def _settle(self, place: Place) -> Recovered:
-        """Return the state of the agent, after waiting for a keeper that is exiting; a healthy keeper answers at once."""
+        """Return the state of the agent, after waiting for a keeper that is exiting; a healthy
+        keeper answers at once."""
         deadline = time.monotonic() + SETTLE
         while True:
             recovered = await self.recover(place.handle)
@@ -301,7 +307,8 @@ class LocalExecutor:
             except TimeoutError:
                 raise KeeperError(f"the keeper {run['keeper_pid']} does not answer", hint="is it stopped?") from None
             except OSError as error:
-                # The runtime directory may have been emptied under a keeper that lives: ask it to listen there again.
+                # The runtime directory may have been emptied under a keeper that lives: ask it to
+                # listen there again.
                 if time.monotonic() > deadline or not await asyncio.to_thread(_ask_to_listen, place):
                     raise KeeperError(f"the keeper of {place.name} cannot be reached: {error}") from error
                 await asyncio.sleep(PAUSE)

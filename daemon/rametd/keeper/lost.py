@@ -14,10 +14,11 @@ PATIENCE = 5.0
 
 
 async def end_agent(place: Place, grace: float) -> None:
-    """Send SIGTERM, after ``grace`` seconds SIGKILL, to the agent, then to its descendants. Its stdin closed with the keeper.
+    """Send SIGTERM, after ``grace`` seconds SIGKILL, to the agent, then to its descendants. Its
+    stdin closed with the keeper.
 
-    Signal only the exact process of run.json, its descendants, and processes with its tags. Only tags find what the agent starts
-    while it ends, as these orphans have no known parent.
+    Signal only the exact process of run.json, its descendants, and processes with its tags. Only
+    tags find what the agent starts while it ends, as these orphans have no known parent.
     """
     agent = await asyncio.to_thread(_agent, place)
     tree = Tree(agent, place.tags, await asyncio.to_thread(_cgroup, place))
@@ -41,7 +42,8 @@ async def sweep(tree: Tree, grace: float) -> None:
 
 
 async def kill_keeper(place: Place) -> None:
-    """Kill a keeper that does not answer, if it is that exact process. One that hangs in the kernel ends when it returns."""
+    """Kill a keeper that does not answer, if it is that exact process. One that hangs in the kernel
+    ends when it returns."""
 
     def kill() -> None:
         with suppress(ValueError):

@@ -1,4 +1,5 @@
-"""The keeper's end of one connection: frames in, frames out, and the window of the journal. Standard library only."""
+"""The keeper's end of one connection: frames in, frames out, and the window of the journal.
+Standard library only."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ OUTPUT_LIMIT = 256 << 10
 class Peer:
     """A controller, or a connection that only queries.
 
-    ``cursor``: journal offset up to which DATA was encoded for it; ``consumed``: offset that it has consumed; ``watched``: events
-    that its connection is registered for, 0 for none.
+    ``cursor``: journal offset up to which DATA was encoded for it; ``consumed``: offset that it has
+    consumed; ``watched``: events that its connection is registered for, 0 for none.
     """
 
     __slots__ = (
@@ -96,7 +97,8 @@ class Peer:
 
     @property
     def wanted_events(self) -> int:
-        """Return the events to wait for: reading while its answers are being taken, writing while data waits."""
+        """Return the events to wait for: reading while its answers are being taken, writing while
+        data waits."""
         events = selectors.EVENT_WRITE if self._output else 0
         if not self.frames and len(self._output) < OUTPUT_LIMIT:
             events |= selectors.EVENT_READ

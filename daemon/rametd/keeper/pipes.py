@@ -1,7 +1,8 @@
 """The agent's three pipes and the journals behind them. Standard library only.
 
-The keeper writes stdout to the disk at once. When the disk is full it does not read the pipe until there is room, so the agent waits
-and nothing is lost. Input for stdin passes through a journal too, so that a slow agent causes no queue in memory.
+The keeper writes stdout to the disk at once. When the disk is full it does not read the pipe until
+there is room, so the agent waits and nothing is lost. Input for stdin passes through a journal too,
+so that a slow agent causes no queue in memory.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ class Pipes:
                 self._when_journalled = None
 
     def feed_stdin(self, _: int = 0) -> None:
-        """Write the stdin journal to the agent; with `closing_stdin` close the pipe after the last byte."""
+        """Write the stdin journal to the agent; with `closing_stdin` close the pipe after the last
+        byte."""
         if not self.stdin_open:
             return
         pipe = self._agent.stdin
@@ -143,7 +145,8 @@ class Pipes:
         self.stdin_journal.sync()
 
     def _append(self, journal: segments.Writer, data: bytes) -> bytes:
-        """Journal ``data``; return the part that the disk did not take, which is retried at `retry_at`."""
+        """Journal ``data``; return the part that the disk did not take, which is retried at
+        `retry_at`."""
         try:
             while data:
                 data = data[journal.append(data) :]

@@ -41,7 +41,8 @@ async def until(condition: Callable[[], bool], *, within: float = math.inf) -> b
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The keeper's directory ``root/<session>-<generation>``. All methods block for milliseconds: call them in a thread.
+    """The keeper's directory ``root/<session>-<generation>``. All methods block for milliseconds:
+    call them in a thread.
 
     Commands have their own ``root`` and ids; ``variable`` is the environment variable with the id.
     """
@@ -89,8 +90,9 @@ class Place:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Variables in the environment of all descendants. They include the directory, so that descendants of a later process, or
-        of a session with the same id under another daemon, stay."""
+        """Variables in the environment of all descendants. They include the directory, so that
+        descendants of a later process, or of a session with the same id under another daemon,
+        stay."""
         return {self.variable: self.session, KEEPER_VARIABLE: self.path}
 
     def exists(self) -> bool:
@@ -100,7 +102,8 @@ class Place:
         return directory.is_locked(self.path)
 
     def run(self) -> dict[str, Any] | None:
-        """Return the record of the started processes, or None. Raise ValueError for a damaged one."""
+        """Return the record of the started processes, or None. Raise ValueError for a damaged
+        one."""
         record = directory.read_record(self.path, directory.RUN)
         return None if record is None or "error" in record else record
 

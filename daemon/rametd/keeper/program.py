@@ -1,9 +1,10 @@
-"""The keeper program: ``python -I -S program.py launch DIRECTORY``. Standard library only, and little of that, as each agent costs
-the memory of a keeper.
+"""The keeper program: ``python -I -S program.py launch DIRECTORY``. Standard library only, and
+little of that, as each agent costs the memory of a keeper.
 
-``launch`` starts a keeper as an orphan in a session of its own, and returns when the keeper has started its agent or failed to;
-run.json has the processes or the error. Exit status: 0 for both, 3 if another keeper has the directory; otherwise the keeper failed,
-and keeper.log says how. ``serve`` runs the keeper; only ``launch`` calls it.
+``launch`` starts a keeper as an orphan in a session of its own, and returns when the keeper has
+started its agent or failed to; run.json has the processes or the error. Exit status: 0 for both, 3
+if another keeper has the directory; otherwise the keeper failed, and keeper.log says how. ``serve``
+runs the keeper; only ``launch`` calls it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 LOCKED = 3
 PR_SET_CHILD_SUBREAPER = 36
 SERVE = "import sys; sys.path.append(sys.argv.pop(1)); from rametd.keeper.program import main; sys.exit(main())"
-"""Imports the module instead of running the file, to use the byte code cache: compiling costs memory that is never released."""
+"""Imports the module instead of running the file, to use the byte code cache: compiling costs
+memory that is never released."""
 
 
 def launch(path: str) -> int:
@@ -38,7 +40,8 @@ def launch(path: str) -> int:
         return LOCKED
     ready, tell = os.pipe()
     if os.fork() == 0:
-        # Two forks: this one leads the new session and ends, so that the keeper leads none and can never get a terminal.
+        # Two forks: this one leads the new session and ends, so that the keeper leads none and can
+        # never get a terminal.
         os.setsid()
         if os.fork() == 0:
             _become_server(path, lock, tell)

@@ -1,7 +1,8 @@
 """A byte journal in segment files, each named by its start offset. Standard library only.
 
-``journal.00000000000000000000`` has the first bytes. A segment that has reached its size ends at the next line end, so that no line
-is split. Offsets count from 0 over all segments and never change; released segments are deleted.
+``journal.00000000000000000000`` has the first bytes. A segment that has reached its size ends at
+the next line end, so that no line is split. Offsets count from 0 over all segments and never
+change; released segments are deleted.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ def scan(directory: str, name: str) -> list[int]:
 
 
 def end(directory: str, name: str) -> int:
-    """Return the end offset of the segments on the disk, 0 without any. The newest one is never released."""
+    """Return the end offset of the segments on the disk, 0 without any. The newest one is never
+    released."""
     starts = scan(directory, name)
     return starts[-1] + os.stat(segment_path(directory, name, starts[-1])).st_size if starts else 0
 
 
 class Writer:
-    """The only writer of a new journal in ``directory``; it closes a segment at the first line end from ``limit`` bytes on.
+    """The only writer of a new journal in ``directory``; it closes a segment at the first line end
+    from ``limit`` bytes on.
 
-    With ``keep`` it retains only the last ``keep`` bytes and a segment, released or not, and may cut lines.
+    With ``keep`` it retains only the last ``keep`` bytes and a segment, released or not, and may
+    cut lines.
     """
 
     __slots__ = ("_descriptor", "_directory", "_keep", "_limit", "_name", "end", "line_end", "starts")
@@ -59,7 +63,8 @@ class Writer:
         return self.starts[0]
 
     def append(self, data: bytes) -> int:
-        """Write a first part of ``data`` and return its length, at least 1. Raise `OSError` if nothing was written."""
+        """Write a first part of ``data`` and return its length, at least 1. Raise `OSError` if
+        nothing was written."""
         if self.end - self.starts[-1] >= self._limit and (self._keep or self.end == self.line_end):
             self._rotate()
             if self._keep:
@@ -88,7 +93,8 @@ class Writer:
             del self.starts[0]
 
     def sync(self) -> None:
-        """Sync the journal. Needed only at the end: a power cut while the agent runs ends the agent too."""
+        """Sync the journal. Needed only at the end: a power cut while the agent runs ends the agent
+        too."""
         for start in self.starts:
             descriptor = os.open(segment_path(self._directory, self._name, start), os.O_RDONLY)
             os.fsync(descriptor)
@@ -105,7 +111,8 @@ class Reader:
         self._start = self._descriptor = -1
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return up to ``size`` bytes at ``offset`` from one segment; empty at the end. Raise `LookupError` for a released offset."""
+        """Return up to ``size`` bytes at ``offset`` from one segment; empty at the end. Raise
+        `LookupError` for a released offset."""
         index = bisect.bisect_right(self._starts, offset) - 1
         if index < 0:
             raise LookupError(offset)

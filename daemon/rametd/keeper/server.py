@@ -1,7 +1,8 @@
-"""The keeper of one agent, from the agent's start until its last descendant has ended. Standard library only.
+"""The keeper of one agent, from the agent's start until its last descendant has ended. Standard
+library only.
 
-One loop; nothing in it blocks, and no queue is unbounded. It has no policy: it knows bytes, offsets and signals, and does not read the
-agent's output.
+One loop; nothing in it blocks, and no queue is unbounded. It has no policy: it knows bytes, offsets
+and signals, and does not read the agent's output.
 """
 
 from __future__ import annotations
@@ -70,14 +71,16 @@ class Keeper:
             self.pipes.feed_stdin()
 
     def ask_end(self, grace: float, by: str) -> None:
-        """Begin to end the agent: close stdin, SIGTERM, SIGKILL, ``grace`` seconds apart. Of two calls the shorter grace counts."""
+        """Begin to end the agent: close stdin, SIGTERM, SIGKILL, ``grace`` seconds apart. Of two
+        calls the shorter grace counts."""
         self._grace = grace if self.end_asked is None else min(grace, self._grace)
         if self.end_asked is None and not self.reaped:
             self.end_asked = {"by": by, "at": time.time(), "epoch": self._control.epoch}
             self.pipes.closing_stdin = True
 
     def _life(self) -> Iterator[float | None]:
-        """The stages of the agent's life. Each yield waits for the next event, or until the given time."""
+        """The stages of the agent's life. Each yield waits for the next event, or until the given
+        time."""
         lowering = self.spec["nice"] > 0
         while not self.reaped and self.end_asked is None:
             lowering = lowering and child.lower_group(self.agent.pid, self.spec["nice"])
@@ -106,7 +109,8 @@ class Keeper:
             yield deadline
 
     def _read_rest(self) -> Iterator[float | None]:
-        """Read what the pipes still contain. A surviving descendant may hold them open, so read no more than a pipe's capacity."""
+        """Read what the pipes still contain. A surviving descendant may hold them open, so read no
+        more than a pipe's capacity."""
         for _ in range(PIPE_CHUNKS + 1):
             while self.pipes.has_unwritten:
                 yield None
@@ -172,7 +176,8 @@ class Keeper:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                # Without children the agent is gone. If its status did not arrive, the record says that it is unknown.
+                # Without children the agent is gone. If its status did not arrive, the record says
+                # that it is unknown.
                 self.reaped = True
                 return
             if pid == 0:

@@ -1,7 +1,9 @@
-"""End the processes that an agent started: its descendants, and all that carry its tags. Standard library only.
+"""End the processes that an agent started: its descendants, and all that carry its tags. Standard
+library only.
 
-The keeper searches below itself, as orphans become its children (on Linux it is their subreaper). If the keeper is gone, the daemon
-searches below the agent. An agent's shell commands run in separate process sessions, so process groups do not help.
+The keeper searches below itself, as orphans become its children (on Linux it is their subreaper).
+If the keeper is gone, the daemon searches below the agent. An agent's shell commands run in
+separate process sessions, so process groups do not help.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ PAUSE = 0.02
 SWEEP_GRACE = 1.0
 """Most seconds between SIGTERM and SIGKILL for descendants."""
 GIVE_UP = 30.0
-"""Seconds to wait for a process that SIGKILL does not end (it hangs in the kernel) before it is reported as left."""
+"""Seconds to wait for a process that SIGKILL does not end (it hangs in the kernel) before it is
+reported as left."""
 
 
 if sys.platform == "darwin":
@@ -43,7 +46,8 @@ else:
 
 
 class Tree:
-    """The processes below ``root`` (never itself), those with all ``tags`` in their environment, and those in ``cgroup``."""
+    """The processes below ``root`` (never itself), those with all ``tags`` in their environment,
+    and those in ``cgroup``."""
 
     def __init__(self, root: processes.Process | None, tags: Mapping[str, str], cgroup: str | None) -> None:
         self.root, self.tags, self.cgroup = root, tags, cgroup
@@ -66,12 +70,14 @@ class Tree:
         return [process for process, seen in now if seen is not None and seen == process and not seen.zombie]
 
     def end(self, grace: float) -> Iterator[float]:
-        """Send each SIGTERM, after ``grace`` seconds SIGKILL until none is left. Yield the seconds to wait before the next step."""
+        """Send each SIGTERM, after ``grace`` seconds SIGKILL until none is left. Yield the seconds
+        to wait before the next step."""
         began = time.monotonic()
         asked: set[processes.Process] = set()
         empty = 0
-        # A search misses a process if its parent was listed, then forked, and ended before its children were listed. So only two
-        # empty searches in a row count, and none while the keeper has a child, which every orphan becomes.
+        # A search misses a process if its parent was listed, then forked, and ended before its
+        # children were listed. So only two empty searches in a row count, and none while the keeper
+        # has a child, which every orphan becomes.
         while empty < 2:
             found = self.look()
             empty = 0 if found or (self._is_keeper and _has_children()) else empty + 1

@@ -1,4 +1,5 @@
-"""Ownership of paths by sets of gitignore patterns, and overlap of two sets. Pure functions on texts."""
+"""Ownership of paths by sets of gitignore patterns, and overlap of two sets. Pure functions on
+texts."""
 
 from rametd.ownership.automaton import contains, overlap, overlap_files
 from rametd.ownership.patterns import Patterns, aliases, check_size, names_of

@@ -1,10 +1,13 @@
-"""Overlap of two sets of patterns, decided on the patterns: files that do not exist yet count as much as existing ones.
+"""Overlap of two sets of patterns, decided on the patterns: files that do not exist yet count as
+much as existing ones.
 
-Each set is an automaton that reads a path byte by byte. Its state is an integer with a bit for each position in a pattern. Two
-automata run side by side, breadth first (the product construction), over one byte of each class of bytes that no token
-distinguishes. The first path that both accept is a short example; without one the sets do not overlap.
+Each set is an automaton that reads a path byte by byte. Its state is an integer with a bit for each
+position in a pattern. Two automata run side by side, breadth first (the product construction), over
+one byte of each class of bytes that no token distinguishes. The first path that both accept is a
+short example; without one the sets do not overlap.
 
-Patterns are read as "meant" (see `compile_rule`); `overlap_files` reads them literally, on existing files.
+Patterns are read as "meant" (see `compile_rule`); `overlap_files` reads them literally, on existing
+files.
 """
 
 from collections import deque
@@ -18,7 +21,8 @@ from rametd.ownership.patterns import Patterns, owned_by, path_bytes
 STATE_LIMIT = 20_000
 """Maximum number of pairs of states; the patterns that people write need a few hundred."""
 WORK_LIMIT = 4_000_000
-"""Maximum number of positions in patterns to look at, a few seconds: a state of many patterns takes longer than one of few."""
+"""Maximum number of positions in patterns to look at, a few seconds: a state of many patterns takes
+longer than one of few."""
 
 PREFERRED = b"xabcdefghijklmnopqrstuvwyz0123456789_-XABCDEFGHIJKLMNOPQRSTUVWYZ"
 DOT = ord(".")
@@ -36,7 +40,8 @@ class Ends:
 
 
 class Machine:
-    """The automaton of one set. A state has a bit for each position before or after a token, and one per pattern for "below"."""
+    """The automaton of one set. A state has a bit for each position before or after a token, and
+    one per pattern for "below"."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = rules
@@ -147,7 +152,8 @@ def search(
     accepts: Callable[[int, int], bool],
     hopeless: Callable[[int, int], bool],
 ) -> bytes | None:
-    """Search for a path that ``accepts``. Each start is a directory with its slash, or nothing, and the states after it."""
+    """Search for a path that ``accepts``. Each start is a directory with its slash, or nothing, and
+    the states after it."""
     letters = alphabet([*first.rules, *second.rules])
     queue = deque((path, one, two, EMPTY) for path, one, two in starts)
     later: deque[tuple[bytes, int, int, int]] = (
@@ -179,8 +185,8 @@ def overlap(
 ) -> str | None:
     """Return a path that both sets own, whether it exists or not; None if no such path is possible.
 
-    ``links`` maps symbolic links to directories to their real paths: such a directory has two names. Raises `InvalidInputError` if
-    the comparison needs too many states.
+    ``links`` maps symbolic links to directories to their real paths: such a directory has two
+    names. Raises `InvalidInputError` if the comparison needs too many states.
     """
     first, second = Machine(a.meant(ignore_case=ignore_case)), Machine(b.meant(ignore_case=ignore_case))
     starts = [(b"", first.start, second.start)]
@@ -199,7 +205,8 @@ def overlap(
 
 
 def contains(outer: Patterns, inner: Patterns, *, ignore_case: bool = False) -> str | None:
-    """Return a path that ``inner`` owns and ``outer`` does not; None if no such path is possible. Raises as `overlap`."""
+    """Return a path that ``inner`` owns and ``outer`` does not; None if no such path is possible.
+    Raises as `overlap`."""
     first, second = Machine(outer.meant(ignore_case=ignore_case)), Machine(inner.meant(ignore_case=ignore_case))
     return as_text(
         search(

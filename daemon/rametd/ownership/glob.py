@@ -1,7 +1,8 @@
-"""Gitignore patterns as tokens, after git's `wildmatch.c` and `dir.c`; matching and the automaton both use them.
+"""Gitignore patterns as tokens, after git's `wildmatch.c` and `dir.c`; matching and the automaton
+both use them.
 
-Git matches bytes: ``?`` is one byte, and a class is a set of bytes. With ``fold``, paths are folded by `fold_text` and sets include
-both cases.
+Git matches bytes: ``?`` is one byte, and a class is a set of bytes. With ``fold``, paths are folded
+by `fold_text` and sets include both cases.
 """
 
 import re
@@ -47,7 +48,8 @@ FILE_NAME = re.compile(r"[^/]+\.[^/]*|[A-Z]+|[^/]*[fF]ile|\.[a-z]*(?:ignore|attr
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One pattern. It owns, or if ``negated`` excludes, the paths that its tokens match and all below them."""
+    """One pattern. It owns, or if ``negated`` excludes, the paths that its tokens match and all
+    below them."""
 
     negated: bool
     directory: bool  # matches only directories
@@ -62,9 +64,10 @@ def fold_text(text: str) -> str:
 def compile_rule(pattern: str, *, fold: bool, meant: bool = False) -> Rule:
     """Compile a pattern that `patterns.normalise` returned.
 
-    To git, ``src/`` is a directory of that name anywhere, and ``*.py`` matches directories too. Read so, almost all sets would
-    overlap, as ``docs/src/x`` and ``x.md/x.py`` may be created some day. With ``meant``, a single name is one in the top directory,
-    and a name that looks like a file's matches only files.
+    To git, ``src/`` is a directory of that name anywhere, and ``*.py`` matches directories too.
+    Read so, almost all sets would overlap, as ``docs/src/x`` and ``x.md/x.py`` may be created some
+    day. With ``meant``, a single name is one in the top directory, and a name that looks like a
+    file's matches only files.
     """
     negated = pattern.startswith("!")
     text = pattern.removeprefix("!")
@@ -82,7 +85,8 @@ def compile_rule(pattern: str, *, fold: bool, meant: bool = False) -> Rule:
 
 
 def tokenise(body: bytes, *, fold: bool) -> list[Token]:
-    """Split a pattern into tokens. A pattern that matches nothing, such as an unclosed class, contains an empty set."""
+    """Split a pattern into tokens. A pattern that matches nothing, such as an unclosed class,
+    contains an empty set."""
     tokens: list[Token] = []
     found = SPECIAL.search(body)
     literal = (

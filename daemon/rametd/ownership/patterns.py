@@ -1,7 +1,8 @@
 """Gitignore patterns as a claim on paths. A path is that of a file, relative to the worktree's top.
 
-The last pattern that matches a file, or a directory that contains it, decides. Each pattern matches as in git. But git never looks
-into an ignored directory, so that ``!src/api/`` after ``src/`` has no effect there; here it excludes ``src/api/`` from ``src/``.
+The last pattern that matches a file, or a directory that contains it, decides. Each pattern matches
+as in git. But git never looks into an ignored directory, so that ``!src/api/`` after ``src/`` has
+no effect there; here it excludes ``src/api/`` from ``src/``.
 """
 
 import re
@@ -27,7 +28,8 @@ class Patterns:
 
     @classmethod
     def parse(cls, patterns: Sequence[str]) -> "Patterns":
-        """Parse patterns. Raises `InvalidInputError` with ``data["index"]`` and ``data["pattern"]`` for an invalid one."""
+        """Parse patterns. Raises `InvalidInputError` with ``data["index"]`` and ``data["pattern"]``
+        for an invalid one."""
         texts = []
         for index, pattern in enumerate(patterns):
             try:
@@ -75,7 +77,8 @@ def check_size(patterns: Sequence[str]) -> None:
 
 @lru_cache(maxsize=512)
 def deciders(texts: tuple[str, ...], fold: bool) -> tuple[tuple["re.Pattern[bytes]", bool], ...]:
-    """(expression, owned) pairs; the first match decides. Consecutive patterns of one kind share an expression."""
+    """(expression, owned) pairs; the first match decides. Consecutive patterns of one kind share an
+    expression."""
     found = []
     rules = [compile_rule(text, fold=fold) for text in reversed(texts)]
     for negated, run in groupby(rules, key=lambda rule: rule.negated):
@@ -90,7 +93,8 @@ def path_bytes(path: str, *, fold: bool) -> bytes:
 
 
 def normalise(pattern: str) -> str:
-    """Normalise ``./a``, ``a/../b`` and doubled slashes, which git does not match. Raises `ValueError` with the reason."""
+    """Normalise ``./a``, ``a/../b`` and doubled slashes, which git does not match. Raises
+    `ValueError` with the reason."""
     if "\0" in pattern:
         raise ValueError("holds a NUL")
     text = unicodedata.normalize("NFC", strip_spaces(pattern))
@@ -124,7 +128,8 @@ def strip_spaces(pattern: str) -> str:
 
 
 def aliases(path: str, links: Mapping[str, str]) -> Iterator[str]:
-    """All names of a path, its own first. ``links`` maps symbolic links to directories to their real paths."""
+    """All names of a path, its own first. ``links`` maps symbolic links to directories to their
+    real paths."""
     seen = {path: None}
     queue = [path]
     for name in queue:
@@ -141,7 +146,8 @@ def aliases(path: str, links: Mapping[str, str]) -> Iterator[str]:
 
 
 def names_of(pattern: str, files: Iterable[str], links: Mapping[str, str], *, ignore_case: bool) -> list[str]:
-    """All names of a path, sorted, as the files of the repository spell them. A pattern with wildcards is returned as it is."""
+    """All names of a path, sorted, as the files of the repository spell them. A pattern with
+    wildcards is returned as it is."""
     path = pattern.removeprefix("/")
     if re.search(r"[*?\[\\]", path):
         return [pattern]
@@ -153,7 +159,8 @@ def names_of(pattern: str, files: Iterable[str], links: Mapping[str, str], *, ig
 
 
 def _spelled(path: str, known: Mapping[str, str]) -> str:
-    """Replace as much of a path as there is; ``known``: the paths that there are, by their folded text."""
+    """Replace as much of a path as there is; ``known``: the paths that there are, by their folded
+    text."""
     parts = path.split("/")
     for end in range(len(parts), 0, -1):
         if (found := known.get(fold_text("/".join(parts[:end])))) is not None:

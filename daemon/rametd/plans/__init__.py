@@ -1,4 +1,5 @@
-"""Plans: read, check and order a `plan.toml`. Values in, values out: no function reads disk or store."""
+"""Plans: read, check and order a `plan.toml`. Values in, values out: no function reads disk or
+store."""
 
 from rametd.plans.checking import Known, check, resolve
 from rametd.plans.model import PlanText, Problem, Thread, ThreadText, World

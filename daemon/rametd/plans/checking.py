@@ -1,4 +1,5 @@
-"""Check a plan: by itself, and against the repository and its sessions; name its threads, and order their landing."""
+"""Check a plan: by itself, and against the repository and its sessions; name its threads, and order
+their landing."""
 
 import difflib
 import heapq
@@ -23,10 +24,11 @@ class Known:
 
 
 def resolve(plan: PlanText, known: Mapping[str, Known], taken: Collection[str]) -> tuple[Thread, ...]:
-    """Return the threads in landing order: after the threads in their ``after``, then by ``merge_order``, then as written.
+    """Return the threads in landing order: after the threads in their ``after``, then by
+    ``merge_order``, then as written.
 
-    ``taken``: names of other sessions, which generated names avoid; explicit names stay. Threads of a cycle in ``after`` come
-    last, as written: `check` reports the cycle.
+    ``taken``: names of other sessions, which generated names avoid; explicit names stay. Threads of
+    a cycle in ``after`` come last, as written: `check` reports the cycle.
     """
     used = {*taken, *(thread.name for thread in plan.threads if thread.name)}
     threads: list[Thread] = []
@@ -59,7 +61,8 @@ def _own_order(text: ThreadText) -> int:
 
 
 def _in_order(threads: Sequence[Thread]) -> list[Thread]:
-    """Sort for landing. A thread without ``merge_order`` gets at least that of the threads in its ``after``."""
+    """Sort for landing. A thread without ``merge_order`` gets at least that of the threads in its
+    ``after``."""
     indices = {thread.id: index for index, thread in enumerate(threads)}
     waits = [{indices[each] for each in thread.text.after if each in indices} for thread in threads]
     followers: list[list[int]] = [[] for _ in threads]
@@ -84,7 +87,8 @@ def _in_order(threads: Sequence[Thread]) -> list[Thread]:
 
 
 def check(reading: Reading, threads: Sequence[Thread], world: World) -> tuple[Problem, ...]:
-    """All problems, including those of `read`, in order of the text. Blocks while it searches for overlaps."""
+    """All problems, including those of `read`, in order of the text. Blocks while it searches for
+    overlaps."""
     checker = _Checker(reading, sorted(threads, key=lambda thread: thread.text.index), world)
     found = [*reading.problems, *checker.problems()]
     return tuple(sorted(found, key=lambda problem: (problem.line == 0, problem.line)))
@@ -110,7 +114,8 @@ class _Checker:
             yield from self._settings(thread)
         yield from PathChecker(self._reading, self._threads, self._world).problems()
 
-    # ── by itself ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── by itself
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _duplicates(self) -> Iterator[Problem]:
         for key in ("id", "name", "branch"):
@@ -189,7 +194,8 @@ class _Checker:
                 todo += [(each, depth + 1) for each in reversed(self._by_id[name].text.after)]
             done.update(trail)
 
-    # ── against repository and sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── against repository and sessions
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _branch(self, thread: Thread) -> Iterator[Problem]:
         text, world = thread.text, self._world

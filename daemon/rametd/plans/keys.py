@@ -16,7 +16,8 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of `[plan]`, of `[[threads]]`, or of both: then the plan's value is the default for threads."""
+    """A key of `[plan]`, of `[[threads]]`, or of both: then the plan's value is the default for
+    threads."""
 
     name: str
     tables: frozenset[str]

@@ -1,4 +1,5 @@
-"""Plans as values: the text, the ordered threads, the problems, and the facts that a plan is checked against."""
+"""Plans as values: the text, the ordered threads, the problems, and the facts that a plan is
+checked against."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ThreadText:
-    """A thread as written, with the values that it inherits from `[plan]`. Unset values are "" or None."""
+    """A thread as written, with the values that it inherits from `[plan]`. Unset values are "" or
+    None."""
 
     index: int  # in the text, from 0
     id: str
@@ -85,7 +87,8 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Facts that a plan is checked against, without those that an earlier apply of the plan created."""
+    """Facts that a plan is checked against, without those that an earlier apply of the plan
+    created."""
 
     branches: Mapping[str, str] = field(default_factory=dict)  # taken branches, with their owners
     names: Mapping[str, str] = field(default_factory=dict)  # ids of sessions by name

@@ -1,4 +1,5 @@
-"""Check the ownership in a plan: paths with two owners, forbidden ones, and paths of other sessions."""
+"""Check the ownership in a plan: paths with two owners, forbidden ones, and paths of other
+sessions."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -58,7 +59,8 @@ class PathChecker:
             return Patterns(())
 
     def _meeting(self, one: Patterns, two: Patterns, *bases: str) -> tuple[str, tuple[str, ...]] | None:
-        """A path that both own, and examples from the bases; None if there is none and cannot be one."""
+        """A path that both own, and examples from the bases; None if there is none and cannot be
+        one."""
         for base in dict.fromkeys(bases):
             examples = sorted(self._files(one, base) & self._files(two, base))[:EXAMPLES]
             if not examples:

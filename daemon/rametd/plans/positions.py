@@ -1,7 +1,7 @@
 """Line numbers of keys and list items in a TOML text, which tomllib does not report.
 
-tomllib has read the text before, so it is valid TOML (v1.0.0). This scanner follows only keys, tables, strings and lists, and
-skips values.
+tomllib has read the text before, so it is valid TOML (v1.0.0). This scanner follows only keys,
+tables, strings and lists, and skips values.
 """
 
 import re

@@ -26,12 +26,14 @@ class Reading:
     lines: Mapping[Path, int]
 
     def at(self, *path: str | int) -> dict[str, Any]:
-        """``line`` and ``key`` of a `Problem` at ``path``. If the path has no line, its nearest parent with a line counts."""
+        """``line`` and ``key`` of a `Problem` at ``path``. If the path has no line, its nearest
+        parent with a line counts."""
         line = next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), 0)
         return {"line": line, "key": key_of(path)}
 
     def at_thread(self, thread: ThreadText, *path: str | int) -> dict[str, Any]:
-        """As `at`, for a key of a thread; if the thread inherits the value, the position is in `[plan]`."""
+        """As `at`, for a key of a thread; if the thread inherits the value, the position is in
+        `[plan]`."""
         whole = (THREAD, thread.index, *path)
         if path and whole not in self.lines and (PLAN, *path) in self.lines:
             whole = (PLAN, *path)

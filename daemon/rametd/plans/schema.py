@@ -1,4 +1,5 @@
-"""The JSON schema of `plan.toml`, built from the table of keys; the package contains it as ``ramet/plan.schema.json``."""
+"""The JSON schema of `plan.toml`, built from the table of keys; the package contains it as
+``ramet/plan.schema.json``."""
 
 import json
 from typing import Any

@@ -1,8 +1,10 @@
-"""A control group of its own for each agent, where systemd runs the daemon as ``rametd.service`` with ``Delegate=yes``.
+"""A control group of its own for each agent, where systemd runs the daemon as ``rametd.service``
+with ``Delegate=yes``.
 
-The group then lists every process that an agent starts, daemonised or not, apart from the daemon and other agents. No
-controllers are enabled: a group with controllers cannot hold processes itself, so systemd could not start the daemon in it
-again while agents still run. See "Control Group APIs and Delegation" on systemd.io.
+The group then lists every process that an agent starts, daemonised or not, apart from the daemon
+and other agents. No controllers are enabled: a group with controllers cannot hold processes itself,
+so systemd could not start the daemon in it again while agents still run. See "Control Group APIs
+and Delegation" on systemd.io.
 """
 
 import errno
@@ -13,18 +15,21 @@ UNIT = "rametd.service"
 
 
 class Cgroups:
-    """Child groups of the daemon's own group. Create it by `find`. Calls block for a few microseconds."""
+    """Child groups of the daemon's own group. Create it by `find`. Calls block for a few
+    microseconds."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def agent_cgroup(self, session: str) -> Path | None:
-        """Get or create the group for the keeper of ``session`` (an id); None if the kernel refuses."""
+        """Get or create the group for the keeper of ``session`` (an id); None if the kernel
+        refuses."""
         group = self._group(session)
         try:
             group.mkdir(exist_ok=True)
         except OSError:
-            # The limit on descendants is reached, or the delegation was withdrawn: the agent runs without a group.
+            # The limit on descendants is reached, or the delegation was withdrawn: the agent runs
+            # without a group.
             return None
         return group
 
@@ -49,15 +54,17 @@ def none(session: str) -> None:
 
 
 def enter(group: Path, pid: int) -> None:
-    """Move the process ``pid`` into ``group``; its future children follow. Raises OSError if either is gone."""
+    """Move the process ``pid`` into ``group``; its future children follow. Raises OSError if either
+    is gone."""
     (group / "cgroup.procs").write_text(f"{pid}\n")
 
 
 def find(*, membership: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> Cgroups | None:
-    """Find the daemon's own group, if systemd delegated it; None elsewhere (macOS, cgroup v1, a terminal, a container).
+    """Find the daemon's own group, if systemd delegated it; None elsewhere (macOS, cgroup v1, a
+    terminal, a container).
 
-    A writable group is not necessarily delegated: all groups of a user are writable, and to root all groups are. So its name
-    must be that of Ramet's unit, which requests delegation.
+    A writable group is not necessarily delegated: all groups of a user are writable, and to root
+    all groups are. So its name must be that of Ramet's unit, which requests delegation.
     """
     try:
         lines = membership.read_text().splitlines()

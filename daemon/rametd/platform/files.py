@@ -15,7 +15,8 @@ from typing import Final
 
 
 def read_regular(path: Path, largest: int) -> bytes | None:
-    """Read a regular file of at most ``largest`` bytes, through symbolic links; None for anything else. Raises OSError.
+    """Read a regular file of at most ``largest`` bytes, through symbolic links; None for anything
+    else. Raises OSError.
 
     Never waits for a pipe.
     """
@@ -33,7 +34,8 @@ def free_bytes(path: Path) -> int:
 
 
 def tree_bytes(path: Path) -> int:
-    """Bytes that a directory takes on disk. A file with several names counts once; vanishing files do not count."""
+    """Bytes that a directory takes on disk. A file with several names counts once; vanishing files
+    do not count."""
     seen: set[tuple[int, int]] = set()
     total = 0
     folders = [os.fspath(path)]
@@ -60,10 +62,11 @@ _FICLONE: Final = 0x40049409
 
 
 def clone_file(source: Path, target: Path, *, at_most: int) -> bool | None:
-    """Copy a regular file to ``target``, which must not exist; return whether it shares the source's blocks.
+    """Copy a regular file to ``target``, which must not exist; return whether it shares the
+    source's blocks.
 
-    Return None if it cannot share them and is larger than ``at_most`` bytes; ``target`` is then missing or empty. The caller
-    sets the mode.
+    Return None if it cannot share them and is larger than ``at_most`` bytes; ``target`` is then
+    missing or empty. The caller sets the mode.
     """
     if sys.platform == "darwin":
         return _clone_on_macos(source, target, at_most)
@@ -90,9 +93,10 @@ def _clone_on_macos(source: Path, target: Path, at_most: int) -> bool | None:
     return False
 
 
-# A written or renamed file reaches the disk only seconds later: its content after some 30 s, its name after 5 s (ext4). Names and
-# deletions may arrive first, so that a power cut leaves empty files and loses others. Git flushes packs, but not loose objects
-# and refs; libgit2 flushes nothing.
+# A written or renamed file reaches the disk only seconds later: its content after some 30 s, its
+# name after 5 s (ext4). Names and deletions may arrive first, so that a power cut leaves empty
+# files and loses others. Git flushes packs, but not loose objects and refs; libgit2 flushes
+# nothing.
 if sys.platform == "darwin":
 
     def _flush(descriptor: int, place: Path) -> None:
@@ -114,10 +118,10 @@ else:
 def make_durable(*places: Path) -> None:
     """Flush all earlier writes to the file systems of ``places``; they then survive a power cut.
 
-    It flushes complete file systems (syncfs(2)), with writes of all processes: one wait instead of one per file and directory. It takes
-    under a millisecond if nothing is outstanding, 10 to 30 ms after some hundred files, seconds while another program writes
-    gigabytes. A missing place counts as its nearest existing directory, which must be readable. Raises OSError if a write
-    failed.
+    It flushes complete file systems (syncfs(2)), with writes of all processes: one wait instead of
+    one per file and directory. It takes under a millisecond if nothing is outstanding, 10 to 30 ms
+    after some hundred files, seconds while another program writes gigabytes. A missing place counts
+    as its nearest existing directory, which must be readable. Raises OSError if a write failed.
     """
     done: set[int] = set()
     for place in places:
@@ -150,13 +154,15 @@ _REPORTING: Final = frozenset(
 )
 """Types (statfs(2)) of local file systems, of which inotify reports every change."""
 _STATFS_WORDS: Final = 64
-"""Size of the buffer in machine words, more than the structure has. The first is the type on every Linux but s390."""
+"""Size of the buffer in machine words, more than the structure has. The first is the type on every
+Linux but s390."""
 
 
 def missing_events(place: str) -> str:
     """Why inotify may not report every change of ``place``; "" if it does. Raises OSError.
 
-    If other machines can write to a file system too (NFS, 9p, virtiofs, most of FUSE), their writes cause no events here.
+    If other machines can write to a file system too (NFS, 9p, virtiofs, most of FUSE), their writes
+    cause no events here.
     """
     if not sys.platform.startswith("linux"):
         return ""

@@ -1,4 +1,5 @@
-"""Child processes in separate process groups, so that their descendants end with them, and child processes of the lowest priority."""
+"""Child processes in separate process groups, so that their descendants end with them, and child
+processes of the lowest priority."""
 
 import asyncio
 import contextlib
@@ -6,11 +7,13 @@ import os
 import signal
 from typing import Any, Final
 
-# The command must run in any case: if a tool is missing or the system forbids it, the priority stays unchanged.
+# The command must run in any case: if a tool is missing or the system forbids it, the priority
+# stays unchanged.
 #
-# Most Linux desktops group processes by session (sched_autogroup_enabled), and `nice` then counts only within the group. Each
-# command of Ramet begins a session, so the script lowers the priority of the group too. `nice` keeps disk access in the normal
-# class; ionice (Linux) and taskpolicy (macOS) change the class.
+# Most Linux desktops group processes by session (sched_autogroup_enabled), and `nice` then counts
+# only within the group. Each command of Ramet begins a session, so the script lowers the priority
+# of the group too. `nice` keeps disk access in the normal class; ionice (Linux) and taskpolicy
+# (macOS) change the class.
 _SCRIPT: Final = """
 { echo 19 >/proc/self/autogroup; } 2>/dev/null
 if ionice -c 3 true 2>/dev/null; then set -- ionice -c 3 "$@"
@@ -19,14 +22,16 @@ exec nice -n 19 "$@"
 """
 
 LOWEST: Final = ("sh", "-c", _SCRIPT, "sh")
-"""Prefix of a command line for the lowest priority on processor and disk. The process id stays the same."""
+"""Prefix of a command line for the lowest priority on processor and disk. The process id stays the
+same."""
 
 
 async def start(*argv: str, **options: Any) -> asyncio.subprocess.Process:
-    """Start a program as the leader of a new group. Cancelled meanwhile, end the group. Raise OSError.
+    """Start a program as the leader of a new group. Cancelled meanwhile, end the group. Raise
+    OSError.
 
-    Cancelled between the fork and its first read, `create_subprocess_exec` would kill only the leader, and wait until the
-    processes that the leader has started close its pipes.
+    Cancelled between the fork and its first read, `create_subprocess_exec` would kill only the
+    leader, and wait until the processes that the leader has started close its pipes.
     """
     starting = asyncio.ensure_future(asyncio.create_subprocess_exec(*argv, start_new_session=True, **options))
     try:
@@ -38,7 +43,8 @@ async def start(*argv: str, **options: Any) -> asyncio.subprocess.Process:
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """End a group unless its leader has ended: SIGTERM, on which git removes its lock files, then SIGKILL."""
+    """End a group unless its leader has ended: SIGTERM, on which git removes its lock files, then
+    SIGKILL."""
     if process.returncode is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):

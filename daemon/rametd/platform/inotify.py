@@ -1,8 +1,8 @@
 """inotify(7) by ctypes: changed entries of directories, in kernel order.
 
-The kernel queues an event inside the system call that causes it. So a reader that empties the queue has seen every change
-that was complete before. Libraries that read the queue in a separate thread lose this guarantee, and some hide that the
-queue has overflowed.
+The kernel queues an event inside the system call that causes it. So a reader that empties the queue
+has seen every change that was complete before. Libraries that read the queue in a separate thread
+lose this guarantee, and some hide that the queue has overflowed.
 """
 
 import ctypes
@@ -52,12 +52,14 @@ SUPPORTED: Final = sys.platform.startswith("linux")
 
 
 class OutOfWatchesError(Exception):
-    """Raised when the system has no more watches or instances; the text names the limit to raise."""
+    """Raised when the system has no more watches or instances; the text names the limit to
+    raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One change. ``name`` is the entry in the directory of watch ``wd``, empty for the directory itself."""
+    """One change. ``name`` is the entry in the directory of watch ``wd``, empty for the directory
+    itself."""
 
     wd: int
     mask: int
@@ -72,7 +74,8 @@ class Inotify:
         self.descriptor = self._call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
 
     def watch(self, directory: str) -> int:
-        """Watch a directory; return the number of its watch, the same one if repeated. Raises OSError if it is not a directory."""
+        """Watch a directory; return the number of its watch, the same one if repeated. Raises
+        OSError if it is not a directory."""
         flags = IN_ONLYDIR | IN_DONT_FOLLOW | IN_EXCL_UNLINK
         return self._call("inotify_add_watch", self.descriptor, os.fsencode(directory), CHANGES | flags)
 
@@ -95,7 +98,8 @@ class Inotify:
                 offset += length
 
     def close(self) -> None:
-        """Close in a thread: the kernel takes some 25 ms to make sure that no event is being added."""
+        """Close in a thread: the kernel takes some 25 ms to make sure that no event is being
+        added."""
         threading.Thread(target=os.close, args=(self.descriptor,)).start()
 
     def _call(self, name: str, *arguments: int | bytes) -> int:

@@ -1,4 +1,5 @@
-"""Processes that listen on TCP ports of this machine. Blocks for some milliseconds: call it in a thread.
+"""Processes that listen on TCP ports of this machine. Blocks for some milliseconds: call it in a
+thread.
 
 Linux reads /proc/net/tcp and the descriptors of this user's processes; macOS asks ``lsof``.
 """
@@ -34,7 +35,8 @@ def parse_proc_net_tcp(text: str) -> dict[int, str]:
 
 
 def parse_lsof(text: str) -> dict[int, Listener]:
-    """Port → listener, from the output of ``lsof -nP -iTCP -sTCP:LISTEN -Fpcn``: lines of pid (p), command (c), socket (n)."""
+    """Port → listener, from the output of ``lsof -nP -iTCP -sTCP:LISTEN -Fpcn``: lines of pid (p),
+    command (c), socket (n)."""
     found: dict[int, Listener] = {}
     pid, program = 0, ""
     for line in text.splitlines():

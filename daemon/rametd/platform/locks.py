@@ -1,4 +1,5 @@
-"""Exclusive locks on directories. Only `flock` decides; the kernel releases it when its holder ends. The files' contents are for people."""
+"""Exclusive locks on directories. Only `flock` decides; the kernel releases it when its holder
+ends. The files' contents are for people."""
 
 import errno
 import fcntl
@@ -14,8 +15,9 @@ from rametd.domain.errors import RuntimeDirectoryError
 from rametd.platform import processes
 
 GRACE_S = 2.0
-"""How long a lock may outlive its holder. A program that the holder was just starting has copies of its descriptors until
-it runs (between fork and exec), and a SIGKILL of the holder does not end it."""
+"""How long a lock may outlive its holder. A program that the holder was just starting has copies of
+its descriptors until it runs (between fork and exec), and a SIGKILL of the holder does not end
+it."""
 PAUSE_S = 0.01
 
 
@@ -24,10 +26,11 @@ class HeldError(Exception):
 
 
 class DirectoryLock:
-    """A lock on an open directory and on the file ``name`` in it. Held until `release` or the end of the process.
+    """A lock on an open directory and on the file ``name`` in it. Held until `release` or the end
+    of the process.
 
-    It locks both because the file can be deleted while it is held, and some file systems (NFS) cannot lock directories.
-    Besides, systemd-tmpfiles does not clean up a locked directory.
+    It locks both because the file can be deleted while it is held, and some file systems (NFS)
+    cannot lock directories. Besides, systemd-tmpfiles does not clean up a locked directory.
     """
 
     def __init__(self, path: Path, directory: int, file: int) -> None:
@@ -37,7 +40,8 @@ class DirectoryLock:
 
     @classmethod
     def acquire(cls, path: Path, directory: int, name: str, *, variable: str) -> Self:
-        """Lock ``path``. ``directory`` is a descriptor of it, which the lock now owns, and closes if this raises.
+        """Lock ``path``. ``directory`` is a descriptor of it, which the lock now owns, and closes
+        if this raises.
 
         Raises HeldError; RuntimeDirectoryError if the file cannot be opened.
         """
@@ -64,7 +68,8 @@ class DirectoryLock:
         os.ftruncate(self._file, 0)
 
     def release(self) -> None:
-        """Unlock. The file stays: if it were removed, two processes could lock two files of that name."""
+        """Unlock. The file stays: if it were removed, two processes could lock two files of that
+        name."""
         file, directory = self._file, self.directory
         self._file = self.directory = -1
         for descriptor in (file, directory):
@@ -96,7 +101,8 @@ def _lock_both(path: Path, directory: int, name: str, variable: str) -> int:
 
 
 def _holder_ended(directory: int, name: str) -> bool:
-    """Whether the file names a process that has ended. It names none between a holder's lock and its record."""
+    """Whether the file names a process that has ended. It names none between a holder's lock and
+    its record."""
     pid = holder(directory, name)
     process = processes.find(int(pid)) if pid else None
     return bool(pid) and (process is None or process.zombie)
@@ -115,8 +121,8 @@ def _lock_file(path: Path, directory: int, name: str, variable: str) -> int:
     except BlockingIOError as error:
         os.close(descriptor)
         raise HeldError from error
-    # If another process deletes the file between open and flock, this lock is on a file that no later daemon will open.
-    # Only a lock on the file that still has the name counts.
+    # If another process deletes the file between open and flock, this lock is on a file that no
+    # later daemon will open. Only a lock on the file that still has the name counts.
     with suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(descriptor), os.stat(name, dir_fd=directory, follow_symlinks=False)):
             return descriptor
@@ -125,7 +131,8 @@ def _lock_file(path: Path, directory: int, name: str, variable: str) -> int:
 
 
 def holder(directory: int, name: str) -> str:
-    """Pid in the lock file, "" if none is readable. For messages and for how long to wait, never for signals.
+    """Pid in the lock file, "" if none is readable. For messages and for how long to wait, never
+    for signals.
 
     Between the holder's flock and its write, the file is empty or names the previous holder.
     """

@@ -23,7 +23,8 @@ class Notifier:
         return cls(environ.get("NOTIFY_SOCKET") or None)
 
     def ready(self, status: str = "") -> None:
-        """Report that the daemon serves; systemd then considers a unit of Type=notify as started."""
+        """Report that the daemon serves; systemd then considers a unit of Type=notify as
+        started."""
         self._send("READY=1", status)
 
     def stopping(self, status: str = "") -> None:
@@ -49,12 +50,14 @@ class Notifier:
                 channel.connect(self._address)
                 channel.send("\n".join(lines).encode())
         except OSError as error:
-            # The manager is gone or overloaded, and will act on its own timeouts. Agents must not be affected.
+            # The manager is gone or overloaded, and will act on its own timeouts. Agents must not
+            # be affected.
             log.warning("service manager not reached", state=state, error=str(error))
 
 
 def watchdog_interval(environ: Mapping[str, str], *, pid: int) -> float | None:
-    """Seconds between ``watchdog`` calls, half of the manager's limit; None if it does not watch this process."""
+    """Seconds between ``watchdog`` calls, half of the manager's limit; None if it does not watch
+    this process."""
     if environ.get("WATCHDOG_PID", str(pid)) != str(pid):
         return None
     limit = environ.get("WATCHDOG_USEC", "")

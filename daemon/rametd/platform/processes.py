@@ -1,7 +1,8 @@
 """Processes by identity: a pid counts only together with its start time and boot id.
 
-Linux reads /proc and signals through a pidfd; macOS runs ``ps`` and ``sysctl``. The keeper uses this module too, so it imports
-only light modules of the standard library. All functions block for milliseconds: call them in a thread from async code.
+Linux reads /proc and signals through a pidfd; macOS runs ``ps`` and ``sysctl``. The keeper uses
+this module too, so it imports only light modules of the standard library. All functions block for
+milliseconds: call them in a thread from async code.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Process:
-    """One process when it was read. ``start`` is an opaque token: the same pid with another token is another process."""
+    """One process when it was read. ``start`` is an opaque token: the same pid with another token
+    is another process."""
 
     __slots__ = ("group", "parent", "pid", "start", "zombie")
 
@@ -37,14 +39,16 @@ class Process:
 
 
 def parse_proc_stat(text: bytes) -> Process:
-    """A line of /proc/PID/stat (proc(5)). The name is in parentheses and may hold anything, parentheses too."""
+    """A line of /proc/PID/stat (proc(5)). The name is in parentheses and may hold anything,
+    parentheses too."""
     pid, _, rest = text.partition(b" (")
     fields = rest[rest.rindex(b")") + 2 :].split()
     return Process(int(pid), int(fields[1]), int(fields[2]), fields[19].decode(), zombie=fields[0] in (b"Z", b"X"))
 
 
 def parse_ps(text: str) -> list[Process]:
-    """Lines of ``ps -o pid=,ppid=,pgid=,state=,lstart=``; lstart is five words with a resolution of one second."""
+    """Lines of ``ps -o pid=,ppid=,pgid=,state=,lstart=``; lstart is five words with a resolution of
+    one second."""
     found = []
     for line in text.splitlines():
         fields = line.split()
@@ -55,7 +59,8 @@ def parse_ps(text: str) -> list[Process]:
 
 
 def parse_ps_environment(text: str, tags: Mapping[str, str]) -> list[int]:
-    """Pids of the lines of ``ps -E -o pid=,command=`` whose environment (after the command) has all ``tags``."""
+    """Pids of the lines of ``ps -E -o pid=,command=`` whose environment (after the command) has all
+    ``tags``."""
     wanted = [f" {name}={value} " for name, value in tags.items()]
     found = []
     for line in text.splitlines():
@@ -93,8 +98,9 @@ if sys.platform == "darwin":
         return [found[pid] for pid in pids if pid in found and not found[pid].zombie]
 
     def send_signal(pid: int, start: str, signum: int) -> bool:
-        """Signal the process if it is still the same; return False if it is gone. macOS has no handle on a process, so that in
-        theory the pid could be reused between the check and the signal."""
+        """Signal the process if it is still the same; return False if it is gone. macOS has no
+        handle on a process, so that in theory the pid could be reused between the check and the
+        signal."""
         process = find(pid)
         if process is None or process.zombie or process.start != start:
             return False
@@ -135,8 +141,9 @@ else:
             try:
                 if os.stat(f"/proc/{name}").st_uid != user:
                     continue
-                # The start time is read before the environment: should the pid pass to another process in between, the
-                # pair names a process that is gone, and no signal reaches the new one.
+                # The start time is read before the environment: should the pid pass to another
+                # process in between, the pair names a process that is gone, and no signal reaches
+                # the new one.
                 process = find(int(name))
                 with open(f"/proc/{name}/environ", "rb") as file:
                     environment = b"\0" + file.read()
@@ -149,8 +156,8 @@ else:
     def send_signal(pid: int, start: str, signum: int) -> bool:
         """Signal the process if it is still the same; False if it is gone.
 
-        It opens a pidfd first and compares the start time afterwards: the descriptor names one process even if the pid is
-        reused.
+        It opens a pidfd first and compares the start time afterwards: the descriptor names one
+        process even if the pid is reused.
         """
         try:
             descriptor = os.pidfd_open(pid)

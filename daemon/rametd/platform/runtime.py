@@ -16,14 +16,17 @@ from rametd.platform.locks import DirectoryLock, HeldError, holder
 LOCK = "rametd.lock"
 SOCKET = "rametd.sock"
 BINDING = "rametd.new"
-"""Name under which the socket is bound first: not longer than SOCKET, as the length of socket paths is limited."""
+"""Name under which the socket is bound first: not longer than SOCKET, as the length of socket paths
+is limited."""
 
 
 class Runtime:
-    """The locked runtime directory of this process and its socket. Held until `release` or the end of the process.
+    """The locked runtime directory of this process and its socket. Held until `release` or the end
+    of the process.
 
-    The socket is bound under another name and renamed. So it is private before anyone can connect, and it replaces a stale one
-    atomically. gRPC removes the path that it bound when it stops, and so cannot remove the socket of a later daemon.
+    The socket is bound under another name and renamed. So it is private before anyone can connect,
+    and it replaces a stale one atomically. gRPC removes the path that it bound when it stops, and
+    so cannot remove the socket of a later daemon.
     """
 
     def __init__(self, lock: DirectoryLock, start_time: float) -> None:
@@ -37,10 +40,12 @@ class Runtime:
 
     @classmethod
     def acquire(cls, path: Path, *, start_time: float) -> Self:
-        """Create, check (0700, owned by this user, no link) and lock ``path``. The socket of another daemon stays untouched.
+        """Create, check (0700, owned by this user, no link) and lock ``path``. The socket of
+        another daemon stays untouched.
 
-        The lock file contains ``start_time`` (seconds since the epoch) for people. Raises RuntimeDirectoryError;
-        AlreadyRunningError (``data["pid"]``, "" if unknown) while another process holds the lock.
+        The lock file contains ``start_time`` (seconds since the epoch) for people. Raises
+        RuntimeDirectoryError; AlreadyRunningError (``data["pid"]``, "" if unknown) while another
+        process holds the lock.
         """
         lock = _lock(path)
         made = cls(lock, start_time)
@@ -52,7 +57,8 @@ class Runtime:
         return made
 
     def _require_place(self) -> None:
-        """Raise RuntimeDirectoryError where something else than a socket is at the socket's place."""
+        """Raise RuntimeDirectoryError where something else than a socket is at the socket's
+        place."""
         with suppress(FileNotFoundError):
             mode = os.stat(SOCKET, dir_fd=self._lock.directory, follow_symlinks=False).st_mode
             if not stat.S_ISSOCK(mode):
@@ -86,7 +92,8 @@ class Runtime:
             return True
 
     def reopen(self) -> None:
-        """Check and lock the directory again if the path names another one now. Raises as `acquire`."""
+        """Check and lock the directory again if the path names another one now. Raises as
+        `acquire`."""
         with suppress(FileNotFoundError):
             if os.path.samestat(self.path.lstat(), os.fstat(self._lock.directory)):
                 return

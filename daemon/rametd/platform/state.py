@@ -1,7 +1,8 @@
 """The state directory: private, and locked for one daemon, wherever its socket is.
 
-The runtime directory depends on the environment: a shell from cron or ``su`` has another one than a desktop session. The lock
-in the state directory decides, and its file shows clients in such a shell where the daemon serves.
+The runtime directory depends on the environment: a shell from cron or ``su`` has another one than a
+desktop session. The lock in the state directory decides, and its file shows clients in such a shell
+where the daemon serves.
 """
 
 import os
@@ -19,7 +20,8 @@ PRIVATE = ("", "secrets", "logs", "agents", "commands", "index")
 
 
 def private_file(path: str, flags: int) -> int:
-    """An ``opener`` for `open` that creates files with mode 0600. The process keeps the person's umask, for worktrees."""
+    """An ``opener`` for `open` that creates files with mode 0600. The process keeps the person's
+    umask, for worktrees."""
     return os.open(path, flags, 0o600)
 
 
@@ -37,7 +39,8 @@ def make_private(places: Directories) -> list[str]:
 
 @contextmanager
 def state_lock(home: Path) -> Iterator[DirectoryLock]:
-    """Hold ``home``, which exists, for this process. Raises `AlreadyRunningError` while another process holds it."""
+    """Hold ``home``, which exists, for this process. Raises `AlreadyRunningError` while another
+    process holds it."""
     try:
         directory = open_directory(home, variable="RAMET_HOME")
     except PathsError as error:

@@ -1,8 +1,8 @@
 """Threads for blocking calls from the event loop.
 
-`ThreadPoolExecutor` takes a lock, a condition and two futures for each call: 100 µs of processor time
-from call to answer, of which these threads take 40. A turn of an agent needs two dozen calls, and
-takes 14 % less processor time with these threads.
+`ThreadPoolExecutor` takes a lock, a condition and two futures for each call: 100 µs of processor
+time from call to answer, of which these threads take 40. A turn of an agent needs two dozen calls,
+and takes 14 % less processor time with these threads.
 """
 
 import asyncio
@@ -29,7 +29,8 @@ class Threads:
         self._closed = False
 
     def call(self, function: Callable[[], T]) -> "asyncio.Future[T]":
-        """Call ``function`` in a thread, in the order of these calls. Raise RuntimeError after `close`.
+        """Call ``function`` in a thread, in the order of these calls. Raise RuntimeError after
+        `close`.
 
         Cancelling the future does not stop the call.
         """

@@ -1,4 +1,5 @@
-"""One inotify instance for all trackers: Linux allows a user 128 of them by default, and editors take some. Without one, a tracker scans."""
+"""One inotify instance for all trackers: Linux allows a user 128 of them by default, and editors
+take some. Without one, a tracker scans."""
 
 import asyncio
 import threading
@@ -8,9 +9,11 @@ from typing import Final
 from rametd.platform.inotify import IN_IGNORED, IN_Q_OVERFLOW, Event, Inotify
 
 PAUSE_S: Final = 0.02
-"""Seconds between two reads of the kernel's queue, so that a burst of changes wakes the loop only a few times."""
+"""Seconds between two reads of the kernel's queue, so that a burst of changes wakes the loop only a
+few times."""
 MOST: Final = 16_384
-"""Most events that wait for one tracker; further ones count as lost, as in the kernel's own queue."""
+"""Most events that wait for one tracker; further ones count as lost, as in the kernel's own
+queue."""
 _LOST: Final = Event(-1, IN_Q_OVERFLOW, "")
 
 
@@ -18,7 +21,8 @@ class Watches:
     """The instance, open while there are queues. Events reach every `Queue` that has the watch."""
 
     def __init__(self) -> None:
-        # A thread holds it while it adds a watch: otherwise the loop could read an event before the watch has an owner, and drop it.
+        # A thread holds it while it adds a watch: otherwise the loop could read an event before the
+        # watch has an owner, and drop it.
         self._lock = threading.Lock()
         self._inotify: Inotify | None = None
         self._queues: list[Queue] = []
@@ -27,7 +31,8 @@ class Watches:
         self._pause: asyncio.TimerHandle | None = None
 
     def open(self, news: Callable[[], None]) -> "Queue":
-        """Add a queue; ``news`` is called on the running loop when it has events. Raises `OutOfWatchesError`."""
+        """Add a queue; ``news`` is called on the running loop when it has events. Raises
+        `OutOfWatchesError`."""
         if self._inotify is None:
             self._inotify, self._loop = Inotify(), asyncio.get_running_loop()
             self._listen()

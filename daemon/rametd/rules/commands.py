@@ -1,4 +1,5 @@
-"""Evaluation of rules on a shell text: all commands in it, the commands that those run, and the files that they name."""
+"""Evaluation of rules on a shell text: all commands in it, the commands that those run, and the
+files that they name."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +19,8 @@ from rametd.rules.tree import Tree, braces
 from rametd.rules.words import Word
 from rametd.rules.wrappers import EXECUTING, SHELLS, base, inner, launched, runs_another
 
-# Commands that show the contents of the files that they name, and commands that change such files. `cp` does both.
+# Commands that show the contents of the files that they name, and commands that change such files.
+# `cp` does both.
 _READERS = frozenset(
     [
         "7z", "ack", "ag", "awk", "base32", "base64", "bat", "batcat", "bzcat", "cat", "cmp", "cp", "cpio", "curl", "cut",
@@ -44,7 +46,8 @@ _QUIET = frozenset(
         "unset", "wait", "whereis", "which", "whoami"
     ]
 )  # fmt: skip
-# ... unless they have one of these options, whose value is a file of names or dates: long options, and letters.
+# ... unless they have one of these options, whose value is a file of names or dates: long options,
+# and letters.
 _QUIET_UNLESS = {"date": ("--file", "f"), "du": ("--files0-from --exclude-from", "X")}
 _SHOWING_WRITERS = frozenset({"csplit", "ed", "ex", "git", "patch", "perl", "unzip", "wget"})  # they show files too
 _WRITES_BY_OPTION = frozenset({"curl", "shuf", "sort", "tree", "xxd", "yq", "find"})
@@ -58,7 +61,8 @@ _GIT_WRITERS = frozenset(
 )
 _GIT_CONFIG_FILE = re.compile(r"-[A-Za-z]*f.*|--fil?e?(?:=.*)?")
 _GOING = frozenset({"cd", "pushd"})
-# In some shells, operands of these are arithmetic, in which a subscript may run commands: `[ 'a[$(x)]' -eq 0 ]`.
+# In some shells, operands of these are arithmetic, in which a subscript may run commands: `[
+# 'a[$(x)]' -eq 0 ]`.
 _CALCULATING = frozenset({"[", "printf", "test"})
 _DEPTH = 16  # nesting of commands that run commands
 _MOST_BASES = 8  # possible working directories
@@ -122,7 +126,8 @@ class Judge:
         return frozenset(found)
 
     def _collect(self, script: Script, found: set[_Words], depth: int) -> set[str]:
-        """Add the words of every command, also nested ones, to ``found``; return the texts of here-documents."""
+        """Add the words of every command, also nested ones, to ``found``; return the texts of
+        here-documents."""
         fed = set(script.feeds)
         if script.unreadable:
             self._unreadable.append(script.unreadable)
@@ -150,7 +155,8 @@ class Judge:
                     self._unreadable.append("a script is not written out")
                 fed |= self._collect(read(other.script), found, depth - 1)
             else:
-                # xargs adds words from its input: they may name anything below the directory, as `{}` of find does.
+                # xargs adds words from its input: they may name anything below the directory, as
+                # `{}` of find does.
                 more = (Word("{}", literal=False),) if name in {"xargs", "parallel"} else ()
                 fed |= self._collect_words(rest + more, found, depth - 1)
         return fed
@@ -162,7 +168,8 @@ class Judge:
             return False
         if not rule.prefix:
             return tuple(rule.words[1:]) == tuple(words[1:])
-        # Options may precede a subcommand (`git -C x push`), and the rule's options may occur anywhere (`git push origin --force`).
+        # Options may precede a subcommand (`git -C x push`), and the rule's options may occur
+        # anywhere (`git push origin --force`).
         options = [word for word in rule.words[1:] if word.startswith("-")]
         return all(option in words for option in options) and _follows(
             [w for w in rule.words[1:] if w not in options], words
@@ -171,11 +178,13 @@ class Judge:
     # Deny and ask: paths
 
     def reaches(self, pattern: Pattern, *, edits: bool) -> bool:
-        """Whether the text shows (or with ``edits`` changes) a path that it names and the pattern covers."""
+        """Whether the text shows (or with ``edits`` changes) a path that it names and the pattern
+        covers."""
         return any(map(pattern.matcher(self._place, tree=True), self._changed_paths if edits else self._shown_paths))
 
     def may_reach(self, pattern: Pattern, *, edits: bool) -> str:
-        """Why a command may show or change files of the pattern without naming them; "" if none may."""
+        """Why a command may show or change files of the pattern without naming them; "" if none
+        may."""
         _, unclear, directories = self._changed if edits else self._shown
         if self._script.unreadable or unclear:
             return self._script.unreadable or unclear
@@ -220,9 +229,11 @@ class Judge:
     def _operands(
         self, commands: Iterable[_Words], sure: Sequence[_Words], redirected: Iterable[Word]
     ) -> tuple[set[str], str, list[str]]:
-        """Return the named paths, why others may be used too ("" if none), and directories whose contents may be used.
+        """Return the named paths, why others may be used too ("" if none), and directories whose
+        contents may be used.
 
-        ``sure``: commands that certainly work on files; only their unknown operands and directories count.
+        ``sure``: commands that certainly work on files; only their unknown operands and directories
+        count.
         """
         found, unclear, directories = set[str](), "", list[str]()
         known = set(map(id, sure))
@@ -249,7 +260,8 @@ class Judge:
         return found, unclear, list(dict.fromkeys(directories))
 
     def _paths(self, word: Word, name: str = "") -> tuple[set[str], bool]:
-        """Paths that a word of the command ``name`` may name, also as the value of an option: `dd of=x`, `-d@x`, `-aFx`, `HEAD:x`."""
+        """Paths that a word of the command ``name`` may name, also as the value of an option: `dd
+        of=x`, `-d@x`, `-aFx`, `HEAD:x`."""
         text = word.text
         # The value may follow a letter of a bundle, and `=`, `:`, `@` or `<`.
         texts = {text, *_bundled(text)}
@@ -275,7 +287,8 @@ class Judge:
         return found, complete
 
     def _bases(self, place: Place) -> tuple[Path, ...]:
-        """Directories in which commands may run: the agent's, the worktree's top, and targets of `cd` and `-C`."""
+        """Directories in which commands may run: the agent's, the worktree's top, and targets of
+        `cd` and `-C`."""
         bases = [self._start, place.worktree]
         for words in self._everything:
             texts = [word.text for word in words]
@@ -300,8 +313,8 @@ class Judge:
     def allowed(self, rules: Sequence[tuple[Rule, ParsedRule]], withheld: _Withheld = ()) -> Verdict:
         """ALLOW if rules cover every command; else no effect, with the reason.
 
-        ``withheld``: rules that deny or ask about paths. A command that may reach such paths, by an expansion or by a directory
-        that contains them, is not covered.
+        ``withheld``: rules that deny or ask about paths. A command that may reach such paths, by an
+        expansion or by a directory that contains them, is not covered.
         """
         if not self._known or not self._text:
             return Verdict(None, None, "there is no command to judge")
@@ -335,7 +348,8 @@ class Judge:
 
     @property
     def _moved(self) -> bool:
-        """Whether the agent's directory is not the worktree's top: a relative name is then another program."""
+        """Whether the agent's directory is not the worktree's top: a relative name is then another
+        program."""
         return self._place.resolve(self._start) != self._place.resolve(self._place.worktree)
 
     @property
@@ -344,7 +358,8 @@ class Judge:
         return any("/" in name and not name.startswith("/") for name in names)
 
     def _protected(self, command: Command, size: int) -> str | None:
-        """An operand after the rule's ``size`` words that names a protected file, if the command changes files."""
+        """An operand after the rule's ``size`` words that names a protected file, if the command
+        changes files."""
         if not _changes(command.words) or base(command.words[0].text) == "sed":  # no prefix covers `sed -i`
             return None
         for word in command.words[size:]:
@@ -390,7 +405,8 @@ class Judge:
             going == 1 and len(texts) == 2 and command.words[1].literal and self._inside(texts[1])
         ):
             return False
-        # The rule itself must name the command that a wrapper runs, or it would allow anything. So no expansion may hide its start.
+        # The rule itself must name the command that a wrapper runs, or it would allow anything. So
+        # no expansion may hide its start.
         if may_escape(command.words, size) or escapes(texts, size) is not None:
             return False
         if _runs_words(base(name)) and not all(word.literal for word in command.words):
@@ -478,7 +494,8 @@ def _writes_unnamed(words: _Words) -> bool:
 
 
 def _bundled(text: str) -> list[str]:
-    """Values that may follow the letters of a bundle of short options: `env`, `nv` and `v` of `-aenv`."""
+    """Values that may follow the letters of a bundle of short options: `env`, `nv` and `v` of
+    `-aenv`."""
     if not text.startswith("-") or text.startswith("--"):
         return []
     letters = re.match(r"-[A-Za-z0-9]*", text)
@@ -486,7 +503,8 @@ def _bundled(text: str) -> list[str]:
 
 
 def _spelled(command: Command) -> Iterator[_Words]:
-    """The words as written, and as a shell may expand them: an expansion yields any number of words, or none."""
+    """The words as written, and as a shell may expand them: an expansion yields any number of
+    words, or none."""
     if not command.words:
         return
     yield command.words
@@ -506,7 +524,8 @@ def _reads_commands(words: _Words) -> bool:
 
 
 def _follows(subcommand: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether ``subcommand`` follows the command's name, apart from options with or without a value."""
+    """Whether ``subcommand`` follows the command's name, apart from options with or without a
+    value."""
     at = {1}
     for part in subcommand:
         reach, todo = set[int](), list(at)

@@ -1,7 +1,9 @@
-"""Options by which a harmless command runs another one or writes a file: no prefix rule covers them.
+"""Options by which a harmless command runs another one or writes a file: no prefix rule covers
+them.
 
-``Bash(sort:*)`` means sorting. But ``sort -o FILE`` overwrites a file and ``sort --compress-program=X`` runs X, so the person decides
-on both unless the rule itself names the option. The table has common commands only; the reference says what stays open.
+``Bash(sort:*)`` means sorting. But ``sort -o FILE`` overwrites a file and ``sort
+--compress-program=X`` runs X, so the person decides on both unless the rule itself names the
+option. The table has common commands only; the reference says what stays open.
 """
 
 import re
@@ -11,7 +13,8 @@ from itertools import pairwise
 from rametd.rules.words import Word
 from rametd.rules.wrappers import base
 
-# Per command: long options (unambiguous prefixes count too), letters of short options, and whole words.
+# Per command: long options (unambiguous prefixes count too), letters of short options, and whole
+# words.
 _OPTIONS: dict[str, tuple[frozenset[str], str, frozenset[str]]] = {
     name: (frozenset(long.split()), short, frozenset(words.split()))
     for name, long, short, words in (
@@ -109,7 +112,8 @@ _OPERANDS = {
     "psql": re.compile(r".*(?:\\|\bprogram\b)", re.DOTALL | re.IGNORECASE),
     "sqlite3": re.compile(r"\s*\.|.*\n\s*\.|.*\b(?:load_extension|writefile|edit)\b", re.DOTALL | re.IGNORECASE),
 }
-# Words with which a client of a database gets its statements, one a line; otherwise it reads them, and commands, from its input.
+# Words with which a client of a database gets its statements, one a line; otherwise it reads them,
+# and commands, from its input.
 _STATEMENTS = {
     "mysql": re.compile(r"\n(?:-e|--execute)"),
     "psql": re.compile(r"\n(?:-c|--command)"),
@@ -145,7 +149,8 @@ _AWK_OPTIONS = re.compile(r"-F.*|-v|--field-separator=.*|--assign=.*|--version")
 
 
 def escapes(words: Sequence[str], since: int = 1) -> str | None:
-    """The first word from index ``since`` that makes the command run another or write a file; None if there is none."""
+    """The first word from index ``since`` that makes the command run another or write a file; None
+    if there is none."""
     name = base(words[0]) if words else ""
     more = list(words[max(since, 1) :])
     if name in {"sed", "gsed"}:
@@ -192,7 +197,8 @@ def _git(words: Sequence[str], since: int) -> str | None:
 
 
 def _option(name: str, words: Sequence[str]) -> str | None:
-    """The first word that the table has for the command. Letters count anywhere in a bundle of short options."""
+    """The first word that the table has for the command. Letters count anywhere in a bundle of
+    short options."""
     long, short, alone = _OPTIONS.get(name, (frozenset[str](), "", frozenset[str]()))
     for word in words:
         stem = word.partition("=")[0]
@@ -210,7 +216,8 @@ def _option(name: str, words: Sequence[str]) -> str | None:
 
 
 def may_escape(words: Sequence[Word], since: int) -> bool:
-    """Whether an expansion from index ``since`` may yield such an option: a glob may match a file with such a name."""
+    """Whether an expansion from index ``since`` may yield such an option: a glob may match a file
+    with such a name."""
     name = base(words[0].text) if words else ""
     return name in GUARDED and any(word.pattern and (word.open or word.text[0] in "-*?[{") for word in words[since:])
 

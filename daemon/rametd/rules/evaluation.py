@@ -1,8 +1,9 @@
 """Evaluate a list of rules on one tool call: deny, then ask, then allow.
 
-A rule that denies or asks matches if it matches *any* part of the call; in a shell text it also finds commands behind wrappers,
-in substitutions and in scripts for other shells. Rules allow a shell text only if they cover *every* command in it, and only if
-the text can be analysed. If a text may hide a command or path that a rule denies or asks about, the person is asked.
+A rule that denies or asks matches if it matches *any* part of the call; in a shell text it also
+finds commands behind wrappers, in substitutions and in scripts for other shells. Rules allow a
+shell text only if they cover *every* command in it, and only if the text can be analysed. If a text
+may hide a command or path that a rule denies or asks about, the person is asked.
 """
 
 import os
@@ -38,7 +39,8 @@ def evaluate(
 ) -> Verdict:
     """Evaluate ``rules`` on ``call``. Raises BadRuleError for an invalid rule.
 
-    ``home``: the directory that ``~`` means to the agent (None: the daemon's). ``ignore_case``: the file system ignores case.
+    ``home``: the directory that ``~`` means to the agent (None: the daemon's). ``ignore_case``: the
+    file system ignores case.
     """
     known: dict[Path, Path] = {}
 
@@ -86,12 +88,14 @@ def _unsure(judge: Judge, withheld: list[_Pair]) -> Verdict | None:
 
 
 def _shells(tool: str) -> frozenset[str]:
-    """Tools whose rules apply: commands allowed in Bash are allowed in Monitor, but not vice versa."""
+    """Tools whose rules apply: commands allowed in Bash are allowed in Monitor, but not vice
+    versa."""
     return frozenset({"Bash", tool})
 
 
 def _family(parsed: ParsedRule) -> frozenset[str]:
-    """Tools that a rule applies to. As in Claude Code, ``Edit`` means all editing tools and ``Read`` all reading ones."""
+    """Tools that a rule applies to. As in Claude Code, ``Edit`` means all editing tools and
+    ``Read`` all reading ones."""
     if parsed.tool == "Edit":
         return EDITING
     if parsed.tool == "Read":
@@ -127,7 +131,8 @@ def _touches(parsed: ParsedRule, call: Call, place: Place, judge: Judge | None) 
 def _covers(parsed: ParsedRule, call: Call, place: Place) -> bool:
     """Whether a rule that allows covers the whole call."""
     if parsed.tool.startswith("mcp__"):
-        # A rule for a server does not cover tools of another server whose name continues after two underscores.
+        # A rule for a server does not cover tools of another server whose name continues after two
+        # underscores.
         rest = call.tool.removeprefix(parsed.tool + "__")
         return call.tool == parsed.tool or (rest != call.tool and "__" not in rest and parsed.tool.count("__") == 1)
     if call.tool not in _family(parsed):
@@ -156,7 +161,8 @@ def _values(call: Call) -> set[str]:
 
 
 def _paths(call: Call, *, spelled: bool) -> tuple[str, ...]:
-    """Paths that a file tool works on; none if unknown. ``spelled``: also paths that the pattern of a search may name."""
+    """Paths that a file tool works on; none if unknown. ``spelled``: also paths that the pattern of
+    a search may name."""
     paths = tuple(path for key in _PATH_KEYS if (path := _text(call, key)))
     if call.tool not in _TREES:
         return paths

@@ -1,4 +1,5 @@
-"""Patterns for file tools: gitignore patterns with Claude's anchors, matched against resolved paths.
+"""Patterns for file tools: gitignore patterns with Claude's anchors, matched against resolved
+paths.
 
 ======================  =============================================
 ``src/**``, ``*.env``   as in a .gitignore at the worktree's top
@@ -7,8 +8,9 @@
 ``~/notes/**``          from the home directory
 ======================  =============================================
 
-To allow, only the resolved path counts, and symlinks in the pattern are not followed: a link that an agent creates never widens
-a rule. To deny or ask, the path as written counts too, and so does the resolved fixed part of the pattern.
+To allow, only the resolved path counts, and symlinks in the pattern are not followed: a link that
+an agent creates never widens a rule. To deny or ask, the path as written counts too, and so does
+the resolved fixed part of the pattern.
 """
 
 import posixpath
@@ -25,9 +27,11 @@ from pathspec import GitIgnoreSpec
 
 from rametd.domain.errors import BadRuleError
 
-# Writing to these changes the commands that git, Claude or Ramet runs: a rule covers them only by name.
+# Writing to these changes the commands that git, Claude or Ramet runs: a rule covers them only by
+# name.
 PROTECTED = frozenset({".git", ".claude", ".mcp.json", ".ramet.toml", ".worktreeinclude"})
-# A bracket expression (or escaped character) that all implementations read alike; others are rejected.
+# A bracket expression (or escaped character) that all implementations read alike; others are
+# rejected.
 _CLASS = re.compile(r"\\.|\[[!^]?\]?(?:(?!--)[^\[\]\\&~|])*\]")
 # Working directory and root of a process in /proc: other names for the paths below them.
 _OF_A_PROCESS = re.compile(r"/+proc/+[^/]+(?:/+task/+[^/]+)?/+(cwd|root)(?=/|$)")
@@ -42,9 +46,11 @@ class Anchor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Base directories of paths, and their resolution. ``resolve`` follows symlinks of existing parts and never raises.
+    """Base directories of paths, and their resolution. ``resolve`` follows symlinks of existing
+    parts and never raises.
 
-    Patterns are relative to ``worktree``; paths in a call to any of ``bases``, the possible working directories.
+    Patterns are relative to ``worktree``; paths in a call to any of ``bases``, the possible working
+    directories.
     """
 
     worktree: Path
@@ -57,7 +63,8 @@ class Place:
         return {Anchor.WORKTREE: self.worktree, Anchor.HOME: self.home, Anchor.ROOT: Path("/")}[anchor]
 
     def readings(self, path: str) -> tuple[Path, ...]:
-        """Absolute paths that ``path`` may mean: from each base, and from home if it begins with ``~``."""
+        """Absolute paths that ``path`` may mean: from each base, and from home if it begins with
+        ``~``."""
         # A path with NUL or lone surrogates cannot exist, and cannot be resolved.
         path = path.replace("\0", "").encode(errors="replace").decode()
         bases = self.bases or (self.worktree,)
@@ -78,7 +85,8 @@ class Place:
             yield self.resolve(reading)
 
     def protects(self, path: Path) -> bool:
-        """Whether an absolute path is of a file that decides which commands run, or of its directory."""
+        """Whether an absolute path is of a file that decides which commands run, or of its
+        directory."""
         top = self.resolve(self.worktree)
         inside = path.relative_to(top).parts if path.is_relative_to(top) else path.parts
         return any(part.casefold() in PROTECTED for part in inside)
@@ -130,7 +138,8 @@ class Pattern:
         return cls(anchor, glob)
 
     def allows(self, path: str, place: Place, *, tree: bool, edits: bool) -> bool:
-        """Whether it covers a path (``tree``: and all below) in every reading, with links resolved."""
+        """Whether it covers a path (``tree``: and all below) in every reading, with links
+        resolved."""
         if not all(char.isprintable() for char in path):
             return False
         root = place.resolve(place.root(self.anchor))
@@ -145,7 +154,8 @@ class Pattern:
         return any(map(self.matcher(place, tree=tree), place.meanings(path)))
 
     def matcher(self, place: Place, *, tree: bool) -> Callable[[Path], bool]:
-        """Return a test for absolute paths, which tries all spellings of the pattern's own directory."""
+        """Return a test for absolute paths, which tries all spellings of the pattern's own
+        directory."""
         spellings = list(self._spellings(place, place.root(self.anchor)))
         return lambda path: any(spelled._matches(place, root, path, tree=tree) for spelled, root in spellings)
 

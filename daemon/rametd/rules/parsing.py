@@ -1,4 +1,5 @@
-"""Rules in Claude's own syntax: ``Tool``, ``Tool(specifier)``, ``mcp__server``, ``mcp__server__tool``."""
+"""Rules in Claude's own syntax: ``Tool``, ``Tool(specifier)``, ``mcp__server``,
+``mcp__server__tool``."""
 
 import re
 from dataclasses import dataclass
@@ -61,9 +62,10 @@ CHANGERS = frozenset(
 class ParsedRule:
     """A parsed rule.
 
-    ``tool`` is a name, ``mcp__server``, ``mcp__server__tool``, or ``*``; a bare tool sets no other field. For a shell: ``words`` of
-    the command (empty if the text is not one plain command, and then matches only as a whole, as ``exact``), and ``prefix``
-    if more words may follow. For files: ``pattern``. ``value``: a domain, a type of agent or the name of a skill.
+    ``tool`` is a name, ``mcp__server``, ``mcp__server__tool``, or ``*``; a bare tool sets no other
+    field. For a shell: ``words`` of the command (empty if the text is not one plain command, and
+    then matches only as a whole, as ``exact``), and ``prefix`` if more words may follow. For files:
+    ``pattern``. ``value``: a domain, a type of agent or the name of a skill.
     """
 
     tool: str
@@ -80,7 +82,8 @@ class ParsedRule:
 
 @lru_cache(maxsize=4096)
 def parse(text: str, effect: Effect = Effect.ALLOW) -> ParsedRule:
-    """Parse one rule. Raises BadRuleError with a hint. Rules that allow have more restrictions than those that deny or ask."""
+    """Parse one rule. Raises BadRuleError with a hint. Rules that allow have more restrictions than
+    those that deny or ask."""
     rule = text.strip()
     if not rule:
         raise _bad(text, "a rule is empty", "write Tool(specifier), such as Bash(git status:*) or Edit(src/**)")

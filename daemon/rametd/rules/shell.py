@@ -1,10 +1,12 @@
 """A reader of POSIX sh and bash texts that finds all simple commands that a text may run.
 
-It does not build a syntax tree. Permission rules need two things: the words of *every* simple command, and whether the text has
-constructs that words do not decide. These are the *doubts*. Without doubts, no other command can run. With doubts,
-the commands are a best effort, which may deny but never allow.
+It does not build a syntax tree. Permission rules need two things: the words of *every* simple
+command, and whether the text has constructs that words do not decide. These are the *doubts*.
+Without doubts, no other command can run. With doubts, the commands are a best effort, which may
+deny but never allow.
 
-Source: POSIX.1-2024, XCU 2 (token recognition, quoting, redirection, reserved words) and the bash 5 manual for what it adds.
+Source: POSIX.1-2024, XCU 2 (token recognition, quoting, redirection, reserved words) and the bash 5
+manual for what it adds.
 """
 
 import re
@@ -47,7 +49,8 @@ class Script:
 
 @lru_cache(maxsize=64)
 def read(text: str) -> Script:
-    """Find the commands of a shell text. Never raises: an unreadable text is a doubt, and is searched roughly."""
+    """Find the commands of a shell text. Never raises: an unreadable text is a doubt, and is
+    searched roughly."""
     if len(text.encode(errors="replace")) > _LONGEST:
         why = f"it is longer than {_LONGEST >> 10} KiB"
         return Script((), (why,), unreadable=why)
@@ -64,7 +67,8 @@ def read(text: str) -> Script:
 
 
 def _crude(text: str) -> list[Command]:
-    """Rough search for commands in an unreadable text: a shell runs the lines before the one that it cannot parse."""
+    """Rough search for commands in an unreadable text: a shell runs the lines before the one that
+    it cannot parse."""
     pieces = (re.sub(r"[\\'\"]", "", piece).split() for piece in re.split(r"[;&|\n(){}`]", text.replace("\\\n", "")))
     return [
         Command(tuple(Word(word, literal=False) for word in words))
@@ -204,7 +208,8 @@ class _Reader(WordReader):
     # Redirections
 
     def _descriptor(self, raw: str) -> None:
-        """Handle a word next to a redirection: ``2>`` names a descriptor and is no word, ``{name}>`` sets a variable."""
+        """Handle a word next to a redirection: ``2>`` names a descriptor and is no word,
+        ``{name}>`` sets a variable."""
         if raw.isdigit():
             self._words.pop()
         elif re.fullmatch(r"\{[A-Za-z_]\w*(\[.*\])?\}", raw):

@@ -1,4 +1,5 @@
-"""Suggest rules that allow calls like an approved one, narrowest first; warn about rules that allow much."""
+"""Suggest rules that allow calls like an approved one, narrowest first; warn about rules that allow
+much."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -67,13 +68,15 @@ _MODULES = frozenset(
     (python, "-m", module) for python in ("python", "python3") for module in ("pytest", "unittest", "mypy")
 )
 _FILTERS = ("cat", "cd", "echo", "grep", "head", "ls", "pwd", "tail", "true", "wc")
-"""Commands that only read or print: in a line of several, they are allowed along with the others."""
+"""Commands that only read or print: in a line of several, they are allowed along with the
+others."""
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9_:-]*", re.ASCII)
 _LONGEST = 500
 
 
 def caution(text: str) -> str:
-    """Warning for the person about an allowing rule that covers more than it seems to; "" if it does not."""
+    """Warning for the person about an allowing rule that covers more than it seems to; "" if it
+    does not."""
     parsed = parse(text, Effect.ALLOW)
     if not parsed.prefix or parsed.tool not in SHELL_TOOLS:
         return ""
@@ -113,10 +116,12 @@ def suggest(
 
 
 def offers(call: Call, asked: Sequence[str] = (), **where: Any) -> tuple[tuple[str, ...], ...]:
-    """Sets of rules that an approval can remember, the best first. Each set allows this call; the last may be the exact call.
+    """Sets of rules that an approval can remember, the best first. Each set allows this call; the
+    last may be the exact call.
 
-    ``asked`` are rules that the agent's program suggests, ``where`` as for `suggest`. The program itself allows commands that only
-    read, so a suggested rule is completed with rules for those in the line.
+    ``asked`` are rules that the agent's program suggests, ``where`` as for `suggest`. The program
+    itself allows commands that only read, so a suggested rule is completed with rules for those in
+    the line.
     """
 
     def covers(rules: Sequence[str]) -> bool:
@@ -141,7 +146,8 @@ def offers(call: Call, asked: Sequence[str] = (), **where: Any) -> tuple[tuple[s
 
 
 def completed(text: str, tool: str) -> str:
-    """A rule as a person writes it for a call of ``tool``: ``git commit *`` means ``Bash(git commit:*)``."""
+    """A rule as a person writes it for a call of ``tool``: ``git commit *`` means ``Bash(git
+    commit:*)``."""
     text = text.strip()
     if re.fullmatch(r"\w+\(.*\)|mcp__\w+|[A-Z]\w*", text, re.DOTALL):
         return text
@@ -149,7 +155,8 @@ def completed(text: str, tool: str) -> str:
 
 
 def is_whole_line(text: str) -> bool:
-    """Whether a rule is the exact text of several commands, which hardly ever come again as they are."""
+    """Whether a rule is the exact text of several commands, which hardly ever come again as they
+    are."""
     parsed = parse(text, Effect.ALLOW)
     if parsed.tool not in SHELL_TOOLS or parsed.prefix:
         return False

@@ -20,7 +20,8 @@ _RANGE = re.compile(r"(-?\d{1,4}|[A-Za-z])\.\.(-?\d{1,4}|[A-Za-z])(?:\.\.-?\d{1,
 
 
 def braces(text: str) -> list[str]:
-    """Brace expansion of a word: at most some dozens of words; groups beyond that stay unexpanded."""
+    """Brace expansion of a word: at most some dozens of words; groups beyond that stay
+    unexpanded."""
     found, todo = list[str](), [text]
     while todo:
         word = todo.pop()
@@ -96,7 +97,8 @@ class Tree:
         return found, complete
 
     def holds(self, directory: str, patterns: Iterable[Pattern], only: GitIgnoreSpec | None = None) -> Pattern | None:
-        """The first pattern that covers a file below a directory, or may because there are too many files.
+        """The first pattern that covers a file below a directory, or may because there are too many
+        files.
 
         ``only``: consider just the files that it matches.
         """
@@ -115,7 +117,8 @@ class Tree:
         return None
 
     def _look(self, top: str) -> tuple[list[Path], bool]:
-        """Paths below a directory and the targets of its links, nearest first, without `.git`; and whether the list is complete."""
+        """Paths below a directory and the targets of its links, nearest first, without `.git`; and
+        whether the list is complete."""
         if top not in self._beneath:
             paths, todo = list[Path](), deque([top])
             while todo and len(paths) < _MOST_ENTRIES:

@@ -44,7 +44,8 @@ def host(url: str) -> str | None:
 
 
 def hosts(url: str) -> set[str]:
-    """All hosts that some parser may find: browsers read a backslash as a slash, and skip tabs and extra slashes."""
+    """All hosts that some parser may find: browsers read a backslash as a slash, and skip tabs and
+    extra slashes."""
     cleaned = re.sub(r"[\t\r\n]", "", url.strip()).replace("\\", "/")
     cleaned = re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*):/*", r"\1://", cleaned)
     if "://" not in cleaned:

@@ -1,4 +1,5 @@
-"""Words of a shell text: quoting, escapes and expansions by POSIX.1-2024 XCU 2.2, 2.3 and 2.6, and bash's ``$'…'``."""
+"""Words of a shell text: quoting, escapes and expansions by POSIX.1-2024 XCU 2.2, 2.3 and 2.6, and
+bash's ``$'…'``."""
 
 import re
 from abc import ABC, abstractmethod
@@ -29,10 +30,11 @@ class NotUnderstoodError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word after quote removal. If ``literal``, ``text`` is exact; otherwise it is a guess at the result of an expansion.
+    """One word after quote removal. If ``literal``, ``text`` is exact; otherwise it is a guess at
+    the result of an expansion.
 
-    ``pattern``: it contains a glob or braces. ``open``: it contains a variable or substitution of unknown value. ``$PWD`` and
-    ``$HOME`` are replaced by ``.`` and ``~``.
+    ``pattern``: it contains a glob or braces. ``open``: it contains a variable or substitution of
+    unknown value. ``$PWD`` and ``$HOME`` are replaced by ``.`` and ``~``.
     """
 
     text: str
@@ -64,7 +66,8 @@ class WordReader(ABC):
 
     @abstractmethod
     def script(self, *, nested: bool = False) -> None:
-        """Read commands to the end of the text, or of a ``nested`` one to its closing parenthesis."""
+        """Read commands to the end of the text, or of a ``nested`` one to its closing
+        parenthesis."""
 
     def _deeper(self) -> None:
         self._depth += 1
@@ -121,7 +124,8 @@ class WordReader(ABC):
         return Word(text, literal, quoted, assigns, pattern, self._open)
 
     def quoted_text(self, end: str | None, parts: list[str]) -> bool:
-        """Read the inside of double quotes, or of a here-document (``end`` is None). False if it contains an expansion."""
+        """Read the inside of double quotes, or of a here-document (``end`` is None). False if it
+        contains an expansion."""
         literal = True
         while self.at < len(self.text):
             char = self.text[self.at]
@@ -171,7 +175,8 @@ class WordReader(ABC):
             raise NotUnderstoodError("an odd use of $")
         else:
             parts.append("$")
-            # Other shells expand more ($+x, $~x): `$` is certainly literal only before the end of a word.
+            # Other shells expand more ($+x, $~x): `$` is certainly literal only before the end of a
+            # word.
             return following in ("", '"') or following in META
         return False
 
@@ -218,7 +223,8 @@ class WordReader(ABC):
         self._depth -= 1
 
     def _ansi(self, parts: list[str]) -> bool:
-        """Read ``$'…'``. False, though it has no expansion: a shell without this quoting reads other words."""
+        """Read ``$'…'``. False, though it has no expansion: a shell without this quoting reads
+        other words."""
         match = _ANSI.match(self.text, self.at)
         if match is None:
             raise NotUnderstoodError("a quote is not closed")

@@ -1,7 +1,8 @@
 """Wrappers: commands that run other commands, and where the other command begins in their words.
 
-``sudo rm x``, ``env A=1 rm x``, ``timeout 5 rm x``, ``find . -exec rm {} +`` and ``bash -c 'rm x'`` all run ``rm``. To deny, rules look
-through wrappers. To allow, they must know where the other command begins: a rule for the wrapper must not allow that command too.
+``sudo rm x``, ``env A=1 rm x``, ``timeout 5 rm x``, ``find . -exec rm {} +`` and ``bash -c 'rm x'``
+all run ``rm``. To deny, rules look through wrappers. To allow, they must know where the other
+command begins: a rule for the wrapper must not allow that command too.
 """
 
 import re
@@ -60,7 +61,8 @@ EXECUTING = {
     "find": frozenset({"-exec", "-execdir", "-ok", "-okdir"}),
     "fd": frozenset({"-x", "-X", "--exec", "--exec-batch"}),
 }
-# Commands that also start others: rules that deny look through them, rules that allow treat them as plain commands.
+# Commands that also start others: rules that deny look through them, rules that allow treat them as
+# plain commands.
 _LAUNCHERS: dict[tuple[str, ...], tuple[int, str]] = {
     **dict.fromkeys((("npx",), ("bunx",), ("uvx",)), (0, "p")),
     **dict.fromkeys(
@@ -85,7 +87,8 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A command inside another one, from word ``start`` on: its words, or a ``script`` for a shell."""
+    """A command inside another one, from word ``start`` on: its words, or a ``script`` for a
+    shell."""
 
     start: int
     words: tuple[str, ...] = ()
@@ -152,7 +155,8 @@ def launched(words: Sequence[str]) -> Iterator[Inner]:
 
 
 def _starts(words: Sequence[str], operands: int, valued: str) -> list[int]:
-    """Possible starts of the inner command. A long option may or may not take the next word: both are tried."""
+    """Possible starts of the inner command. A long option may or may not take the next word: both
+    are tried."""
     found: set[int] = set()
     todo, seen = [(1, operands)], set[tuple[int, int]]()
     while todo:

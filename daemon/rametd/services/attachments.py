@@ -1,9 +1,11 @@
-"""Attach: a person opens a session's conversation in the agent's own program, and Ramet runs no agent meanwhile.
+"""Attach: a person opens a session's conversation in the agent's own program, and Ramet runs no
+agent meanwhile.
 
-Two programs must never write one conversation. A lease, a row with pid and start time of a process, gives the right to it. The client takes the
-lease for itself and then becomes the agent's program by exec, which keeps pid and start time. So the daemon never watches the wrong process: a
-client that is killed before its exec looks like a program that is killed. When the process is gone, the daemon imports its turns, and the
-session continues. After a restart the daemon reads the row.
+Two programs must never write one conversation. A lease, a row with pid and start time of a process,
+gives the right to it. The client takes the lease for itself and then becomes the agent's program by
+exec, which keeps pid and start time. So the daemon never watches the wrong process: a client that
+is killed before its exec looks like a program that is killed. When the process is gone, the daemon
+imports its turns, and the session continues. After a restart the daemon reads the row.
 """
 
 import asyncio
@@ -59,7 +61,8 @@ class OutsideProjection(Projection):
 
 
 def take_in(unit: Unit, kind: AgentKind, session: Session, outside: Outside, policy: Policy, place: str) -> Session:
-    """Store the turns with their events and costs, once; a turn whose prompt is known is stored already."""
+    """Store the turns with their events and costs, once; a turn whose prompt is known is stored
+    already."""
     fresh = [turn for turn in outside.turns if unit.prompts.get(turn.prompt_id) is None]
     at = {"session_id": session.id, "repo_id": session.repo_id}
     if fresh:
@@ -126,14 +129,17 @@ class Attachments:
         """Stop watching; the rows stay."""
         await self._tasks.close()
 
-    # ── attach ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── attach
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def attach(
         self, session_id: str, pid: int, terminal: str, mcp_command: Sequence[str], *, interrupt: bool
     ) -> Launch:
-        """Lease the conversation to a process, end the session's agent, and return the program for exec.
+        """Lease the conversation to a process, end the session's agent, and return the program for
+        exec.
 
-        A repeated call of the same process continues. Raises `WrongStateError` while a turn runs, unless ``interrupt``.
+        A repeated call of the same process continues. Raises `WrongStateError` while a turn runs,
+        unless ``interrupt``.
         """
         core = self._core
         found = await asyncio.to_thread(_of_this_user, pid)
@@ -200,7 +206,8 @@ class Attachments:
         )
         return kind.native(session, start)
 
-    # ── detach ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── detach
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _follow(self, session_id: str) -> None:
         if session_id not in self._tasks:
@@ -251,10 +258,12 @@ class Attachments:
         if outside.turns:
             await self._with.hooks.turn_ended(session)
 
-    # ── conversations resumed by hand ────────────────────────────────────────────────────────────────────────────────
+    # ── conversations resumed by hand
+    # ────────────────────────────────────────────────────────────────────────────────
 
     async def before_launch(self, session: Session) -> None:
-        """Import turns that a person made outside of Ramet. While a process has the conversation open, hold the session and raise `WrongStateError`."""
+        """Import turns that a person made outside of Ramet. While a process has the conversation
+        open, hold the session and raise `WrongStateError`."""
         core = self._core
         if not session.conversation_begun:
             return
@@ -280,7 +289,8 @@ class Attachments:
         await self._settle(await core.store.write(work), outside)
 
     async def before_prompt(self, session_id: str) -> None:
-        """End an idle agent if its conversation was continued, or is open, outside of Ramet; the next process reads all of it."""
+        """End an idle agent if its conversation was continued, or is open, outside of Ramet; the
+        next process reads all of it."""
         core = self._core
         if session_id not in core.live:
             return
@@ -300,7 +310,8 @@ class Attachments:
     async def _look(
         self, session: Session, attachment: Attachment, place: Place
     ) -> tuple[Outside, processes.Process | None]:
-        """Return the turns that a person made outside of Ramet, and the living process of another agent program in the conversation."""
+        """Return the turns that a person made outside of Ramet, and the living process of another
+        agent program in the conversation."""
         kind, (home, results) = self._core.kind(session.agent), place
         if home is None:
             home = kind.conversation_home(await environment_of(self._core, session, {}))

@@ -144,10 +144,11 @@ DEFAULT_DENIAL = (
 
 
 def find_request(reader: Reader, name: str, repo_id: str | None = None) -> Request:
-    """Find a request by id, by a session with exactly one open request, or by a unique prefix of an id, in this order.
+    """Find a request by id, by a session with exactly one open request, or by a unique prefix of an
+    id, in this order.
 
-    The name of a session must never find a request of another one: agents choose names for their children, and can see ids.
-    ``repo_id`` as in `find_session`.
+    The name of a session must never find a request of another one: agents choose names for their
+    children, and can see ids. ``repo_id`` as in `find_session`.
     """
     found = reader.requests.find_by_prefix(name) if name else []
     if exact := [request for request in found if request.id == name]:
@@ -177,7 +178,8 @@ def find_request(reader: Reader, name: str, repo_id: str | None = None) -> Reque
 
 
 def named_session(reader: Reader, name: str, repo_id: str | None) -> Session | None:
-    """Find a session by full id or name; None if there is none. Raises `AmbiguousError` if several have the name and none is in ``repo_id``."""
+    """Find a session by full id or name; None if there is none. Raises `AmbiguousError` if several
+    have the name and none is in ``repo_id``."""
     bears = reader.sessions.find(name) is not None or bool(reader.sessions.by_name(name)) or "/" in name
     if not name or not bears:
         return None
@@ -198,8 +200,10 @@ def resolve(
 ) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
     """Store an answer; the first one wins. The session continues once it has no other open request.
 
-    Approving a plan ends the plan mode of the session, also for later processes. The message that denies a review becomes the session's next
-    prompt; so does the reason of a refusal that the agent's protocol cannot carry. Raises `AgentUnableError` for a changed input that it cannot carry.
+    Approving a plan ends the plan mode of the session, also for later processes. The message that
+    denies a review becomes the session's next prompt; so does the reason of a refusal that the
+    agent's protocol cannot carry. Raises `AgentUnableError` for a changed input that it cannot
+    carry.
     """
     request = find_request(unit, name, repo_id)
     answer = stored_answer(request, resolution)
@@ -242,7 +246,8 @@ def resolve(
 
 
 def stored_answer(request: Request, resolution: attention_pb2.Resolution) -> dict[str, Any]:
-    """The answer as stored in the row. Raises `InvalidInputError` for an answer of the wrong kind."""
+    """The answer as stored in the row. Raises `InvalidInputError` for an answer of the wrong
+    kind."""
     match resolution.WhichOneof("decision"):
         case "approve":
             approve = resolution.approve
@@ -322,7 +327,8 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def decision_of(request: Request, mode: Mode) -> Decision:
-    """A stored answer as the decision for the agent. ``mode``: the mode after an approved plan, unless the answer has one."""
+    """A stored answer as the decision for the agent. ``mode``: the mode after an approved plan,
+    unless the answer has one."""
     if request.state == RequestState.GONE:
         return Decision(allow=False, message="The request was withdrawn.")
     answer = json.loads(request.answer)

@@ -1,7 +1,9 @@
 """The briefing of an agent: its goal, its paths, its neighbours and how to reach them.
 
-It is part of the agent's system prompt, or of its first prompt if its program has no such thing. It is in no file, so that no agent commits it by accident. The daemon computes it at each start of an agent's process. A
-conversation keeps its first briefing until it is compacted; a running agent therefore gets changes as a message (`changed`).
+It is part of the agent's system prompt, or of its first prompt if its program has no such thing. It
+is in no file, so that no agent commits it by accident. The daemon computes it at each start of an
+agent's process. A conversation keeps its first briefing until it is compacted; a running agent
+therefore gets changes as a message (`changed`).
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,11 @@
 """Budgets: of a session in dollars or tokens, of its family and of a day in dollars.
 
-They are checked against the ledger and the reported dollars of running turns. Tokens are known only at the end of a turn. An agent that does not
-report costs adds nothing to a budget in dollars, so its sessions cannot have one.
+They are checked against the ledger and the reported dollars of running turns. Tokens are known only
+at the end of a turn. An agent that does not report costs adds nothing to a budget in dollars, so
+its sessions cannot have one.
 
-A session's own budget covers the session and its descendants, so that children together spend no more than their parent may.
+A session's own budget covers the session and its descendants, so that children together spend no
+more than their parent may.
 """
 
 import time
@@ -31,7 +33,8 @@ NOTHING: Running = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """One limit and the spent part, in dollars or tokens. ``name`` and ``remedy`` are for people."""
+    """One limit and the spent part, in dollars or tokens. ``name`` and ``remedy`` are for
+    people."""
 
     name: str
     limit: float
@@ -129,7 +132,8 @@ def exceeded(reader: Reader, session: Session, budget: Budget, *, running: Runni
 
 
 def check_kind(kind: AgentKind, *, in_dollars: bool, in_tokens: bool) -> None:
-    """Raises `AgentUnableError` for a limit that cannot be enforced, since the agent does not report costs or tokens."""
+    """Raises `AgentUnableError` for a limit that cannot be enforced, since the agent does not
+    report costs or tokens."""
     if in_dollars:
         instead = "limit tokens instead: --budget 2Mtok" if kind.capabilities.tokens else "leave the budget out"
         require(kind, "cost", hint=instead)
@@ -149,7 +153,8 @@ def check_child(reader: Reader, kind: AgentKind, parent: Session) -> None:
 
 
 def left(reader: Reader, session: Session) -> float | None:
-    """Dollars that a session may still give to a child; None if neither it nor an ancestor has a budget in dollars."""
+    """Dollars that a session may still give to a child; None if neither it nor an ancestor has a
+    budget in dollars."""
     return min((max(0.0, each.limit - each.spent) for each in _given(reader, session, NOTHING)), default=None)
 
 

@@ -29,8 +29,8 @@ def check_prompt(prompt: str, *, empty_is_fine: bool = False) -> None:
 
 
 def check_images(kind: AgentKind, images: Sequence[bytes]) -> None:
-    """Raise `AgentUnableError` for images to an agent that reads none, `PromptTooLargeError` for too many or too large ones,
-    `InvalidInputError` for another format."""
+    """Raise `AgentUnableError` for images to an agent that reads none, `PromptTooLargeError` for
+    too many or too large ones, `InvalidInputError` for another format."""
     if images:
         require(kind, "images", hint="name the files in the prompt")
     if len(images) > IMAGES or sum(map(len, images)) > IMAGES_LIMIT or any(len(each) > IMAGE_LIMIT for each in images):
@@ -43,7 +43,8 @@ def check_images(kind: AgentKind, images: Sequence[bytes]) -> None:
 
 
 def check_model(model: str) -> str:
-    """Raise `InvalidInputError` for a model that would be an option of the agent's program, or is not printable."""
+    """Raise `InvalidInputError` for a model that would be an option of the agent's program, or is
+    not printable."""
     if model.startswith("-") or len(model) > NAME_LIMIT or not model.isprintable():
         raise InvalidInputError(f"invalid model: {model[:40]!r}", hint="use a name such as opus, sonnet or haiku")
     return model

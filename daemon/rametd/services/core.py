@@ -39,7 +39,8 @@ class Rates:
         self._taken: dict[Hashable, deque[float]] = {}
 
     def take(self, key: Hashable, most: int, now: float) -> bool:
-        """Count one more at ``now`` (seconds). Return False, and count nothing, if ``most`` were counted within the last minute."""
+        """Count one more at ``now`` (seconds). Return False, and count nothing, if ``most`` were
+        counted within the last minute."""
         taken = self._taken.pop(key, None) or deque()
         while taken and taken[0] <= now - MINUTE:
             taken.popleft()

@@ -1,9 +1,11 @@
-"""Prompts to a session from the person, its family and the daemon, and when its agent gets each. Everything here runs in one unit of work.
+"""Prompts to a session from the person, its family and the daemon, and when its agent gets each.
+Everything here runs in one unit of work.
 
-A prompt to a working session joins its running turn. It starts a turn of an idle session, and stays queued at a held one. Messages of sessions
-are marked, so that no agent mistakes them for the person's. A session whose conversation is lost begins a new one, whose first prompt
-carries a summary of the old one (`recap`). So does the first prompt of a session that takes over from another agent. The first prompt of an
-agent that has no instructions besides prompts carries its briefing.
+A prompt to a working session joins its running turn. It starts a turn of an idle session, and stays
+queued at a held one. Messages of sessions are marked, so that no agent mistakes them for the
+person's. A session whose conversation is lost begins a new one, whose first prompt carries a
+summary of the old one (`recap`). So does the first prompt of a session that takes over from another
+agent. The first prompt of an agent that has no instructions besides prompts carries its briefing.
 """
 
 import math
@@ -38,7 +40,8 @@ HANDED_OVER = (
 
 
 def begin_anew(unit: Unit, session: Session) -> Session:
-    """Give a session whose conversation is lost a new one. Its first prompt starts with the summary (`recap`)."""
+    """Give a session whose conversation is lost a new one. Its first prompt starts with the summary
+    (`recap`)."""
     session = unit.sessions.update(
         session.id,
         conversation_id=str(uuid.uuid4()),
@@ -54,7 +57,8 @@ def begin_anew(unit: Unit, session: Session) -> Session:
 
 
 def recap(reader: Reader, session: Session) -> str:
-    """Summary of a lost conversation from the event log, for the first prompt of the new one; "" if the log has nothing.
+    """Summary of a lost conversation from the event log, for the first prompt of the new one; "" if
+    the log has nothing.
 
     A session that was handed over to it continues meanwhile: only its earlier messages count.
     """
@@ -119,10 +123,11 @@ def post(
     hops: int = 0,
     images: Sequence[bytes] = (),
 ) -> tuple[Prompt, Session]:
-    """Queue a prompt, and deliver it or queue the session. After the commit the caller wakes the runner and the scheduler.
+    """Queue a prompt, and deliver it or queue the session. After the commit the caller wakes the
+    runner and the scheduler.
 
-    A prompt of the person also starts a stopped or failed session; other prompts wait until it resumes. Raises `WrongStateError` for an
-    archived session.
+    A prompt of the person also starts a stopped or failed session; other prompts wait until it
+    resumes. Raises `WrongStateError` for an archived session.
     """
     refuse_archived(session)
     if source == OWNER:
@@ -161,14 +166,16 @@ SESSION = "session:"
 
 
 def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = False) -> Session:
-    """Store all queued prompts as lines for the session's living agent; after an interrupted turn, first only its continuation.
+    """Store all queued prompts as lines for the session's living agent; after an interrupted turn,
+    first only its continuation.
 
-    ``begin`` starts a turn of a QUEUED session, for which the caller has a slot; without it only a session at work gets prompts. A started
-    session without a prompt becomes IDLE.
+    ``begin`` starts a turn of a QUEUED session, for which the caller has a slot; without it only a
+    session at work gets prompts. A started session without a prompt becomes IDLE.
     """
     if begin or session.state in {State.STARTING, State.WORKING, State.WAITING}:
         waiting = unit.prompts.queued(session.id)
-        # Finish the interrupted turn before later prompts. A continuation that the last agent did not receive is used again.
+        # Finish the interrupted turn before later prompts. A continuation that the last agent did
+        # not receive is used again.
         known = [prompt for prompt in waiting if prompt.continues]
         if session.interrupted:
             known = known or [add_prompt(unit, session, continuation(unit, session), DAEMON, continues=True)]
@@ -231,7 +238,8 @@ def withdraw(unit: Unit, session: Session, prompt: Prompt, principal: str) -> Pr
 
 
 def continuation(unit: Unit, session: Session) -> str:
-    """Prompt that continues an interrupted turn. It repeats the last prompt, which an agent without its transcript does not know."""
+    """Prompt that continues an interrupted turn. It repeats the last prompt, which an agent without
+    its transcript does not know."""
     asked = unit.prompts.received(session.id)
     last = next((prompt.text for prompt in reversed(asked) if not prompt.continues), "")
     words = [
@@ -252,7 +260,8 @@ def sender_of(source: str) -> str:
 
 
 def marked(reader: Reader, prompt: Prompt) -> str:
-    """The text for the agent: a message of a session is marked, so that it does not look like the person's."""
+    """The text for the agent: a message of a session is marked, so that it does not look like the
+    person's."""
     sender_id = sender_of(prompt.source)
     if not sender_id:
         return prompt.text

@@ -1,4 +1,5 @@
-"""Environments of processes in worktrees: agents, commands, setup, a person's shell, and git in the person's name."""
+"""Environments of processes in worktrees: agents, commands, setup, a person's shell, and git in the
+person's name."""
 
 import asyncio
 import shlex
@@ -21,7 +22,8 @@ from rametd.store import Reader, Unit
 
 
 def variables(session: Session, repo: Repo, run_names: Iterable[str] = ()) -> dict[str, str]:
-    """Variables with the session's place and ports. ``run_names``: names of the configured commands, in order."""
+    """Variables with the session's place and ports. ``run_names``: names of the configured
+    commands, in order."""
     return {
         "RAMET_WORKTREE": str(session.worktree),
         "RAMET_REPO_ROOT": str(repo.root),
@@ -63,7 +65,8 @@ async def for_command(core: Core, session: Session, repo: Repo, more: Mapping[st
 
 
 def for_tree(core: Core, repo: Repo, tree: Path, more: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command in a worktree without a session. It runs code of agents, so its token only allows reading."""
+    """The environment of a command in a worktree without a session. It runs code of agents, so its
+    token only allows reading."""
     fixed = {
         **_ours(core),
         "RAMET_TOKEN": core.tokens.give(COMMAND),
@@ -106,7 +109,8 @@ async def for_process(core: Core, session_id: str, fixed: Mapping[str, str]) -> 
 
 
 async def for_git(core: Core, session_id: str, *, forge: bool = False) -> dict[str, str]:
-    """Return the environment of git in the person's name; with ``forge`` that of pushing and of `gh`.
+    """Return the environment of git in the person's name; with ``forge`` that of pushing and of
+    `gh`.
 
     Hooks get it too, and run code of agents: their token only allows reading.
     """
@@ -120,17 +124,20 @@ async def for_git(core: Core, session_id: str, *, forge: bool = False) -> dict[s
 
 
 def digest_of(core: Core, variables: Variables) -> str:
-    """Return a digest by which to see whether an agent has the present environment; it reveals no value."""
+    """Return a digest by which to see whether an agent has the present environment; it reveals no
+    value."""
     return core.tokens.digest(variables.deciding(core.daemon_environment))
 
 
 async def refresh(
     core: Core, session_id: str, caller: Mapping[str, str], principal: str, given: Given | None = None
 ) -> list[str]:
-    """Give a session and its descendants the fresh variables of a call of the owner; returns warnings.
+    """Give a session and its descendants the fresh variables of a call of the owner; returns
+    warnings.
 
-    The file is written before the row: after a kill in between, the next start of an agent uses the new values, and a living agent gets them
-    after the next call. A session's own call changes nothing.
+    The file is written before the row: after a kill in between, the next start of an agent uses the
+    new values, and a living agent gets them after the next call. A session's own call changes
+    nothing.
     """
     if principal != OWNER:
         return []

@@ -131,9 +131,11 @@ class Inheritance:
 def inherit(
     parent: Session, *, mode: Mode | None, budget_usd: float | None, left: float | None, owns: tuple[str, ...]
 ) -> Inheritance:
-    """Settings of a child, never more than the parent's. ``left``: the rest of the parent's budget, None without one.
+    """Settings of a child, never more than the parent's. ``left``: the rest of the parent's budget,
+    None without one.
 
-    A child without a budget of its own spends the parent's. Raises `ModeTooLooseError`, `BudgetTooHighError`.
+    A child without a budget of its own spends the parent's. Raises `ModeTooLooseError`,
+    `BudgetTooHighError`.
     """
     if mode is not None and STRICTNESS.index(mode) > STRICTNESS.index(parent.mode):
         raise ModeTooLooseError(
@@ -149,7 +151,8 @@ def inherit(
 
 
 def find_member(reader: Reader, caller: Session | None, name: str) -> Session:
-    """Find a session of the caller's family by "parent", id, prefix of an id, or name. Raises `NotAllowedError` for others."""
+    """Find a session of the caller's family by "parent", id, prefix of an id, or name. Raises
+    `NotAllowedError` for others."""
     if caller is None:
         return find_session(reader, name)
     if name == PARENT:

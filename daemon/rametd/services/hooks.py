@@ -13,14 +13,17 @@ Hook = Callable[[Session], Awaitable[None]]
 BeforeRemoval = Callable[[Session], Awaitable[Sequence[str] | None]]
 """Runs before a worktree is removed; returns warnings for the caller of the removal."""
 Resolver = Callable[[Unit, Request, attention_pb2.Resolution, str], None]
-"""Applies a person's answer to a request that no agent waits for, in the unit of work that stores the answer."""
+"""Applies a person's answer to a request that no agent waits for, in the unit of work that stores
+the answer."""
 ToolUser = Callable[[str, str, Mapping[str, Any]], Awaitable[dict[str, Any] | None]]
-"""Answers a call of the daemon's tools; takes the session's id, the key of the call and an MCP message."""
+"""Answers a call of the daemon's tools; takes the session's id, the key of the call and an MCP
+message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHooks:
-    """Hooks run one after another, in the order of their tuple. None has a default, so that mypy finds a forgotten one."""
+    """Hooks run one after another, in the order of their tuple. None has a default, so that mypy
+    finds a forgotten one."""
 
     after_creation: tuple[Callable[[Session], None], ...]  # after its row is committed
     before_launch: tuple[Hook, ...]  # before its agent's process starts
@@ -53,7 +56,8 @@ class SessionHooks:
 
 
 class AgentTools:
-    """The daemon's tools for agents. `bind` sets their server later, since it needs services that need this object."""
+    """The daemon's tools for agents. `bind` sets their server later, since it needs services that
+    need this object."""
 
     def __init__(self) -> None:
         self._user: ToolUser | None = None

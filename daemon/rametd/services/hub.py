@@ -12,11 +12,13 @@ BACKLOG = 4096
 PAGE = 1000
 """Events in one read from the store."""
 ROOM = 2 << 20
-"""Bytes of a queue, and of one read: an agent's line may have megabytes, and there may be many watchers."""
+"""Bytes of a queue, and of one read: an agent's line may have megabytes, and there may be many
+watchers."""
 
 
 class Watcher:
-    """One reader of the log. `next` returns events after ``seq``. A slow reader has bounded memory, and misses none."""
+    """One reader of the log. `next` returns events after ``seq``. A slow reader has bounded memory,
+    and misses none."""
 
     def __init__(
         self, hub: "Hub", after_seq: int, session_ids: Collection[str] | None, kinds: Collection[str] | None
@@ -55,12 +57,13 @@ class Watcher:
         self._queued = 0
 
     async def next(self, within: float | None = None) -> list[Event]:
-        """Return at least one event, or none after ``within`` seconds; ``seq`` is then that of the newest event."""
+        """Return at least one event, or none after ``within`` seconds; ``seq`` is then that of the
+        newest event."""
         deadline = None if within is None else asyncio.get_running_loop().time() + within
         while True:
             if self._behind:
-                # The race: an event may be committed during the read below. From here on offers are queued, and those that
-                # the read returns too are dropped by their number.
+                # The race: an event may be committed during the read below. From here on offers are
+                # queued, and those that the read returns too are dropped by their number.
                 self._behind = False
                 self._clear()
                 if events := await self._stored():
@@ -112,7 +115,8 @@ class Hub:
     def watch(
         self, after_seq: int, session_ids: Collection[str] | None = None, kinds: Collection[str] | None = None
     ) -> Watcher:
-        """Create a watcher of events after ``after_seq``, of the given sessions and kinds or of all. Close it when done."""
+        """Create a watcher of events after ``after_seq``, of the given sessions and kinds or of
+        all. Close it when done."""
         watcher = Watcher(self, after_seq, session_ids, kinds)
         self._watchers.add(watcher)
         return watcher

@@ -1,8 +1,9 @@
 """Copies of sessions' rows as files, from which a damaged database is rebuilt.
 
-One JSON file for each session, written when the session is created, archived or restored, and whenever its agent starts. The files are
-read only after the database was quarantined. Then the journals of the agents, read again from their start, add what happened since; the
-copy of an archived session has everything, as its agent had ended.
+One JSON file for each session, written when the session is created, archived or restored, and
+whenever its agent starts. The files are read only after the database was quarantined. Then the
+journals of the agents, read again from their start, add what happened since; the copy of an
+archived session has everything, as its agent had ended.
 """
 
 import json
@@ -46,7 +47,8 @@ class SessionIndex:
         return self._directory / f"{session_id}.json"
 
     def recover(self, handles: Sequence[tuple[str, int, Handle]]) -> Iterable[RecoveredSession]:
-        """All sessions with a file. ``handles``: (session, generation, handle) of the keepers on disk."""
+        """All sessions with a file. ``handles``: (session, generation, handle) of the keepers on
+        disk."""
         newest: dict[str, tuple[int, Handle]] = {}
         for session_id, generation, handle in sorted(handles, key=lambda each: each[1]):
             newest[session_id] = (generation, handle)

@@ -1,7 +1,8 @@
 """Store calm lines of all agents together: one unit of work for all lines since the last commit.
 
-So a line each of a hundred agents is one write instead of a hundred. Only lines that change nothing but a session's last words are calm
-(`Frame.is_calm`). The runner of an agent stores any batch with other lines itself, in the order of the lines.
+So a line each of a hundred agents is one write instead of a hundred. Only lines that change nothing
+but a session's last words are calm (`Frame.is_calm`). The runner of an agent stores any batch with
+other lines itself, in the order of the lines.
 """
 
 import asyncio
@@ -21,11 +22,13 @@ from rametd.store import Store, Unit
 log = structlog.get_logger()
 
 BATCH_BYTES = 4 << 20
-"""Bytes of lines in one write; a longer write would delay all others. The last agent may exceed it."""
+"""Bytes of lines in one write; a longer write would delay all others. The last agent may exceed
+it."""
 
 
 class Source(Protocol):
-    """An agent with calm lines to store. It adds itself once and waits for `stored` or `refused`."""
+    """An agent with calm lines to store. It adds itself once and waits for `stored` or
+    `refused`."""
 
     generation: int
     frames: list[Frame]  # not stored yet; grows while the source waits
@@ -77,11 +80,13 @@ class Intake:
                     else:
                         source.refused()
         finally:
-            # Here, not in `_done`, which runs later: a source that is added in between would wait for a task that has ended.
+            # Here, not in `_done`, which runs later: a source that is added in between would wait
+            # for a task that has ended.
             self._task = None
 
     def _work(self, unit: Unit) -> list[tuple[Source, list[Frame]]]:
-        # Runs in the writer's thread, and takes all sources that wait by then. Only the event loop removes them.
+        # Runs in the writer's thread, and takes all sources that wait by then. Only the event loop
+        # removes them.
         taken = take(self._waiting[:1] if self._apart else self._waiting[:])
         store_calm(unit, taken)
         if sum(bool(frames) for _, frames in taken) > 1:
@@ -97,9 +102,11 @@ class Intake:
 
 
 def line_events(session: Session, frames: Sequence[Frame]) -> list[NewEvent]:
-    """Create the events of consecutive lines: one for each line, but only one for each run of pieces of a message.
+    """Create the events of consecutive lines: one for each line, but only one for each run of
+    pieces of a message.
 
-    A model writes dozens of pieces in a second, and the whole message repeats them. Their events, for watchers, have no lines.
+    A model writes dozens of pieces in a second, and the whole message repeats them. Their events,
+    for watchers, have no lines.
     """
     found: list[NewEvent] = []
     pieces: list[Frame] = []
@@ -175,7 +182,8 @@ def take(waiting: Sequence[Source]) -> list[tuple[Source, list[Frame]]]:
 
 
 def store_calm(unit: Unit, taken: Sequence[tuple[Source, list[Frame]]]) -> None:
-    """Advance the agents and append the events of their lines. Raise `StaleBatchError` if another daemon advanced an agent."""
+    """Advance the agents and append the events of their lines. Raise `StaleBatchError` if another
+    daemon advanced an agent."""
     batches: dict[str, tuple[int, int, int]] = {}
     appended: list[NewEvent] = []
     words: list[LastWords] = []

@@ -30,7 +30,8 @@ def change_state(
     principal: str = DAEMON,
     **columns: Unpack[SessionColumns],
 ) -> Session:
-    """Change a session's state and log it. Raises `WrongStateError` for a forbidden transition, or while a person is attached."""
+    """Change a session's state and log it. Raises `WrongStateError` for a forbidden transition, or
+    while a person is attached."""
     if session.hold == Hold.ATTACHED and hold != Hold.ATTACHED:
         refuse_attached(unit, session)
     changed = unit.sessions.transition(session.id, to, reason=reason, hold=hold, expect={session.state}, **columns)
@@ -52,7 +53,8 @@ def refuse_archived(session: Session) -> None:
 
 
 def refuse_attached(reader: Reader, session: Session) -> None:
-    """Raise `WrongStateError` while a person has the session's conversation open in the agent's own program."""
+    """Raise `WrongStateError` while a person has the session's conversation open in the agent's own
+    program."""
     found = reader.attachments.get(session.id)
     if found.pid:
         raise WrongStateError(f"{session.name} is {found.place}", hint="leave the agent's program there first")
@@ -105,7 +107,8 @@ def log_update(unit: Unit, session: Session, fields: list[str], principal: str) 
 
 
 def ask_person(unit: Unit, session: Session, kind: RequestKind, given: Mapping[str, object], reason: str) -> Request:
-    """Open a request of the daemon about a session, which outlives its agents. ``given``: values for the handler of the answer."""
+    """Open a request of the daemon about a session, which outlives its agents. ``given``: values
+    for the handler of the answer."""
     request = Request(
         id=new_id(),
         session_id=session.id,

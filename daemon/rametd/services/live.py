@@ -40,7 +40,8 @@ class LiveAgent(Protocol):
 
 
 class LiveAgents:
-    """The attached agents by session id. ``startable`` is set when a session may have become startable."""
+    """The attached agents by session id. ``startable`` is set when a session may have become
+    startable."""
 
     def __init__(self) -> None:
         self.startable = asyncio.Event()

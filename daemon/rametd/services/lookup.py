@@ -10,7 +10,8 @@ from rametd.domain.models import Repo, Session
 from rametd.store import Reader
 
 SHORTEST_PREFIX = 4
-"""Shortest prefix of an id, as of a commit in git. A shorter word is only a name: that of a removed session must not match another's id."""
+"""Shortest prefix of an id, as of a commit in git. A shorter word is only a name: that of a removed
+session must not match another's id."""
 SHORTEST_NAME_PREFIX = 2
 
 
@@ -25,7 +26,8 @@ Found = TypeVar("Found", bound=Identified)
 def only(
     found: Sequence[Found], name: str, kind: str, missing: RametError, *, hint: str = "give more of the id"
 ) -> Found:
-    """Return the only match of a prefix, or the one whose id is ``name``. Raise ``missing`` without a match, `AmbiguousError` with several."""
+    """Return the only match of a prefix, or the one whose id is ``name``. Raise ``missing`` without
+    a match, `AmbiguousError` with several."""
     matching = [each for each in found if each.id == name] or found
     if not matching:
         raise missing
@@ -36,10 +38,12 @@ def only(
 
 
 def find_session(reader: Reader, name: str, *, repo_id: str | None = None, complete: bool = False) -> Session:
-    """Find a session by id, name (``NAME`` or ``REPO/NAME``), or unique prefix of an id (four characters or more) or of a name.
+    """Find a session by id, name (``NAME`` or ``REPO/NAME``), or unique prefix of an id (four
+    characters or more) or of a name.
 
-    These are tried in this order. If a name fits several repositories, the session in ``repo_id`` counts. The name of a removed session is never
-    taken as a prefix of another name. ``complete``: no prefixes of names. Raises `SessionNotFoundError`, `AmbiguousError`.
+    These are tried in this order. If a name fits several repositories, the session in ``repo_id``
+    counts. The name of a removed session is never taken as a prefix of another name. ``complete``:
+    no prefixes of names. Raises `SessionNotFoundError`, `AmbiguousError`.
     """
     if not name:
         raise SessionNotFoundError("no session was named", hint="`rametctl ls --all` lists them")
@@ -74,7 +78,8 @@ def find_session(reader: Reader, name: str, *, repo_id: str | None = None, compl
 
 
 def find_repo(reader: Reader, name: str) -> Repo:
-    """Find a repository by id, name, or a path inside a registered one. Raises `RepoNotFoundError`, `AmbiguousError`."""
+    """Find a repository by id, name, or a path inside a registered one. Raises `RepoNotFoundError`,
+    `AmbiguousError`."""
     repos = reader.repos.list()
     for repo in repos:
         if name == repo.id:

@@ -1,4 +1,5 @@
-"""Convert between values of the domain and messages of the contract: fields with the same name have the same value."""
+"""Convert between values of the domain and messages of the contract: fields with the same name have
+the same value."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -52,7 +53,8 @@ def tokens_message(tokens: Tokens) -> common_pb2.Tokens:
 
 
 def to_message(kind: type[M], record: object, /, **others: object) -> M:
-    """Create a message from a dataclass; ``others`` are values that the dataclass does not have, or that differ from it.
+    """Create a message from a dataclass; ``others`` are values that the dataclass does not have, or
+    that differ from it.
 
     Times, paths, enums, token counts, and tuples of them are converted.
     """
@@ -66,7 +68,8 @@ def to_message(kind: type[M], record: object, /, **others: object) -> M:
 
 
 def from_message(kind: type[T], message: Message, /, **others: object) -> T:
-    """Create a dataclass from a request; ``others`` are values that the request does not have, or that need a check.
+    """Create a dataclass from a request; ``others`` are values that the request does not have, or
+    that need a check.
 
     Fields that the request leaves unset keep the dataclass's defaults; lists become tuples.
     """
@@ -89,7 +92,8 @@ def value_of(message: Message, name: str) -> Any:
 
 
 def enum_numbers(descriptor: EnumDescriptor, values: Iterable[Enum]) -> Mapping[Any, Any]:
-    """Return the numbers of one of the contract's enums, by the value of the domain's enum that has the same name."""
+    """Return the numbers of one of the contract's enums, by the value of the domain's enum that has
+    the same name."""
     prefix = descriptor.values[0].name.removesuffix("UNSPECIFIED")
     numbers = {each.name.removeprefix(prefix): each.number for each in descriptor.values}
     return {each: numbers[each.name if each.name in numbers else _OTHER_NAMES[each]] for each in values}
@@ -109,7 +113,8 @@ def shared_fields(kind: type[Message], record: Any, others: Container[str]) -> _
 
 
 def _conversion(field: Any, hint: Any) -> Callable[[Any], Any] | None:
-    """Return the conversion of one field, None if there is nothing to convert; ``hint`` is its type in the dataclass."""
+    """Return the conversion of one field, None if there is nothing to convert; ``hint`` is its type
+    in the dataclass."""
     origin, options = get_origin(hint), get_args(hint)
     several = isinstance(origin, type) and issubclass(origin, Sequence)
     if several or type(None) in options:

@@ -10,7 +10,8 @@ from rametd.services.core import Core
 
 
 async def require_sound_tree(core: Core, session: Session) -> None:
-    """Raise `WorktreeChangedError` if the worktree of a session is gone or was replaced, so that nothing may start in it."""
+    """Raise `WorktreeChangedError` if the worktree of a session is gone or was replaced, so that
+    nothing may start in it."""
     if session.state == State.ARCHIVED:
         return
     try:

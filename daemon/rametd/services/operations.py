@@ -1,8 +1,11 @@
-"""The runner of operations: at most one task for each session and kind, and recovery after a kill of the daemon.
+"""The runner of operations: at most one task for each session and kind, and recovery after a kill
+of the daemon.
 
-An operation has a row from its first step to its last (`store.operations`). There are two ways to run one:
+An operation has a row from its first step to its last (`store.operations`). There are two ways to
+run one:
 
-* `Operations.run`: in its own task. It continues if the caller hangs up, and other callers join it. Its ``complete`` may find any step done.
+* `Operations.run`: in its own task. It continues if the caller hangs up, and other callers join it.
+Its ``complete`` may find any step done.
 * `Operations.within`: in the caller's task. It is undone if it fails or is cancelled.
 """
 
@@ -54,7 +57,8 @@ def busy_error(name: str, operation: Operation) -> WrongStateError:
 
 
 def refuse_landing(reader: Reader, session: Session, branch: str = "") -> None:
-    """Raise `WrongStateError` while a merge queue moves the session's branch, or the ``branch`` on which it is restored."""
+    """Raise `WrongStateError` while a merge queue moves the session's branch, or the ``branch`` on
+    which it is restored."""
     moved = (session.repo_id, branch or session.branch)
     for operation in reader.operations.list(kinds=(Kind.LAND,)):
         if (operation.data["repo"], operation.data["target"]) == moved:
@@ -112,8 +116,8 @@ Admit = Callable[[Unit, Operation | None], None]
 class Handler:
     """Functions of one kind.
 
-    ``complete`` does the work and returns the answer. ``undo`` gets its error (None at a recovery), and undoes the operation or
-    stores that it failed. ``recover`` runs in the next daemon.
+    ``complete`` does the work and returns the answer. ``undo`` gets its error (None at a recovery),
+    and undoes the operation or stores that it failed. ``recover`` runs in the next daemon.
     """
 
     complete: Carry | None
@@ -147,13 +151,15 @@ class Operations:
 
         self._handlers[kind] = Handler(complete, undo, recover or complete or take_back)
 
-    # ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── running
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, wanted: Operation, admit: Admit) -> Any:
         """Run an operation, or join a running one of the same kind and session; return its answer.
 
-        ``admit`` may refuse it in the unit of work that stores it. It gets the failed operation that this one retries, None for a new one.
-        Raises `WrongStateError` while another operation has the session, and what the operation raises.
+        ``admit`` may refuse it in the unit of work that stores it. It gets the failed operation
+        that this one retries, None for a new one. Raises `WrongStateError` while another operation
+        has the session, and what the operation raises.
         """
         handler = self._handlers[wanted.kind]
         assert handler.complete is not None
@@ -187,7 +193,8 @@ class Operations:
 
     @asynccontextmanager
     async def within(self, operation: Operation, begin: Callable[[Unit], object] | None = None) -> AsyncIterator[None]:
-        """Run an operation in the caller's task. ``begin`` or the body stores it, and the body finishes it. Any failure undoes it."""
+        """Run an operation in the caller's task. ``begin`` or the body stores it, and the body
+        finishes it. Any failure undoes it."""
         try:
             if begin is not None:
                 await self._store.write(begin)
@@ -209,7 +216,8 @@ class Operations:
         return await asyncio.shield(task)
 
     async def settled(self, request_id: str) -> None:
-        """Wait until no operation of this call runs. A former daemon, or a caller that hung up, may have started one."""
+        """Wait until no operation of this call runs. A former daemon, or a caller that hung up, may
+        have started one."""
         tasks = [each.task for each in self._running.values() if each.operation.request_id == request_id]
         if request_id and tasks:
             await asyncio.wait(tasks)
@@ -232,12 +240,15 @@ class Operations:
             await self._handlers[operation.kind].undo(operation, error)
             raise
 
-    # ── recovery ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── recovery
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def recover(self, left_over: Callable[[str], Awaitable[None]]) -> frozenset[str]:
-        """Complete or undo the operations of a killed daemon. Return the sessions whose operation takes longer.
+        """Complete or undo the operations of a killed daemon. Return the sessions whose operation
+        takes longer.
 
-        Agents of these must not be attached yet: ``left_over`` gets each session once its operation ends.
+        Agents of these must not be attached yet: ``left_over`` gets each session once its operation
+        ends.
         """
         found = await self._store.read(lambda reader: reader.operations.list())
         for operation in found:

@@ -56,7 +56,8 @@ class Orchestration:
         self._sessions = sessions
 
     async def spawn(self, parent_id: str, spawn: Spawn, remember: Remember) -> Created:
-        """Create a child within the caps. Raises `CapReachedError`, `ModeTooLooseError`, `BudgetTooHighError`, `PathsNotOwnedError`."""
+        """Create a child within the caps. Raises `CapReachedError`, `ModeTooLooseError`,
+        `BudgetTooHighError`, `PathsNotOwnedError`."""
         core = self._core
         check_prompt(spawn.prompt)
 
@@ -111,7 +112,8 @@ class Orchestration:
         text: str,
         answer: Callable[[Unit, orchestration_pb2.SendMessageResponse], T],
     ) -> T:
-        """Send a message to a session; return the result of ``answer``. ``caller_id`` is "" for the owner.
+        """Send a message to a session; return the result of ``answer``. ``caller_id`` is "" for the
+        owner.
 
         Raises `TooManyMessagesError`, `NotAllowedError`.
         """
@@ -148,7 +150,8 @@ class Orchestration:
         return answered
 
     async def report(self, caller_id: str, text: str, answer: Callable[[Unit, Session], T]) -> T:
-        """Store the result of a session's task, replacing an earlier one; return the result of ``answer``."""
+        """Store the result of a session's task, replacing an earlier one; return the result of
+        ``answer``."""
         if not caller_id:
             raise InvalidInputError("only a session reports a result", hint="use this inside a session")
         if len(text.encode()) > MESSAGE_LIMIT:
@@ -181,7 +184,8 @@ class Orchestration:
 
 
 def next_hop(reader: Reader, caller: Session) -> int:
-    """Length of the chain of messages with the caller's next one. Raises `TooManyMessagesError` if it is too long."""
+    """Length of the chain of messages with the caller's next one. Raises `TooManyMessagesError` if
+    it is too long."""
     received = reader.prompts.received(caller.id)
     hops = received[-1].hops + 1 if received and sender_of(received[-1].source) else 1
     if hops > HOPS:

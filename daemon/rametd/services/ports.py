@@ -21,10 +21,12 @@ ADDRESSES = (
 
 
 def allocate(reader: Reader, config: Config, wanted: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    """Find the lowest block of ports that no other session owns and no program uses; return its first number and its size.
+    """Find the lowest block of ports that no other session owns and no program uses; return its
+    first number and its size.
 
-    ``wanted``: a block that the session had before, used again unless another session owns it. Call this in the unit of work that stores
-    the block; testing a port takes some microseconds. Raises `CapReachedError` if there is no free block.
+    ``wanted``: a block that the session had before, used again unless another session owns it. Call
+    this in the unit of work that stores the block; testing a port takes some microseconds. Raises
+    `CapReachedError` if there is no free block.
     """
     count = config.ports.per_session
     taken = reader.sessions.port_blocks()
@@ -76,7 +78,8 @@ def is_free(port: int) -> bool:
 
 
 def variables(session: Session, names: Iterable[str]) -> dict[str, str]:
-    """RAMET_PORT_0, … and RAMET_PORT_<NAME> for each of ``names``, which get the ports of the block in order."""
+    """RAMET_PORT_0, … and RAMET_PORT_<NAME> for each of ``names``, which get the ports of the block
+    in order."""
     ports = range(session.port_base, session.port_base + session.port_count)
     numbered = {f"RAMET_PORT_{index}": str(port) for index, port in enumerate(ports)}
     return numbered | {variable_of(name): str(port) for name, port in zip(names, ports, strict=False)}

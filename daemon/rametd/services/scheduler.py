@@ -1,4 +1,5 @@
-"""The scheduler: queued sessions get slots by priority, shared fairly between repositories, once their predecessors are done."""
+"""The scheduler: queued sessions get slots by priority, shared fairly between repositories, once
+their predecessors are done."""
 
 import asyncio
 from collections import Counter
@@ -91,7 +92,8 @@ class Scheduler:
     async def _watch_logins(self) -> None:
         """Continue sessions whose credentials have changed since they were found not logged in.
 
-        Sessions with the same credentials share a login. A session with a key in its own environment does not wait for it.
+        Sessions with the same credentials share a login. A session with a key in its own
+        environment does not wait for it.
         """
         if not self._login_asked:
             return
@@ -147,7 +149,8 @@ class Scheduler:
         self._login_asked = bool(self._logged_out)
 
     def _claim(self, unit: Unit) -> tuple[list[tuple[Session, Agent]], list[str], float]:
-        """Assign free slots. Return sessions whose agent to start, sessions whose living agent got work, and the seconds to sleep."""
+        """Assign free slots. Return sessions whose agent to start, sessions whose living agent got
+        work, and the seconds to sleep."""
         counts = unit.sessions.counts()
         if not (counts[State.QUEUED] or counts[State.PAUSED] or self._login_asked):  # most ends of turns
             return [], [], PERIOD_S
@@ -194,7 +197,8 @@ class Scheduler:
                 if agent.stop_intent:  # it is being ended, and its end wakes the scheduler
                     continue
                 if agent.environment != session.environment and not (agent.background or agent.background_commands):
-                    # Its environment is outdated, and nothing of it runs: a new agent can start with the new one at once.
+                    # Its environment is outdated, and nothing of it runs: a new agent can start
+                    # with the new one at once.
                     unit.agents.update(session.id, agent.generation, stop_intent="environment")
                     self._outdated.append(session)
                     continue
@@ -207,7 +211,8 @@ class Scheduler:
         return to_launch, to_send, rest
 
     def _by_turns(self, unit: Unit) -> list[Session]:
-        """The queue in order. Between equal repositories, the one that waited longest for a slot comes first."""
+        """The queue in order. Between equal repositories, the one that waited longest for a slot
+        comes first."""
         queued = unit.sessions.queued()
         if len(queued) < 2:
             return queued
@@ -222,7 +227,8 @@ class Scheduler:
         return [session for *_, session in sorted(ranked, key=lambda rank: rank[:-1])]
 
     def _release_held(self, unit: Unit) -> float:
-        """Queue sessions that a limit, a budget or an upstream error no longer holds. Return the seconds until the next may follow."""
+        """Queue sessions that a limit, a budget or an upstream error no longer holds. Return the
+        seconds until the next may follow."""
         rest = PERIOD_S
         login: list[Session] = []
         probed: set[str] = set()

@@ -78,7 +78,8 @@ class Sessions:
     ) -> T:
         """Queue a prompt; return the result of ``answer`` in the same unit of work.
 
-        A working session gets the prompt in its turn, an idle, stopped or failed one starts a turn, a held one queues it.
+        A working session gets the prompt in its turn, an idle, stopped or failed one starts a turn,
+        a held one queues it.
         """
         check_prompt(text)
         session = await self._get(session_id)
@@ -109,9 +110,11 @@ class Sessions:
         principal: str,
         answer: Callable[[Unit, list[Prompt], Session], T],
     ) -> T:
-        """Cancel queued prompts (by default the newest of ``principal``); return the result of ``answer`` in the same unit of work.
+        """Cancel queued prompts (by default the newest of ``principal``); return the result of
+        ``answer`` in the same unit of work.
 
-        A session that was queued only for them becomes idle. Raises `WrongStateError` if the agent has them all.
+        A session that was queued only for them becomes idle. Raises `WrongStateError` if the agent
+        has them all.
         """
 
         def work(unit: Unit) -> T:
@@ -141,7 +144,8 @@ class Sessions:
     async def interrupt(self, session_id: str) -> tuple[bool, list[Prompt]]:
         """End the running turn, and withdraw prompts that the agent has not read.
 
-        Return whether a turn ran, and these prompts. Raises `WrongStateError` if the turn does not end.
+        Return whether a turn ran, and these prompts. Raises `WrongStateError` if the turn does not
+        end.
         """
         await self._supervisor.settled(session_id)
         session, before = await self._core.store.read(
@@ -158,21 +162,25 @@ class Sessions:
         watcher = self._core.hub.watch(session.last_seq, [session.id])
         try:
             async with asyncio.timeout(INTERRUPT_DEADLINE_S):
-                # The race: a session is WORKING once its prompt is written. An interrupt that overtakes the prompt has no effect.
+                # The race: a session is WORKING once its prompt is written. An interrupt that
+                # overtakes the prompt has no effect.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(PROMPT_ARRIVES_S):
                         while not await self._turn_begun(session):
                             await watcher.next()
                 await agent.interrupt()
-                # A queued prompt starts the next turn at once: compare the number of turns, not only the state.
+                # A queued prompt starts the next turn at once: compare the number of turns, not
+                # only the state.
                 seen: list[Event] = []
                 while (now := await self._get(session.id)).state in TURN_STATES and now.turns == session.turns:
                     if any(event.kind == "turn_started" for event in seen):
-                        # The agent read the interrupt before it started with the prompt. The interrupt had no effect, the prompt stayed
-                        # in the agent's queue, and its turn starts now: interrupt again.
+                        # The agent read the interrupt before it started with the prompt. The
+                        # interrupt had no effect, the prompt stayed in the agent's queue, and its
+                        # turn starts now: interrupt again.
                         await agent.interrupt()
                     seen = await watcher.next()
-            # The agent reports the result, and a moment later that it is idle. In between the turn still seems to run.
+            # The agent reports the result, and a moment later that it is idle. In between the turn
+            # still seems to run.
             with suppress(TimeoutError):
                 async with asyncio.timeout(SETTLE_S):
                     while (await self._get(session.id)).state in TURN_STATES:
@@ -186,8 +194,9 @@ class Sessions:
             watcher.close()
 
     async def _turn_begun(self, session: Session) -> bool:
-        """Return whether an interrupt reaches the turn: an agent that takes one prompt at a time gets the interrupt after its prompt,
-        another agent must have reported that it works, or wait for a person."""
+        """Return whether an interrupt reaches the turn: an agent that takes one prompt at a time
+        gets the interrupt after its prompt, another agent must have reported that it works, or wait
+        for a person."""
         if not self._core.kind(session.agent).capabilities.steer:
             return True
         agent = await self._core.store.read(lambda reader: reader.agents.latest(session.id))

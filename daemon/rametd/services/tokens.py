@@ -1,7 +1,8 @@
-"""Tokens: an agent's environment has the token of its session, so that its calls are not the person's. Commands without a session share one.
+"""Tokens: an agent's environment has the token of its session, so that its calls are not the
+person's. Commands without a session share one.
 
-A token is the session's id and an HMAC of it under a key that only the daemon has (a file of mode 0600). So tokens need not be stored, and none
-outlives its session.
+A token is the session's id and an HMAC of it under a key that only the daemon has (a file of mode
+0600). So tokens need not be stored, and none outlives its session.
 """
 
 import hashlib
@@ -37,7 +38,8 @@ class Tokens:
         return f"{session_id}.{self._mac(session_id)}"
 
     def check(self, token: str) -> str:
-        """Return the session's id. Raises `UnauthenticatedError` for a token that `give` did not create."""
+        """Return the session's id. Raises `UnauthenticatedError` for a token that `give` did not
+        create."""
         session_id, _, mac = token.partition(".")
         if not hmac.compare_digest(mac.encode("utf-8", "replace"), self._mac(session_id).encode()):
             raise UnauthenticatedError(
@@ -46,7 +48,8 @@ class Tokens:
         return session_id
 
     def digest(self, secret: bytes) -> str:
-        """Return a digest of ``secret`` that only this daemon can compute, so that it may be stored."""
+        """Return a digest of ``secret`` that only this daemon can compute, so that it may be
+        stored."""
         return hmac.new(self._key, b"digest:" + secret, hashlib.sha256).hexdigest()[:32]
 
     def _mac(self, session_id: str) -> str:

@@ -1,4 +1,5 @@
-"""Change trackers of sessions: started when a session works or is watched, ended after a long idle time or before its worktree is removed."""
+"""Change trackers of sessions: started when a session works or is watched, ended after a long idle
+time or before its worktree is removed."""
 
 import asyncio
 from collections import Counter
@@ -23,7 +24,8 @@ PERIOD_S = 60.0
 
 
 class Trackers:
-    """Owns the trackers of `Git.trackers.watch`. Changes of a session without one are found by slower scans."""
+    """Owns the trackers of `Git.trackers.watch`. Changes of a session without one are found by
+    slower scans."""
 
     def __init__(self, store: Store, git: Git, recovered: asyncio.Event) -> None:
         self._store = store
@@ -37,14 +39,16 @@ class Trackers:
         self.on_begun: list[Callable[[Session, Tracker], None]] = []  # called with each started tracker
 
     def follow(self, session: Session) -> None:
-        """Start a session's tracker in a task. Defer it while the daemon recovers: it starts git and scans all files."""
+        """Start a session's tracker in a task. Defer it while the daemon recovers: it starts git
+        and scans all files."""
         if not self._recovered.is_set():
             self._deferred[session.id] = session
         elif session.id not in self._sessions:
             self._start(session).add_done_callback(_retrieve)
 
     async def get(self, session: Session) -> Tracker:
-        """Return a session's tracker; start it if necessary. Raises what `Git.trackers.watch` raises."""
+        """Return a session's tracker; start it if necessary. Raises what `Git.trackers.watch`
+        raises."""
         found = self._git.trackers.get(session.worktree)
         return found if found is not None else await asyncio.shield(self._start(session))
 
@@ -78,7 +82,8 @@ class Trackers:
                 self.follow(session)
 
     async def run(self) -> None:
-        """Start the deferred trackers one after another; then keep ending those of resting sessions."""
+        """Start the deferred trackers one after another; then keep ending those of resting
+        sessions."""
         while self._deferred:
             _, session = self._deferred.popitem()
             if session.id not in self._sessions:

@@ -32,12 +32,13 @@ from rametd.store import Reader
 from rametd.store.sessions import SessionStamp
 
 Key = tuple[SessionStamp, str, int, bool]
-"""All inputs of a message: the row, the repository's name, open requests, whether the agent lives. A change of background commands logs
-an event, and so changes the row's stamp."""
+"""All inputs of a message: the row, the repository's name, open requests, whether the agent lives.
+A change of background commands logs an event, and so changes the row's stamp."""
 
 
 def mark_gone(messages: Iterable[session_pb2.Session]) -> None:
-    """Set ``worktree_gone``, ``under_way`` and ``worktree_fault`` in the caller's messages. Reads each worktree, so it blocks."""
+    """Set ``worktree_gone``, ``under_way`` and ``worktree_fault`` in the caller's messages. Reads
+    each worktree, so it blocks."""
     for each in messages:
         archived = each.state == session_pb2.SESSION_STATE_ARCHIVED
         each.worktree_gone = not archived and not os.path.isdir(each.worktree)  # noqa: PTH112  of a thousand
@@ -51,13 +52,15 @@ def mark_gone(messages: Iterable[session_pb2.Session]) -> None:
 
 
 def under_way(worktree: Path) -> str:
-    """Return the unfinished operation of git in a worktree, such as "a rebase"; "" if there is none. Blocks."""
+    """Return the unfinished operation of git in a worktree, such as "a rebase"; "" if there is
+    none. Blocks."""
     git_dir = existing_git_dir(worktree)
     return busy_with(git_dir) if git_dir is not None else ""
 
 
 class SessionMessages:
-    """Cache of messages by session, for the store's reading threads: cached messages are never changed, only replaced."""
+    """Cache of messages by session, for the store's reading threads: cached messages are never
+    changed, only replaced."""
 
     def __init__(self) -> None:
         self._cache: dict[str, tuple[Key, session_pb2.Session]] = {}
@@ -221,7 +224,8 @@ def repo_message(repo: Repo, sessions: int) -> repo_pb2.Repo:
 
 
 def event_message(event: Event, *, frames: bool) -> event_pb2.Event:
-    """The event, with its frame if ``frames``. A warning replaces a payload that is too large for a message."""
+    """The event, with its frame if ``frames``. A warning replaces a payload that is too large for a
+    message."""
     if len(event.payload) <= EVENT_PART_LIMIT:
         message = event_pb2.Event.FromString(event.payload)
     else:

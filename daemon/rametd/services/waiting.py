@@ -39,7 +39,8 @@ ENDED_STATES = frozenset({State.PAUSED, State.FAILED, State.ARCHIVED})
 async def wait(
     core: Core, session_ids: Sequence[str], condition: Condition, *, any_one: bool, within: float | None
 ) -> Waited:
-    """Wait until the condition holds, a person is needed, or the condition cannot hold by itself any more, for ``within`` seconds.
+    """Wait until the condition holds, a person is needed, or the condition cannot hold by itself
+    any more, for ``within`` seconds.
 
     A session that is removed meanwhile counts as ended, and as failed for any other condition.
     """
@@ -62,9 +63,11 @@ async def wait(
 async def wait_for_family(
     core: Core, ids: Sequence[str], *, seq: int, within: float, any_one: bool, since: int
 ) -> bool:
-    """Wait up to ``within`` seconds until the sessions are done or need a person; return whether they are.
+    """Wait up to ``within`` seconds until the sessions are done or need a person; return whether
+    they are.
 
-    Events up to ``since`` do not end the wait again: a caller that waits for the rest would otherwise return at once each time.
+    Events up to ``since`` do not end the wait again: a caller that waits for the rest would
+    otherwise return at once each time.
     """
     core.failpoint.hit("wait.begun")
     watcher = core.hub.watch(seq, ids)

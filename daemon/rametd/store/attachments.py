@@ -1,4 +1,5 @@
-"""Processes of the person that have a session's conversation: one row per session that ever had one."""
+"""Processes of the person that have a session's conversation: one row per session that ever had
+one."""
 
 from rametd.domain.models import Attachment
 from rametd.store.rows import RowType, Table

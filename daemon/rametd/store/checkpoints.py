@@ -25,7 +25,8 @@ class CheckpointReads(Table):
         return next(iter(self.list(session_id, limit=1)), None)
 
     def current(self, session: Session) -> Checkpoint | None:
-        """The current checkpoint of a session: its newest, or the one that the last rewind restored. None before the first.
+        """The current checkpoint of a session: its newest, or the one that the last rewind
+        restored. None before the first.
 
         Works for a session in the trash too.
         """

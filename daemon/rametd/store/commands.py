@@ -50,7 +50,8 @@ class CommandReads(Table):
         before: tuple[float, str] | None = None,
         limit: int = -1,
     ) -> Sequence[Command]:
-        """Commands of one session or of all, newest first. ``before``: (start_time, id) of the last one on the previous page."""
+        """Commands of one session or of all, newest first. ``before``: (start_time, id) of the last
+        one on the previous page."""
         time, last_id = before or (None, None)
         return COMMANDS.find_all(
             self._db,
@@ -64,7 +65,8 @@ class CommandReads(Table):
         )
 
     def find_check(self, session_id: str, check: str, tree: str) -> Command | None:
-        """The newest command that checks, or has checked, these files; not one that was stopped or lost."""
+        """The newest command that checks, or has checked, these files; not one that was stopped or
+        lost."""
         found = COMMANDS.find_all(
             self._db,
             "WHERE session_id = ?1 AND kind = 'check' AND name = ?2 AND digest = ?3 AND state NOT IN ('stopped', 'lost')"

@@ -21,7 +21,8 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 def connect(path: Path, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
     """Open a connection without implicit transactions, which threads may use one at a time.
 
-    It uses no memory map: a file that is truncated under a running daemon would cause SIGBUS instead of an error.
+    It uses no memory map: a file that is truncated under a running daemon would cause SIGBUS
+    instead of an error.
     """
     uri = f"file:{quote(os.fsencode(path))}?mode={mode}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=256, check_same_thread=False)
@@ -40,7 +41,8 @@ def create(path: Path) -> None:
 
 
 def prepare_to_write(db: sqlite3.Connection) -> None:
-    """Switch to WAL mode. Raises ``DatabaseUnusableError`` on a file system without shared memory for it."""
+    """Switch to WAL mode. Raises ``DatabaseUnusableError`` on a file system without shared memory
+    for it."""
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise DatabaseUnusableError(
@@ -66,6 +68,7 @@ def is_busy(error: Exception) -> bool:
 
 
 def _primary(error: Exception) -> int | None:
-    """Low byte of SQLite's error code, without the detail bits. None for errors of the sqlite3 module itself."""
+    """Low byte of SQLite's error code, without the detail bits. None for errors of the sqlite3
+    module itself."""
     code = getattr(error, "sqlite_errorcode", None) if isinstance(error, sqlite3.Error) else None
     return None if code is None else code & 0xFF

@@ -1,7 +1,7 @@
 """Quick detection of a damaged database, and its quarantine.
 
-Two files next to the database help: ``NAME.id`` holds the epoch and so proves that a database existed; ``NAME.damaged``
-records damage that a running daemon found.
+Two files next to the database help: ``NAME.id`` holds the epoch and so proves that a database
+existed; ``NAME.damaged`` records damage that a running daemon found.
 """
 
 import os
@@ -16,8 +16,9 @@ from rametd.platform.state import private_file
 from rametd.store import connection, schema
 from rametd.store.schema import Migration
 
-# Small tables that everything depends on. A full check reads the whole file, which takes far too long at a million events.
-# Damage elsewhere is found when it is read, recorded in ``NAME.damaged``, and handled by the next start.
+# Small tables that everything depends on. A full check reads the whole file, which takes far too
+# long at a million events. Damage elsewhere is found when it is read, recorded in ``NAME.damaged``,
+# and handled by the next start.
 _CHECKED = ("meta", "runs", "repos", "sessions", "agents", "operations")
 
 
@@ -101,10 +102,12 @@ def note_epoch(path: Path, epoch: str) -> None:
 
 
 def quarantine(path: Path, reason: str, now: float) -> Path:
-    """Move the database and its companions to a new directory below ``quarantine/``; return the directory.
+    """Move the database and its companions to a new directory below ``quarantine/``; return the
+    directory.
 
-    A kill at any point is safe: ``NAME.id`` stays, so that the next start knows that a database existed. The database moves
-    before its log: without the log it could look like a good database that is merely older.
+    A kill at any point is safe: ``NAME.id`` stays, so that the next start knows that a database
+    existed. The database moves before its log: without the log it could look like a good database
+    that is merely older.
     """
     target = _new_directory(path.parent / "quarantine", time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now)))
     (target / "reason.txt").write_text(f"{reason}\n", encoding="utf-8")
@@ -121,7 +124,8 @@ def quarantine(path: Path, reason: str, now: float) -> Path:
 
 
 def last_quarantine(path: Path) -> tuple[Path, str]:
-    """The newest quarantine directory and its reason, read from disk: an earlier start may have been killed after moving."""
+    """The newest quarantine directory and its reason, read from disk: an earlier start may have
+    been killed after moving."""
     parent = path.parent / "quarantine"
     target = max(parent.glob("*/"), key=lambda each: (each.stat().st_mtime_ns, each.name), default=parent)
     note = target / "reason.txt"

@@ -33,8 +33,9 @@ def open_database(
 ) -> Database:
     """Open or create the database at ``path``; quarantine and rebuild a damaged one. Blocks.
 
-    ``steps`` are the migrations, by default the package's. Damage that shows only while opening is recorded, and the second
-    round quarantines the file. Raises ``NewerDatabaseError``, ``DatabaseUnusableError``, ``StoreBusyError``.
+    ``steps`` are the migrations, by default the package's. Damage that shows only while opening is
+    recorded, and the second round quarantines the file. Raises ``NewerDatabaseError``,
+    ``DatabaseUnusableError``, ``StoreBusyError``.
     """
     steps = schema.migrations() if steps is None else steps
     for _ in range(2):
@@ -89,8 +90,9 @@ def _fill(
 ) -> tuple[str, Rebuilt | None]:
     """Insert the first rows of a new database, with its epoch, in one transaction.
 
-    If ``NAME.id`` shows that a database existed, the sessions are restored from the keepers. A start that is killed before
-    the commit leaves a database without an epoch, so that the next start repeats this.
+    If ``NAME.id`` shows that a database existed, the sessions are restored from the keepers. A
+    start that is killed before the commit leaves a database without an epoch, so that the next
+    start repeats this.
     """
     epoch = uuid.uuid4().hex
     existed = damage.id_note(path).exists()

@@ -10,7 +10,8 @@ EVENTS = RowType(Event, "events")
 
 
 class EventFilter(TypedDict, total=False):
-    """Selects events after ``after_seq``, at most ``limit``: the first ones, or with ``newest`` the last ones."""
+    """Selects events after ``after_seq``, at most ``limit``: the first ones, or with ``newest`` the
+    last ones."""
 
     after_seq: int
     session_id: str | None
@@ -32,7 +33,8 @@ class EventReads(Table):
         return self.last_seq() + 1 if first is None else int(first)
 
     def each(self, **which: Unpack[EventFilter]) -> Iterator[Event]:
-        """Iterate over events in ascending order, with ``newest`` descending. Each is read only when requested."""
+        """Iterate over events in ascending order, with ``newest`` descending. Each is read only
+        when requested."""
         limit, newest = which.get("limit", 1000), which.get("newest", False)
         conditions: list[str] = ["seq > ?"]
         values: list[Value] = [which.get("after_seq", 0)]
@@ -40,7 +42,8 @@ class EventReads(Table):
             conditions.append("session_id = ?")
             values.append(session_id)
         if (repo_id := which.get("repo_id")) is not None:
-            # The plus stops the planner from using the repository's index: the session's is far narrower.
+            # The plus stops the planner from using the repository's index: the session's is far
+            # narrower.
             conditions.append("repo_id = ?" if session_id is None else "+repo_id = ?")
             values.append(repo_id)
         if (kinds := which.get("kinds")) is not None:
@@ -55,7 +58,8 @@ class EventReads(Table):
     def page(
         self, room: int | None = None, *, frames: bool = True, **which: Unpack[EventFilter]
     ) -> tuple[list[Event], bool]:
-        """Events in ascending order, as many as fit into ``room`` bytes (at least one), and whether some did not fit.
+        """Events in ascending order, as many as fit into ``room`` bytes (at least one), and whether
+        some did not fit.
 
         Without ``frames``, these take no room.
         """
@@ -76,13 +80,15 @@ class EventReads(Table):
 
 
 class Events(EventReads):
-    """Appended events become rows together, before the commit or the next read: each statement costs more than a row."""
+    """Appended events become rows together, before the commit or the next read: each statement
+    costs more than a row."""
 
     def append(self, *events: NewEvent, words: Sequence[LastWords] = ()) -> Sequence[Event]:
-        """Append events and return them numbered; a time of 0 becomes now. Subscribers see them after the commit.
+        """Append events and return them numbered; a time of 0 becomes now. Subscribers see them
+        after the commit.
 
-        ``words`` are stored with them, and the sessions keep their version. An empty value keeps the stored one. A message of a
-        conversation that the session has left does not count.
+        ``words`` are stored with them, and the sessions keep their version. An empty value keeps
+        the stored one. A message of a conversation that the session has left does not count.
         """
         scope = self._scope
         # No other transaction can assign numbers meanwhile.

@@ -64,5 +64,6 @@ class LedgerReads(Table):
 
 class Ledger(LedgerReads):
     def add(self, entry: LedgerEntry) -> bool:
-        """Add an entry; False if it exists already. The caller updates the sums in the session's row."""
+        """Add an entry; False if it exists already. The caller updates the sums in the session's
+        row."""
         return self._db.execute(f"{LEDGER.insert} ON CONFLICT DO NOTHING", LEDGER.values(entry)).rowcount > 0

@@ -16,7 +16,8 @@ class PlanReads(Table):
     def list(
         self, repo_id: str | None = None, *, after: tuple[float, str] | None = None, limit: int | None = None
     ) -> list[Plan]:
-        """Plans, oldest first. ``after``: (create_time, id) of the last one on the previous page."""
+        """Plans, oldest first. ``after``: (create_time, id) of the last one on the previous
+        page."""
         time, last_id = after or (None, None)
         return PLANS.find_all(
             self._db,

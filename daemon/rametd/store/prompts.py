@@ -48,7 +48,8 @@ class PromptReads(Table):
         return found[::-1]
 
     def count_messages(self, source: str, time: float) -> int:
-        """How many messages of one principal were queued after ``time``; prompts without a hop do not count."""
+        """How many messages of one principal were queued after ``time``; prompts without a hop do
+        not count."""
         (count,) = self._db.execute(
             "SELECT count(*) FROM prompts WHERE source = ? AND create_time > ? AND hops > 0", (source, time)
         ).fetchone()
@@ -60,7 +61,8 @@ class PromptReads(Table):
 
 
 class Prompts(PromptReads):
-    """Changes of state are compare-and-set: False means that the prompt had left the expected state."""
+    """Changes of state are compare-and-set: False means that the prompt had left the expected
+    state."""
 
     def add(
         self,
@@ -100,7 +102,8 @@ class Prompts(PromptReads):
         )
 
     def take_back(self, prompt_id: str) -> bool:
-        """Queue again a sent prompt that its agent returned unread, under a new id: an agent ignores an id that it knows."""
+        """Queue again a sent prompt that its agent returned unread, under a new id: an agent
+        ignores an id that it knows."""
         new_id = str(uuid.uuid5(uuid.NAMESPACE_OID, prompt_id))
         return self._change(
             "UPDATE prompts SET id = ?, state = 'queued', generation = 0 WHERE id = ? AND state = 'sent'",

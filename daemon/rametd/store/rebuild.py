@@ -15,10 +15,11 @@ ALIVE = frozenset({AgentState.STARTING, AgentState.LIVE})
 
 @dataclass(frozen=True, slots=True)
 class RecoveredSession:
-    """A session as recorded in the directory of one keeper. A session may have several, one per generation.
+    """A session as recorded in the directory of one keeper. A session may have several, one per
+    generation.
 
-    ``session`` is its row when this generation began. The daemon reads the journal again from the start and adds the turns
-    and costs in it to the row.
+    ``session`` is its row when this generation began. The daemon reads the journal again from the
+    start and adds the turns and costs in it to the row.
     """
 
     repo: Repo
@@ -47,7 +48,8 @@ def rebuilt_event(_: Rebuilt) -> NewEvent:
 
 
 def restore_sessions(scope: Scope, found: Iterable[RecoveredSession]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Insert the sessions; return the restored and the lost ids. Every journal offset restarts at 0."""
+    """Insert the sessions; return the restored and the lost ids. Every journal offset restarts at
+    0."""
     unit = Unit(scope)
     generations: dict[str, list[RecoveredSession]] = {}
     for each in sorted(found, key=lambda each: (each.session.create_time, each.session.id, generation_of(each))):

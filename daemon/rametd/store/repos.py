@@ -41,7 +41,8 @@ class RepoReads(Table):
 
 class Repos(RepoReads):
     def upsert(self, repo: Repo) -> Repo:
-        """Insert or update by common directory; a known repository keeps its id and trust. Return the stored one."""
+        """Insert or update by common directory; a known repository keeps its id and trust. Return
+        the stored one."""
         self._db.execute(
             f"{REPOS.insert} ON CONFLICT (common_dir) DO UPDATE SET name = excluded.name, root = excluded.root",
             REPOS.values(repo),
@@ -70,7 +71,8 @@ class Repos(RepoReads):
         return self.get(repo_id)
 
     def remove(self, repo_id: str) -> None:
-        """Raises ``RepoNotFoundError``; ``WrongStateError`` while it has sessions or trash entries."""
+        """Raises ``RepoNotFoundError``; ``WrongStateError`` while it has sessions or trash
+        entries."""
         repo = self.get(repo_id)
         for noun, table in (("sessions", "sessions"), ("entries in the trash", "trash")):
             (count,) = self._db.execute(f"SELECT count(*) FROM {table} WHERE repo_id = ?", (repo_id,)).fetchone()  # noqa: S608

@@ -64,7 +64,8 @@ class RequestReads(Table):
         )
 
     def detached(self, session_id: str) -> list[Request]:
-        """Requests of agent processes that are gone, not withdrawn and not rebound; oldest first."""
+        """Requests of agent processes that are gone, not withdrawn and not rebound; oldest
+        first."""
         return REQUESTS.find_all(
             self._db,
             f"WHERE session_id = ? AND control_id = '' AND state <> 'gone' AND {OF_AGENTS} ORDER BY create_time, id",
@@ -111,7 +112,8 @@ class Requests(RequestReads):
         return request
 
     def answer(self, request_id: str, answer: str, by: str) -> Request:
-        """Store the first answer. Raises ``RequestNotFoundError``; ``RequestClosedError`` with the first answerer and time."""
+        """Store the first answer. Raises ``RequestNotFoundError``; ``RequestClosedError`` with the
+        first answerer and time."""
         request = self.get(request_id)
         if request.state == RequestState.ANSWERED:
             when = time.strftime("%H:%M:%S", time.localtime(request.answer_time))
@@ -137,7 +139,8 @@ class Requests(RequestReads):
         return self.get(request_id)
 
     def mark_gone(self, session_id: str, generation: int, control_id: str | None = None) -> list[Request]:
-        """Close the open requests of a generation, or the one of ``control_id``; return those closed."""
+        """Close the open requests of a generation, or the one of ``control_id``; return those
+        closed."""
         asked = [
             each
             for each in self.open(session_id)
@@ -146,7 +149,8 @@ class Requests(RequestReads):
         return self._mark_gone(asked)
 
     def supersede(self, session_id: str, generation: int) -> list[Request]:
-        """Close the open requests of processes before ``generation``, which asks something else instead; return those closed."""
+        """Close the open requests of processes before ``generation``, which asks something else
+        instead; return those closed."""
         return self._mark_gone(
             REQUESTS.find_all(
                 self._db,
@@ -159,7 +163,8 @@ class Requests(RequestReads):
     def mark_all_gone(self, session_id: str) -> list[Request]:
         """Close the open requests of all agents of a session; return those closed.
 
-        Stored answers to earlier processes expire too: they belong to the turn that ended, not to a similar request later.
+        Stored answers to earlier processes expire too: they belong to the turn that ended, not to a
+        similar request later.
         """
         self._db.execute(
             f"UPDATE requests SET control_id = 'unused-' || id WHERE session_id = ? AND control_id = '' AND state = 'answered' AND {OF_AGENTS}",
@@ -188,20 +193,23 @@ class Requests(RequestReads):
         return [self.get(each.id) for each in asked]
 
     def detach_answered(self, session_id: str, generation: int, control_ids: Collection[str]) -> None:
-        """Detach answers that a dead process never received: they apply when the next process asks the same."""
+        """Detach answers that a dead process never received: they apply when the next process asks
+        the same."""
         self._db.executemany(
             "UPDATE requests SET control_id = '' WHERE session_id = ? AND generation = ? AND control_id = ? AND state = 'answered'",
             [(session_id, generation, control_id) for control_id in control_ids],
         )
 
     def detach(self, session_id: str, generation: int) -> list[Request]:
-        """Clear the ``control_id`` of the open requests of a dead process; return them. They stay open."""
+        """Clear the ``control_id`` of the open requests of a dead process; return them. They stay
+        open."""
         asked = [each for each in self.open(session_id) if each.generation == generation]
         self._db.executemany("UPDATE requests SET control_id = '' WHERE id = ?", [(each.id,) for each in asked])
         return [self.get(each.id) for each in asked]
 
     def rebind(self, request_id: str, generation: int, control_id: str) -> Request:
-        """Attach a request to the new process that asks the same. Raises ``RequestNotFoundError``."""
+        """Attach a request to the new process that asks the same. Raises
+        ``RequestNotFoundError``."""
         self._db.execute(
             "UPDATE requests SET generation = ?, control_id = ? WHERE id = ?", (generation, control_id, request_id)
         )

@@ -1,7 +1,7 @@
 """Conversion between rows and the domain's dataclasses, by the types of their fields.
 
-A field is one column of the same name, except that ``Tokens`` takes four. Enums, flags, paths, and JSON lists and objects
-are converted; SQLite stores everything else unchanged.
+A field is one column of the same name, except that ``Tokens`` takes four. Enums, flags, paths, and
+JSON lists and objects are converted; SQLite stores everything else unchanged.
 """
 
 import json
@@ -40,9 +40,11 @@ class Scope:
 
     @contextmanager
     def savepoint(self, *, alone: bool = False) -> Iterator[None]:
-        """Roll back the statements and events of the block if it raises, and nothing else of the transaction.
+        """Roll back the statements and events of the block if it raises, and nothing else of the
+        transaction.
 
-        With ``alone`` the caller rolls the transaction back: with a savepoint SQLite copies each page that the block changes.
+        With ``alone`` the caller rolls the transaction back: with a savepoint SQLite copies each
+        page that the block changes.
         """
         before = len(self.appended), self.inserted, dict(self.words)
         if not alone:
@@ -85,7 +87,8 @@ class RowType(Generic[T]):
     def __init__(
         self, model: Callable[..., T], table: str, *, columns: Mapping[str, str] | None = None, remembered: int = 0
     ) -> None:
-        """``columns`` maps fields to columns of another name. ``remembered`` is of how many ids, the first column, the last record is returned again for an equal row."""
+        """``columns`` maps fields to columns of another name. ``remembered`` is of how many ids,
+        the first column, the last record is returned again for an equal row."""
         self._model = model
         self._table = table
         self._fields: dict[str, _Field] = {}
@@ -131,7 +134,8 @@ class RowType(Generic[T]):
         return [self.read(row) for row in rows]
 
     def find_all(self, db: sqlite3.Connection, tail: str = "", *values: object) -> list[T]:
-        """Return the records of ``select`` with ``tail``, such as ``WHERE id = ?``, and its parameters."""
+        """Return the records of ``select`` with ``tail``, such as ``WHERE id = ?``, and its
+        parameters."""
         return self.read_all(db.execute(f"{self.select} {tail}", values))
 
     def find_one(self, db: sqlite3.Connection, tail: str, *values: object) -> T | None:
@@ -140,7 +144,8 @@ class RowType(Generic[T]):
         return None if row is None else self.read(row)
 
     def find_by_prefix(self, db: sqlite3.Connection, prefix: str, *, first: str = "") -> list[T]:
-        """Return the first records whose id begins with ``prefix``, in the order of ``first``, then of their ids."""
+        """Return the first records whose id begins with ``prefix``, in the order of ``first``, then
+        of their ids."""
         tail = f"WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY {first and f'{first}, '}id LIMIT ?2"
         return self.find_all(db, tail, prefix, FOUND)
 
@@ -154,8 +159,9 @@ class RowType(Generic[T]):
     def insert_many(self, db: sqlite3.Connection, rows: Sequence[Sequence[Value]]) -> None:
         """Insert rows with few statements.
 
-        The interpreter's lock is released during each statement, also during each of ``executemany``. Another thread takes it
-        then, and the writer waits for it longer than it takes to insert a row.
+        The interpreter's lock is released during each statement, also during each of
+        ``executemany``. Another thread takes it then, and the writer waits for it longer than it
+        takes to insert a row.
         """
         for first in range(0, len(rows), ROWS):
             some = rows[first : first + ROWS]
@@ -167,7 +173,8 @@ class RowType(Generic[T]):
         return json_text(dict(zip(names, self.values(record), strict=True)))
 
     def load(self, text: str) -> T:
-        """Decode the output of ``dump``, also of another release: unknown columns are ignored, fields with a default are optional.
+        """Decode the output of ``dump``, also of another release: unknown columns are ignored,
+        fields with a default are optional.
 
         Raises ``InvalidInputError``.
         """
@@ -183,7 +190,8 @@ class RowType(Generic[T]):
             raise InvalidInputError(f"not the record of one of the {self._table}: {error}") from error
 
     def update(self, changes: Mapping[str, object]) -> tuple[str, list[Value]]:
-        """``UPDATE … SET …`` for fields by name, and its values; the caller appends the WHERE clause."""
+        """``UPDATE … SET …`` for fields by name, and its values; the caller appends the WHERE
+        clause."""
         assignments: list[str] = []
         values: list[Value] = []
         for name, value in changes.items():
@@ -199,7 +207,8 @@ def marks(count: int) -> str:
 
 
 def path_text(path: Path) -> str:
-    """Text of a path. Raises ``InvalidInputError`` if it is not UTF-8: SQLite cannot store it as text."""
+    """Text of a path. Raises ``InvalidInputError`` if it is not UTF-8: SQLite cannot store it as
+    text."""
     text = str(path)
     if not text.isprintable():
         try:

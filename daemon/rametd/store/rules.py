@@ -27,7 +27,8 @@ class RuleReads(Table):
 
 class Rules(RuleReads):
     def add(self, rule: StoredRule) -> StoredRule:
-        """Store a rule unless an equal one exists for the repository, session and kind of agent; return the stored one."""
+        """Store a rule unless an equal one exists for the repository, session and kind of agent;
+        return the stored one."""
         self._db.execute(f"{RULES.insert} ON CONFLICT DO NOTHING", RULES.values(rule))
         found = RULES.find_one(
             self._db,

@@ -59,8 +59,9 @@ def objects(db: sqlite3.Connection) -> set[tuple[str, str, str]]:
 
 
 def _apply(db: sqlite3.Connection, step: Migration) -> None:
-    # A migration rebuilds a table by dropping it; enforced foreign keys would then delete the rows that refer to it. The pragma
-    # has no effect inside a transaction, so it is set before, and the check runs at the end.
+    # A migration rebuilds a table by dropping it; enforced foreign keys would then delete the rows
+    # that refer to it. The pragma has no effect inside a transaction, so it is set before, and the
+    # check runs at the end.
     (enforced,) = db.execute("PRAGMA foreign_keys").fetchone()
     db.execute("PRAGMA foreign_keys = OFF")
     try:

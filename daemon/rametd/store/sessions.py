@@ -1,4 +1,5 @@
-"""Sessions. Every change of state is checked by the table of transitions and can be compare-and-set."""
+"""Sessions. Every change of state is checked by the table of transitions and can be
+compare-and-set."""
 
 # ruff: noqa: S608 - statements are built from constants
 
@@ -14,7 +15,8 @@ from rametd.domain.states import SLOT_STATES, State, check_transition
 from rametd.store.rows import FOUND, RowType, Table, Value, json_text, marks
 
 SESSIONS = RowType(Session, "sessions", remembered=2048)
-"""Cached sessions: most have not changed since the last read, and a row has sixty columns to convert."""
+"""Cached sessions: most have not changed since the last read, and a row has sixty columns to
+convert."""
 
 
 class SessionColumns(TypedDict, total=False):
@@ -104,7 +106,8 @@ class SessionReads(Table):
         return self._db.execute("SELECT 1 FROM given_ids WHERE id = ?", (identity,)).fetchone() is not None
 
     def branches(self, repo_id: str) -> set[str]:
-        """Branches of all sessions. Archived ones count: ``restore`` may create their branches again."""
+        """Branches of all sessions. Archived ones count: ``restore`` may create their branches
+        again."""
         return {branch for (branch,) in self._db.execute("SELECT branch FROM sessions WHERE repo_id = ?", (repo_id,))}
 
     def by_name(self, name: str, repo_id: str | None = None) -> list[Session]:
@@ -127,7 +130,8 @@ class SessionReads(Table):
         return SESSIONS.find_all(self._db, "WHERE root_id = ? ORDER BY create_time, id", root_id)
 
     def port_blocks(self) -> "list[tuple[int, int]]":
-        """(first port, count) of every session that has ports, archived ones included, ascending."""
+        """(first port, count) of every session that has ports, archived ones included,
+        ascending."""
         return self._db.execute(
             "SELECT port_base, port_count FROM sessions WHERE port_count > 0 ORDER BY port_base"
         ).fetchall()
@@ -155,9 +159,11 @@ class SessionReads(Table):
         return int(count)
 
     def queued(self, limit: int | None = None) -> list[Session]:
-        """QUEUED sessions in starting order: by priority, then in turn by repository (its working sessions count), then by age.
+        """QUEUED sessions in starting order: by priority, then in turn by repository (its working
+        sessions count), then by age.
 
-        The caller checks ``after``: a session that still waits must not hide the others behind a limit.
+        The caller checks ``after``: a session that still waits must not hide the others behind a
+        limit.
         """
         slots = [str(state) for state in SLOT_STATES]
         return SESSIONS.read_all(
@@ -181,9 +187,11 @@ class SessionReads(Table):
         after: tuple[float, str] | None = None,
         limit: int | None = None,
     ) -> list[Session]:
-        """Sessions, oldest first. ``after``: (create_time, id) of the last one on the previous page.
+        """Sessions, oldest first. ``after``: (create_time, id) of the last one on the previous
+        page.
 
-        Empty ``states`` means all, ARCHIVED only with ``include_archived``; a state that is listed is always included.
+        Empty ``states`` means all, ARCHIVED only with ``include_archived``; a state that is listed
+        is always included.
         """
         return SESSIONS.read_all(
             self._page(SESSIONS.select, states, repo_id, parent_id, include_archived, after, limit)
@@ -205,7 +213,8 @@ class SessionReads(Table):
         return SESSIONS.find_all(self._db, f"WHERE {condition} ORDER BY create_time, id", *values)
 
     def owning(self, repo_id: str) -> Sequence[Session]:
-        """Sessions of a repository that own paths, without ARCHIVED ones, oldest first. Runs at every edit and end of a turn."""
+        """Sessions of a repository that own paths, without ARCHIVED ones, oldest first. Runs at
+        every edit and end of a turn."""
         return SESSIONS.find_all(
             self._db,
             "WHERE repo_id = ? AND owns <> '[]' AND state <> ? ORDER BY create_time, id",
@@ -267,7 +276,8 @@ class Sessions(SessionReads):
     def update(
         self, session_id: str, *, expect_version: int | None = None, **columns: Unpack[SessionColumns]
     ) -> Session:
-        """Raises ``SessionNotFoundError``, ``ChangedError`` (another version), ``NameTakenError``, ``BranchTakenError``."""
+        """Raises ``SessionNotFoundError``, ``ChangedError`` (another version), ``NameTakenError``,
+        ``BranchTakenError``."""
         if expect_version is not None and (session := self.get(session_id)).version != expect_version:
             raise ChangedError(f"session {session.name} has changed", hint="look at it again", session=session_id)
         return self._write(session_id, dict(columns))
@@ -282,10 +292,12 @@ class Sessions(SessionReads):
         expect: Collection[State] | None = None,
         **columns: Unpack[SessionColumns],
     ) -> Session:
-        """Set state, reason, hold and ``columns``; return the session. The same state again is allowed.
+        """Set state, reason, hold and ``columns``; return the session. The same state again is
+        allowed.
 
-        Raises ``SessionNotFoundError``; ``ChangedError`` if the state is not in ``expect``; ``WrongStateError`` if the table of
-        transitions forbids it; ``BranchTakenError`` if a restored session's branch is in use.
+        Raises ``SessionNotFoundError``; ``ChangedError`` if the state is not in ``expect``;
+        ``WrongStateError`` if the table of transitions forbids it; ``BranchTakenError`` if a
+        restored session's branch is in use.
         """
         session = self.get(session_id)
         if expect is not None and session.state not in expect:
@@ -320,7 +332,8 @@ class Sessions(SessionReads):
 
 
 def _taken(error: sqlite3.IntegrityError, session: Session) -> RametError | sqlite3.IntegrityError:
-    """Translate a violated unique index. SQLite names its columns, in a format that is stable since 3.8."""
+    """Translate a violated unique index. SQLite names its columns, in a format that is stable since
+    3.8."""
     words = str(error)
     if "sessions.name" in words:
         return NameTakenError(

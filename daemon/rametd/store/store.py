@@ -1,6 +1,7 @@
 """Public face of the store: callers submit works, and get results and events on the event loop.
 
-A work is a plain function that takes all tables (`rametd.store.unit`) and runs in a thread of the store.
+A work is a plain function that takes all tables (`rametd.store.unit`) and runs in a thread of the
+store.
 """
 
 import asyncio
@@ -38,7 +39,8 @@ class Readers:
         self.threads = Threads(threads, "store-reader")
 
     def run(self, work: Callable[[Reader], T]) -> T:
-        """Run ``work`` on a consistent view: the last commit or a later one. Call it in one of the threads."""
+        """Run ``work`` on a consistent view: the last commit or a later one. Call it in one of the
+        threads."""
         db, reader = self._mine()
         db.execute("BEGIN")
         try:
@@ -75,10 +77,12 @@ class Store:
     """How `open` replaced a damaged database; None if it did not."""
 
     on_read_only: Callable[[bool], None] | None = None
-    """Called on the loop when writing begins to fail on a full disk (True), and when it works again (False)."""
+    """Called on the loop when writing begins to fail on a full disk (True), and when it works again
+    (False)."""
 
     on_damaged: Callable[[str], None] | None = None
-    """Called on the loop when the database turns out damaged: all further calls fail until the daemon restarts."""
+    """Called on the loop when the database turns out damaged: all further calls fail until the
+    daemon restarts."""
 
     def __init__(self, database: Database, path: Path, *, clock: Callable[[], float], pace: Pace) -> None:
         self.epoch = database.epoch
@@ -104,10 +108,12 @@ class Store:
     ) -> "Store":
         """Open the database at ``path``, or create it.
 
-        A damaged one is moved to ``quarantine/`` next to it, and a new one is filled from ``keepers`` (called in a thread);
-        ``describe`` returns the event for this. ``steps`` are the migrations, by default the package's own.
+        A damaged one is moved to ``quarantine/`` next to it, and a new one is filled from
+        ``keepers`` (called in a thread); ``describe`` returns the event for this. ``steps`` are the
+        migrations, by default the package's own.
 
-        Raises ``NewerDatabaseError`` (the file stays unchanged), ``DatabaseUnusableError``, ``StoreBusyError``.
+        Raises ``NewerDatabaseError`` (the file stays unchanged), ``DatabaseUnusableError``,
+        ``StoreBusyError``.
         """
         database = await asyncio.to_thread(
             open_database,
@@ -131,18 +137,21 @@ class Store:
     async def write(self, work: Callable[[Unit], T], *, lifecycle: bool = True) -> T:
         """Run ``work`` in a transaction; return its result after the commit.
 
-        With ``lifecycle`` the commit is immediate and flushed to disk. Without, the work may wait 5 ms for others, and a
-        power cut (not a kill) may lose the last works, whole and in order. If ``work`` raises, only this work is rolled back,
-        and its error is raised here. If the caller is cancelled, the work still runs completely.
+        With ``lifecycle`` the commit is immediate and flushed to disk. Without, the work may wait 5
+        ms for others, and a power cut (not a kill) may lose the last works, whole and in order. If
+        ``work`` raises, only this work is rolled back, and its error is raised here. If the caller
+        is cancelled, the work still runs completely.
 
-        Raises ``ReadOnlyError``, ``StoreBusyError``, ``DatabaseDamagedError``: then nothing was written.
+        Raises ``ReadOnlyError``, ``StoreBusyError``, ``DatabaseDamagedError``: then nothing was
+        written.
         """
         answer: asyncio.Future[T] = self._loop.create_future()
         self._writer.submit(Job(work, lifecycle, answer))
         return await answer
 
     async def write_for_sure(self, work: Callable[[Unit], T], *, lifecycle: bool = True) -> T:
-        """`write`, retried while the disk is full, for works whose failure no caller could get. Agents' journals have their lines."""
+        """`write`, retried while the disk is full, for works whose failure no caller could get.
+        Agents' journals have their lines."""
         while True:
             try:
                 return await self.write(work, lifecycle=lifecycle)
@@ -150,7 +159,8 @@ class Store:
                 await asyncio.sleep(RETRY_S)
 
     async def read(self, work: Callable[[Reader], T]) -> T:
-        """Run ``work`` on the last committed state. Raises ``DatabaseDamagedError``; ``ReadOnlyError`` if the disk fails."""
+        """Run ``work`` on the last committed state. Raises ``DatabaseDamagedError``;
+        ``ReadOnlyError`` if the disk fails."""
         try:
             answer = self._readers.threads.call(partial(self._readers.run, work))
         except RuntimeError as error:  # the threads have ended
@@ -167,7 +177,8 @@ class Store:
             raise
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
-        """Call ``callback`` on the loop after each commit with events, in order. Return a function that unsubscribes."""
+        """Call ``callback`` on the loop after each commit with events, in order. Return a function
+        that unsubscribes."""
         self._subscribers.append(callback)
 
         def unsubscribe() -> None:

@@ -32,7 +32,8 @@ class HealthReads(Table):
     """Integrity check of the whole database, on demand."""
 
     def problems(self) -> list[str]:
-        """Problems in SQLite's words, at most `PROBLEMS` of each kind; empty if there are none. Takes seconds at millions of rows."""
+        """Problems in SQLite's words, at most `PROBLEMS` of each kind; empty if there are none.
+        Takes seconds at millions of rows."""
         words = [str(row[0]) for row in self._db.execute(f"PRAGMA quick_check({PROBLEMS})")]
         broken = [
             f"row {row} of {table} refers to a missing row of {parent}"

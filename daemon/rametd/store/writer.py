@@ -98,7 +98,8 @@ class Writer:
             queue.changed.notify()
 
     def condemn(self, error: sqlite3.Error) -> None:
-        """Stop writing to a damaged database and record the damage for the next start. Any thread may call it; blocks."""
+        """Stop writing to a damaged database and record the damage for the next start. Any thread
+        may call it; blocks."""
         self._broken = damaged_error(error)
         with suppress(OSError):  # no room for the record: the next reader finds the damage again
             damage.note_damage(self._path, str(error))
@@ -120,7 +121,8 @@ class Writer:
         self._db.close()
 
     def _take(self, last_commit: float) -> list[Job] | None:
-        """Wait for the next batch. Empty: probe whether the full disk has room again. None: closed."""
+        """Wait for the next batch. Empty: probe whether the full disk has room again. None:
+        closed."""
         queue = self._queue
         with queue.changed:
             while not queue.urgent and not queue.closed:
@@ -135,7 +137,8 @@ class Writer:
                     queue.changed.wait()
             if queue.closed and not queue.jobs:
                 return None
-            # Lines of agents first, which are few jobs: a hundred prompts at once must not delay them.
+            # Lines of agents first, which are few jobs: a hundred prompts at once must not delay
+            # them.
             jobs = sorted(queue.jobs, key=lambda job: job.lifecycle)
             queue.jobs.clear()
             queue.urgent = 0
@@ -175,7 +178,8 @@ class Writer:
         self._scope.reset()
 
     def _commit(self, jobs: Sequence[Job], now: float) -> int:
-        """Commit the first of ``jobs`` and return how many. Raises ``sqlite3.Error`` if the whole transaction failed."""
+        """Commit the first of ``jobs`` and return how many. Raises ``sqlite3.Error`` if the whole
+        transaction failed."""
         self._sync(any(job.lifecycle for job in jobs) or self._refusal is not None)
         self._scope.reset()
         self._db.execute("BEGIN IMMEDIATE")
@@ -239,7 +243,8 @@ class Writer:
         return self._broken or self._refusal or error
 
     def _fail(self, jobs: Sequence[Job], error: Exception) -> None:
-        """Fail all jobs, as none was committed. Errors of single works are replaced: they may depend on another work."""
+        """Fail all jobs, as none was committed. Errors of single works are replaced: they may
+        depend on another work."""
         for job in jobs:
             job.result, job.error = None, error
         self._listener.finished(jobs, ())

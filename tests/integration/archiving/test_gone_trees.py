@@ -1,4 +1,5 @@
-"""Worktrees that a person deleted or moved: work that only git's entry of them has is at risk, recorded, and restored."""
+"""Worktrees that a person deleted or moved: work that only git's entry of them has is at risk,
+recorded, and restored."""
 
 import asyncio
 import shlex
@@ -116,7 +117,8 @@ async def test_a_tree_lost_after_a_rewind_is_restored_to_the_rewound_state(
 
 
 def merge_that_conflicts(repository: Path, tree: Path) -> str:
-    """Start a merge of a commit on no branch, with one file resolved and staged and another in conflict. Return that commit."""
+    """Start a merge of a commit on no branch, with one file resolved and staged and another in
+    conflict. Return that commit."""
     for name in ("resolved.txt", "open.txt"):
         (tree / name).write_text("ours\n")
     git(tree, "add", "-A")

@@ -1,4 +1,5 @@
-"""Objects that git has lost by accident: a removal names them, and with --force continues without them."""
+"""Objects that git has lost by accident: a removal names them, and with --force continues without
+them."""
 
 import shutil
 from collections.abc import AsyncIterator

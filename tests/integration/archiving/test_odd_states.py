@@ -1,4 +1,5 @@
-"""Names that are not UTF-8, lost objects, moved repositories: each is reported, and nothing of others changes."""
+"""Names that are not UTF-8, lost objects, moved repositories: each is reported, and nothing of
+others changes."""
 
 import os
 from pathlib import Path

@@ -49,7 +49,8 @@ async def test_commits_made_on_the_branch_of_an_archive_go_to_the_trash_with_it(
     assert not git(repository, "branch", "--list", made.branch)
     assert tip in git(repository, "rev-list", f"--glob=refs/ramet/commits/{made.id}").split()
     back = await restore_trash(client, "goes-on")
-    # The worktree is restored exactly; warnings name newer commits and changes of others, which stay.
+    # The worktree is restored exactly; warnings name newer commits and changes of others, which
+    # stay.
     assert git(repository, "rev-parse", ours) == git(repository, "rev-parse", f"{tip}^")
     assert state_of(Path(made.worktree)) == was
     assert any(tip[:12] in warning for warning in back.warnings)

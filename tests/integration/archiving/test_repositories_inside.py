@@ -1,4 +1,5 @@
-"""Nested repositories and worktrees: a refusal names work that only they have; they are recorded unchanged, and restored."""
+"""Nested repositories and worktrees: a refusal names work that only they have; they are recorded
+unchanged, and restored."""
 
 import os
 from pathlib import Path
@@ -14,7 +15,8 @@ pytestmark = pytest.mark.full
 
 
 def repository_in(tree: Path, place: str = "own") -> Path:
-    """Create a nested repository with a commit, another branch, two stashes, a staged and an untracked file."""
+    """Create a nested repository with a commit, another branch, two stashes, a staged and an
+    untracked file."""
     own = tree / place
     own.mkdir()
     git(own, "init", "-q", "-b", "main")

@@ -1,4 +1,5 @@
-"""Warnings of archive and remove: an ended turn, ended commands, deleted ignored files, a missing worktree."""
+"""Warnings of archive and remove: an ended turn, ended commands, deleted ignored files, a missing
+worktree."""
 
 import shlex
 import shutil

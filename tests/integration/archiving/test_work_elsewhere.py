@@ -23,7 +23,8 @@ FILE = "dir0/file0.txt"
 
 
 async def gone(client: Client, repository: Path, name: str, *, archived: bool) -> None:
-    """Create a session with an uncommitted change, new file and deletion, whose worktree is gone."""
+    """Create a session with an uncommitted change, new file and deletion, whose worktree is
+    gone."""
     tree = Path((await client.create(repository, name=name)).worktree)
     work(tree)
     if archived:

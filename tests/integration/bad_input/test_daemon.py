@@ -1,4 +1,5 @@
-"""A daemon that cannot be reached or started: one line that says what to do, the right exit code, and nothing half created."""
+"""A daemon that cannot be reached or started: one line that says what to do, the right exit code,
+and nothing half created."""
 
 import json
 import os

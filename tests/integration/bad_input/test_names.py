@@ -1,4 +1,5 @@
-"""Unknown or invalid repositories, refs, sessions and names: one line that says what to do, and nothing half created."""
+"""Unknown or invalid repositories, refs, sessions and names: one line that says what to do, and
+nothing half created."""
 
 import shutil
 from pathlib import Path

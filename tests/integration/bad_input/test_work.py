@@ -1,4 +1,5 @@
-"""Unusable prompts, agents and worktrees: one line that says what to do, and nothing half created."""
+"""Unusable prompts, agents and worktrees: one line that says what to do, and nothing half
+created."""
 
 import json
 import shutil
@@ -66,7 +67,8 @@ def test_an_option_that_does_not_exist_is_wrong_usage_and_no_prompt(box: Sandbox
 
 @pytest.fixture
 def program(running: DaemonProcess) -> Iterator[Path]:
-    """Yield the file that the daemon runs as Claude Code, for tests to break; restore it afterwards."""
+    """Yield the file that the daemon runs as Claude Code, for tests to break; restore it
+    afterwards."""
     path = running.sandbox.root / "bin" / "claude"
     whole = path.read_text()
     yield path

@@ -1,4 +1,5 @@
-"""Repositories whose own refs are those of a remote: there `git fetch --prune` deletes sessions' branches."""
+"""Repositories whose own refs are those of a remote: there `git fetch --prune` deletes sessions'
+branches."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Sessions with a wrong worktree, ports, agent or rows: each has its code, and each advice works."""
+"""Sessions with a wrong worktree, ports, agent or rows: each has its code, and each advice
+works."""
 
 import json
 import shutil
@@ -67,7 +68,8 @@ async def test_two_sessions_with_the_same_ports_are_found_and_separated(sandbox:
         (found,) = (await diagnose(client)).values()
         assert (found.code, found.subject in {"one", "two"}) == ("ports-shared", True)
         await follow(sandbox, repository, found.advice, "give it other ports")
-        # The restore warned of other ports; all else is restored, so there is no finding about its ref.
+        # The restore warned of other ports; all else is restored, so there is no finding about its
+        # ref.
         assert not await diagnose(client)
 
 

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.full
 
 
 def strangers(repository: Path, folder: Path) -> dict[str, Path]:
-    """Create things that a person may leave among the worktrees, beside a session's in ``folder``."""
+    """Create things that a person may leave among the worktrees, beside a session's in
+    ``folder``."""
     paths = {
         "by hand": folder / "by hand",
         "named like ours": folder / "aaaaaaa7",

@@ -1,4 +1,5 @@
-"""Two Ramets with one repository, such as two people's: neither treats the other's refs and worktrees as garbage, at any age."""
+"""Two Ramets with one repository, such as two people's: neither treats the other's refs and
+worktrees as garbage, at any age."""
 
 import shutil
 from collections.abc import Iterator
@@ -25,7 +26,8 @@ def elsewhere() -> Iterator[Sandbox]:
 
 
 async def leave(client: Client, repository: Path) -> dict[str, Path]:
-    """Create a session of each kind with things in the repository: working, archived, removed, deleted on disk, with a detached HEAD."""
+    """Create a session of each kind with things in the repository: working, archived, removed,
+    deleted on disk, with a detached HEAD."""
     trees = {}
     for name in ("works", "filed", "binned", "unplugged", "detached"):
         trees[name] = Path((await client.create(repository, name=name)).worktree)

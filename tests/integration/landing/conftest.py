@@ -18,7 +18,8 @@ def landings(client: Client) -> Landings:
 
 @pytest.fixture
 def repository(sandbox: Sandbox, untouched: Untouched) -> Path:
-    """Create a repository whose owner has changes of every kind on another branch, which no test may change."""
+    """Create a repository whose owner has changes of every kind on another branch, which no test
+    may change."""
     path = sandbox.repository()
     (path / ".gitignore").write_text("*.secret\n")
     git(path, "add", "-A")

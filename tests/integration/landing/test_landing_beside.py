@@ -1,4 +1,5 @@
-"""Work that lands on a branch that another session has checked out, while other operations use that session's files."""
+"""Work that lands on a branch that another session has checked out, while other operations use that
+session's files."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +17,8 @@ pytestmark = pytest.mark.full
 
 
 def held(sandbox: Sandbox, repository: Path, tree: Path) -> tuple[Path, Path]:
-    """Make git wait when it writes ``slow.txt`` in that tree while the first of two files exists; the second one signals that it waits."""
+    """Make git wait when it writes ``slow.txt`` in that tree while the first of two files exists;
+    the second one signals that it waits."""
     gate, begun = sandbox.root / "gate", sandbox.root / "begun"
     (repository / ".git/info/attributes").write_text("slow.txt filter=slow\n")
     wait = f"touch {begun}; while [ -e {gate} ]; do sleep 0.05; done"

@@ -1,4 +1,5 @@
-"""Plans of a repository: their checks run once the person trusts them, and their prompts come from files that git tracks."""
+"""Plans of a repository: their checks run once the person trusts them, and their prompts come from
+files that git tracks."""
 
 import uuid
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Worktrees that are archived and restored: moved to the shelf with their git directory, thinned, filled and moved back."""
+"""Worktrees that are archived and restored: moved to the shelf with their git directory, thinned,
+filled and moved back."""
 
 import shutil
 import stat

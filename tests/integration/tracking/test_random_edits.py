@@ -121,7 +121,8 @@ def act(sample: Sample, kind: str, name: str, more: str) -> None:
 
 
 def nest(sample: Sample, path: Path, more: str) -> None:
-    """Create a nested repository, with or without a commit; git refuses to add one that contains another without."""
+    """Create a nested repository, with or without a commit; git refuses to add one that contains
+    another without."""
     path.mkdir(parents=True, exist_ok=True)
     for words in ("init -q", "add -A", "commit -q -m inner --allow-empty") if more else ("init -q",):
         subprocess.run(

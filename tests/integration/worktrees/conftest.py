@@ -31,7 +31,8 @@ def trees(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def untouched(sample: Sample) -> Iterator[None]:
-    """Check after each test that the user's checkout, index, stash, settings and other refs are unchanged."""
+    """Check after each test that the user's checkout, index, stash, settings and other refs are
+    unchanged."""
     before = fingerprint(sample)
     before.pop("refs")
     yield

@@ -118,7 +118,8 @@ async def test_a_branch_that_exists_is_refused_and_left(
         await create(git, repo, trees / "s-1", "mine")
 
     assert "--existing mine" in caught.value.hint
-    # Recovery may still undo the creation: the branch is at this commit, but Ramet did not create it.
+    # Recovery may still undo the creation: the branch is at this commit, but Ramet did not create
+    # it.
     await git.worktrees.undo_create(repo, trees / "s-1", "mine", sample.head)
     assert leftovers(sample, trees) == ["refs/heads/mine"]
 
@@ -313,7 +314,8 @@ async def test_cancelling_leaves_nothing(git: Git, tmp_path: Path, environment: 
 async def test_a_worktree_whose_top_level_is_elsewhere_is_refused_with_the_remedy(
     git: Git, repo: RepositoryInfo, sample: Sample, trees: Path
 ) -> None:
-    """As a worktree made by hand in a submodule's repository, where git would add the files of its own directory."""
+    """As a worktree made by hand in a submodule's repository, where git would add the files of its
+    own directory."""
     path = trees / "by-hand"
     config = sample.path / ".git" / "config"
     before = config.read_bytes()

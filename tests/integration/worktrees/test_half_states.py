@@ -18,7 +18,8 @@ pytestmark = pytest.mark.full
 
 
 def half_made(kind: str, sample: Sample, path: Path) -> None:
-    """Create the state that a kill leaves at a step of the creation of ``path`` with the branch `one`."""
+    """Create the state that a kill leaves at a step of the creation of ``path`` with the branch
+    `one`."""
     reason = "in use by ramet (rametctl rm removes it)"
     admin = sample.path / ".git" / "worktrees" / path.name
     branch = ("update-ref", "--create-reflog", "-m", f"ramet: made for {path}", "refs/heads/one", "HEAD", "0" * 40)

@@ -1,4 +1,5 @@
-"""The protocol with one running agent: open its session, set mode and model, answer its requests."""
+"""The protocol with one running agent: open its session, set mode and model, answer its
+requests."""
 
 import asyncio
 import uuid
@@ -16,7 +17,8 @@ from rametd.domain.models import Agent, Mode, Session
 SETTING_S = 30.0
 EDITS = frozenset({"Edit", "Write"})
 ENDED = "ended:"
-"""Begins the key of a task that checks a call's changes; the key of another task is the control request that it answers."""
+"""Begins the key of a task that checks a call's changes; the key of another task is the control
+request that it answers."""
 
 
 class AcpChannel:
@@ -46,7 +48,8 @@ class AcpChannel:
                 await self.set_model(opening.session.model)
 
     async def _open_session(self, opening: Opening) -> None:
-        """Open it, with the key in the environment only if the agent refuses without one: a key does not replace a person's own login."""
+        """Open it, with the key in the environment only if the agent refuses without one: a key
+        does not replace a person's own login."""
         if self._preset.keys and not self._state.login and await self._opened(v1.PROBE, opening):
             return
         known = opening.variables | self._preset.env.keys()
@@ -144,7 +147,8 @@ class AcpChannel:
         return session, [ToolUse(tool, given, str(session.worktree), identity) for tool, given in v1.uses_of(call)]
 
     async def _audit(self, call: dict[str, Any]) -> None:
-        """Check the changes of a call. The protocol has no place for a message in its result: the agent gets a prompt."""
+        """Check the changes of a call. The protocol has no place for a message in its result: the
+        agent gets a prompt."""
         _, uses = await self._uses(call)
         for use in uses:
             if words := await self._io.judge_result(use):

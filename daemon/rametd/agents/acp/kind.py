@@ -1,4 +1,5 @@
-"""An agent of the Agent Client Protocol as a kind of agent: what differs from one to the other is in its preset."""
+"""An agent of the Agent Client Protocol as a kind of agent: what differs from one to the other is
+in its preset."""
 
 import asyncio
 import hashlib
@@ -21,7 +22,8 @@ KEYS = re.compile(r"(^|_)(API_)?(KEY|TOKEN)$|_BASE_URL$")
 
 
 class Acp:
-    """The kind of agent of a preset. The agent stores its conversations; Ramet neither copies nor reads them."""
+    """The kind of agent of a preset. The agent stores its conversations; Ramet neither copies nor
+    reads them."""
 
     rereads = True
 

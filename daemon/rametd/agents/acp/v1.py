@@ -1,7 +1,9 @@
-"""Version 1 of the Agent Client Protocol: the meaning of an agent's lines, and the lines for the agent.
+"""Version 1 of the Agent Client Protocol: the meaning of an agent's lines, and the lines for the
+agent.
 
-A reader joins what the protocol sends in pieces: the words of a message, and the fields of a tool call. Such pieces never outlive a turn, so a reader
-that starts at the end of the last turn has the same pieces as one that has read everything. What must outlive a turn (the session's id, the agent's
+A reader joins what the protocol sends in pieces: the words of a message, and the fields of a tool
+call. Such pieces never outlive a turn, so a reader that starts at the end of the last turn has the
+same pieces as one that has read everything. What must outlive a turn (the session's id, the agent's
 modes and options) is a `State`, which is stored with each process (`Initialized`).
 """
 
@@ -42,13 +44,16 @@ from rametd.domain.models import LedgerEntry, RequestKind, Tokens
 
 VERSION = 1
 INITIALIZE, PROBE, LOGIN, SESSION = "initialize", "probe", "login", "session"
-"""Ids of our requests at a start; a prompt's request has the prompt's own id, a setting's begins with `SETTING`.
+"""Ids of our requests at a start; a prompt's request has the prompt's own id, a setting's begins
+with `SETTING`.
 
-`PROBE` is a request for a session whose refusal for want of a login is followed by `LOGIN` and `SESSION`.
+`PROBE` is a request for a session whose refusal for want of a login is followed by `LOGIN` and
+`SESSION`.
 """
 SETTING = "set:"
 CALL_ENDED = "call_ended"
-"""Method of a control message that the reader makes of a call's last update, with all fields of the call."""
+"""Method of a control message that the reader makes of a call's last update, with all fields of the
+call."""
 LOGIN_NEEDED, METHOD_MISSING, SESSION_MISSING = -32000, -32601, -32002
 NO_SESSION = b'"sessionId":"\\u0000"'
 """Placeholder in a stored prompt for the session's id, which the agent chooses."""
@@ -149,7 +154,8 @@ class Reader:
             return self._updated(table(parameters, "update"), frame)
         return frame
 
-    # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── answers
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _answered(self, message: Message, frame: Frame) -> Frame:
         frame.event.agent_notice.type = "response"
@@ -246,7 +252,8 @@ class Reader:
         self._asked.clear()
         return frame._replace(facts=tuple(facts), before=before)
 
-    # ── updates ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── updates
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _updated(self, update: Message, frame: Frame) -> Frame:
         kind = text(update, "sessionUpdate")
@@ -343,7 +350,8 @@ class Reader:
         return frame._replace(facts=tuple(facts), before=before, control=ended)
 
     def _asks(self, message: Message, parameters: Message, frame: Frame) -> Frame:
-        """A permission request, completed with what is known of its call: so stored, it means the same without this reader."""
+        """A permission request, completed with what is known of its call: so stored, it means the
+        same without this reader."""
         call = self._known(table(parameters, "toolCall"))
         before = () if call.shown else (self._show(call, frame),)
         control_id = key_of(message.get("id"))
@@ -354,11 +362,13 @@ class Reader:
         return frame._replace(facts=(TurnShown(), asked), control=whole, before=before)
 
 
-# ── tool calls ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── tool calls
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def tool_of(call: Message) -> tuple[str, Message]:
-    """A call in Claude's words: the tool's name, and its input with the fields that rules and the guard read."""
+    """A call in Claude's words: the tool's name, and its input with the fields that rules and the
+    guard read."""
     kind, given = text(call, "kind"), dict(table(call, "rawInput"))
     tool = TOOLS.get(kind, "")
     if not tool and (ours := our_tool(call)):  # a kind that the protocol names is none of ours, despite its title
@@ -396,8 +406,9 @@ def paths_of(call: Message) -> list[str]:
 def our_tool(call: Message) -> str:
     """``mcp__ramet__NAME`` for a call of Ramet's own tools, else "".
 
-    Such a call is allowed unasked, so its title must be exactly an agent's name for the tool, and its input what the tool takes:
-    titles of other calls may hold words of the model, and their inputs always do.
+    Such a call is allowed unasked, so its title must be exactly an agent's name for the tool, and
+    its input what the tool takes: titles of other calls may hold words of the model, and their
+    inputs always do.
     """
     from ramet.mcp import tools
 
@@ -435,7 +446,8 @@ def question_of(call: Message) -> Question:
 
 
 def choice(options: Sequence[Any], *, allow: bool) -> Message:
-    """The outcome that answers a permission request: the option that decides this call only, if there is one."""
+    """The outcome that answers a permission request: the option that decides this call only, if
+    there is one."""
     kinds = ("allow_once", "allow_always") if allow else ("reject_once", "reject_always")
     for kind in kinds:
         for option in options:
@@ -486,7 +498,8 @@ def _tokens(usage: Message) -> Tokens:
     )
 
 
-# ── lines for the agent ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── lines for the agent
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def key_of(identity: object) -> str:

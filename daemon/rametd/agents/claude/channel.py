@@ -1,7 +1,7 @@
 """The control protocol of one running Claude Code. The SDK speaks most of it.
 
-This module answers calls of the daemon's own tools, as that server has no state which a reattached SDK would need, and
-elicitations, which the SDK refuses.
+This module answers calls of the daemon's own tools, as that server has no state which a reattached
+SDK would need, and elicitations, which the SDK refuses.
 """
 
 import asyncio
@@ -37,10 +37,12 @@ from rametd.domain.errors import AgentRefusedError
 from rametd.domain.models import Agent, Mode
 
 HOOK_TIMEOUT_S = 86_400
-"""Seconds; a hook must outlive an outage of the daemon, and the program's default is ten minutes."""
+"""Seconds; a hook must outlive an outage of the daemon, and the program's default is ten
+minutes."""
 
 UNNAMED_WRITES = "Bash|mcp__.*"
-"""Tools that may write files that they do not name. They include the daemon's own, as a matcher has no exceptions."""
+"""Tools that may write files that they do not name. They include the daemon's own, as a matcher has
+no exceptions."""
 
 REFUSAL = "This session already has a worktree of its own. Work in it, and let subagents work in it too."
 COST = re.compile(r"Estimated cost:\s*\$([0-9][0-9,]*\.?[0-9]*)")
@@ -65,15 +67,16 @@ def verdict(decision: str, reason: str) -> HookJSONOutput:
 
 
 class ClaudeChannel:
-    """One SDK client. It has its own task, as the SDK requires connect and disconnect in the same one."""
+    """One SDK client. It has its own task, as the SDK requires connect and disconnect in the same
+    one."""
 
     def __init__(self, agent: Agent, io: ChannelIO) -> None:
         self._io = io
         self._transport = KeeperTransport(agent, io)
         self._questions: dict[str, str] = {}  # tool use → control request
         self._answering: dict[str, asyncio.Task[None]] = {}  # by control request that the SDK does not see
-        # The order of hooks must not change: the SDK numbers them, and a running agent knows the old numbers.
-        # The SDK passes on every event, though its type lists only ten.
+        # The order of hooks must not change: the SDK numbers them, and a running agent knows the
+        # old numbers. The SDK passes on every event, though its type lists only ten.
         worktree_create = cast("Any", "WorktreeCreate")
         hooks = {
             worktree_create: [HookMatcher(hooks=[refuse_worktree], timeout=HOOK_TIMEOUT_S, on_failure="block")],
@@ -169,7 +172,8 @@ class ClaudeChannel:
             await query._send_control_request({"subtype": "apply_flag_settings", "settings": settings})
 
     async def cost(self) -> float | None:
-        """Return the cost that the process reports so far, in dollars, including the running turn; None if it reports none.
+        """Return the cost that the process reports so far, in dollars, including the running turn;
+        None if it reports none.
 
         The program reports it as text; a release with another text is measured by its results only.
         """
@@ -236,7 +240,8 @@ class ClaudeChannel:
 
 @contextmanager
 def _asking(what: str) -> Iterator[None]:
-    """Raise `AgentRefusedError` if the program refuses or does not answer in time; the SDK raises a bare exception for both."""
+    """Raise `AgentRefusedError` if the program refuses or does not answer in time; the SDK raises a
+    bare exception for both."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,5 @@
-"""The command line of Claude Code, as the SDK builds it, and the variables that it needs besides the person's."""
+"""The command line of Claude Code, as the SDK builds it, and the variables that it needs besides
+the person's."""
 
 import json
 from pathlib import Path
@@ -27,13 +28,15 @@ DISALLOWED_TOOLS = [
 ]
 
 SETTINGS = {"cleanupPeriodDays": 3650}
-"""Days; by default Claude Code deletes transcripts after thirty, and it cannot resume a conversation without its transcript."""
+"""Days; by default Claude Code deletes transcripts after thirty, and it cannot resume a
+conversation without its transcript."""
 
 
 def launch(path: Path, session: Session, start: Start) -> Launch:
     """Build arguments and environment for one process of the session's agent.
 
-    The briefing is appended to Claude Code's system prompt; a resumed conversation keeps its first one until it is compacted.
+    The briefing is appended to Claude Code's system prompt; a resumed conversation keeps its first
+    one until it is compacted.
     """
     resume, cut = session.conversation_begun, start.cut
     options = ClaudeAgentOptions(
@@ -70,7 +73,8 @@ def launch(path: Path, session: Session, start: Start) -> Launch:
 
 
 def native(path: Path, session: Session, start: NativeStart) -> Launch:
-    """Build arguments and environment for Claude Code's own interface, in the session's mode and with Ramet's settings and rules."""
+    """Build arguments and environment for Claude Code's own interface, in the session's mode and
+    with Ramet's settings and rules."""
     argv = [str(path)]
     if session.conversation_begun:
         argv += ["--resume", session.conversation_id]

@@ -57,7 +57,8 @@ def read_control_response(message: Message, event: event_pb2.Event) -> tuple[Fac
 def flags_of(reply: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of an answer to `initialize` that the SDK reads.
 
-    The daemon holds it as long as the agent lives; the dropped lists (commands, agents, models) are nearly all of its size.
+    The daemon holds it as long as the agent lives; the dropped lists (commands, agents, models) are
+    nearly all of its size.
     """
     return {name: value for name, value in reply.items() if not isinstance(value, list | dict)}
 

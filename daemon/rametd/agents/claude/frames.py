@@ -1,7 +1,8 @@
 """Read Claude Code's lines: each becomes one typed event and the facts that the daemon acts on.
 
-The set of lines is open, and no line can end a session. A missing field or one of an unexpected type is read as absent, and
-an unknown line becomes an `AgentNotice`. Source: the schema of stream-json as of Claude Code 2.1.332.
+The set of lines is open, and no line can end a session. A missing field or one of an unexpected
+type is read as absent, and an unknown line becomes an `AgentNotice`. Source: the schema of
+stream-json as of Claude Code 2.1.332.
 """
 
 import json
@@ -41,11 +42,13 @@ from rametd.domain.models import LedgerEntry, Tokens
 from rametd.domain.text import first_line
 
 TEXT_LIMIT = 16 << 20
-"""Most characters of an agent's message in its event, which must fit into one gRPC message. The frame has the whole text."""
+"""Most characters of an agent's message in its event, which must fit into one gRPC message. The
+frame has the whole text."""
 RESULT_TEXT_LIMIT = 64 * 1024
 NOISE_LIMIT = 4096
 DEFERRING_TASKS = frozenset({"local_agent", "local_workflow"})
-"""Background tasks that start a turn when they end. A background shell may run forever, so it is not among them."""
+"""Background tasks that start a turn when they end. A background shell may run forever, so it is
+not among them."""
 UNKNOWN_CONVERSATION = re.compile(r"No conversation found", re.IGNORECASE)
 TROUBLES = {
     "server_error": Trouble.OVERLOAD,
@@ -103,7 +106,8 @@ def read_assistant(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]
 
 
 def doing(blocks: list[Any]) -> str:
-    """Describe the last call or text block of a message in one line; a call that asks a person only repeats its request."""
+    """Describe the last call or text block of a message in one line; a call that asks a person only
+    repeats its request."""
     for block in reversed(blocks):
         if isinstance(block, dict):
             match text(block, "type"):
@@ -162,7 +166,8 @@ def read_user(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
 
 
 def flatten(content: object) -> str:
-    """Return the text of a tool's answer: a string, or blocks, where a block without text is named."""
+    """Return the text of a tool's answer: a string, or blocks, where a block without text is
+    named."""
     if isinstance(content, str):
         return content
     parts = []

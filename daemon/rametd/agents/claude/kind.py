@@ -1,6 +1,7 @@
 """Claude Code as a kind of agent.
 
-`Claude.prepare` imports the SDK in a thread, as the import takes half a second and a starting daemon does not need it.
+`Claude.prepare` imports the SDK in a thread, as the import takes half a second and a starting
+daemon does not need it.
 """
 
 import asyncio
@@ -105,7 +106,8 @@ class Claude:
         return self._checked[1]
 
     async def prepare(self) -> None:
-        # One thread for all callers: reattaching to a hundred agents would fill the pool with waiters for the import lock.
+        # One thread for all callers: reattaching to a hundred agents would fill the pool with
+        # waiters for the import lock.
         if self._prepared is None or (self._prepared.done() and self._prepared.exception() is not None):
             self._prepared = asyncio.create_task(asyncio.to_thread(load))
         await asyncio.shield(self._prepared)
@@ -204,7 +206,8 @@ class Claude:
 
 
 def _bundled() -> Path:
-    """Return the program bundled with the pinned SDK, without importing it. Raise `AgentUnavailableError` if the SDK is not installed."""
+    """Return the program bundled with the pinned SDK, without importing it. Raise
+    `AgentUnavailableError` if the SDK is not installed."""
     spec = find_spec("claude_agent_sdk")
     if spec is None or spec.origin is None:
         raise AgentUnavailableError("claude-agent-sdk is not installed", hint='pip install "ramet[daemon]" brings it')
@@ -212,7 +215,8 @@ def _bundled() -> Path:
 
 
 async def _version_of(path: Path) -> str:
-    """Return the output of ``path --version``. Raise `AgentUnavailableError`, which names the setting, if it cannot run."""
+    """Return the output of ``path --version``. Raise `AgentUnavailableError`, which names the
+    setting, if it cannot run."""
     hint = "set agents.claude.path in config.toml to a working claude, or install Ramet again to get its own"
     if not await asyncio.to_thread(path.is_file):
         raise AgentUnavailableError(f"there is no Claude Code at {path}", hint=hint)

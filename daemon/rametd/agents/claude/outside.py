@@ -1,9 +1,11 @@
-"""Turns that people made in Claude Code's own interface, read from the transcript. Every call blocks.
+"""Turns that people made in Claude Code's own interface, read from the transcript. Every call
+blocks.
 
-Each line of a transcript names the program's entry point; for the daemon's processes it begins with "sdk". All others are turns
-that the daemon did not see. This module writes them as lines of stream-json, so that the daemon reads, stores and charges them
-like other turns. After each turn the program writes a ``cost-state`` line with the conversation's total; the cost of a turn is
-the difference between two totals.
+Each line of a transcript names the program's entry point; for the daemon's processes it begins with
+"sdk". All others are turns that the daemon did not see. This module writes them as lines of
+stream-json, so that the daemon reads, stores and charges them like other turns. After each turn the
+program writes a ``cost-state`` line with the conversation's total; the cost of a turn is the
+difference between two totals.
 """
 
 import json
@@ -19,7 +21,8 @@ from rametd.agents.values import Message, count, number, parse, rows, table, tex
 ENTRYPOINT = "cli"
 OURS = "sdk"
 OUR_LINE = b'"entrypoint":"sdk'
-"""Most lines are the daemon's, and need no parsing. Within a message's text the quotes would be escaped."""
+"""Most lines are the daemon's, and need no parsing. Within a message's text the quotes would be
+escaped."""
 COUNTED = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens", "costUSD")
 INTERRUPTED = "[Request interrupted by user"
 NO_PROMPT = ("<command-name>", "<command-message>", "<local-command-", "<bash-", INTERRUPTED)
@@ -44,7 +47,8 @@ class _Turn:
 
 @dataclass(frozen=True)
 class Place:
-    """How far a transcript was read: ``offset`` bytes of the file ``inode``, up to the time ``newest`` and this total of costs."""
+    """How far a transcript was read: ``offset`` bytes of the file ``inode``, up to the time
+    ``newest`` and this total of costs."""
 
     inode: int = 0
     offset: int = 0
@@ -55,10 +59,11 @@ class Place:
 def read(
     transcript: Path, conversation_id: str, after: float, results: int, known: Place | None = None
 ) -> tuple[Outside, Place]:
-    """Return the turns after a time, and how far the file was read. Numbering of their results continues from ``results``.
+    """Return the turns after a time, and how far the file was read. Numbering of their results
+    continues from ``results``.
 
-    ``known``: how far it was read before. Transcripts only grow, so a read continues there, unless the turns of the previous
-    read were not stored, or the file was replaced or truncated.
+    ``known``: how far it was read before. Transcripts only grow, so a read continues there, unless
+    the turns of the previous read were not stored, or the file was replaced or truncated.
     """
     turns: list[_Turn] = []
     paying: _Turn | None = None  # the next total belongs to this turn
@@ -101,7 +106,8 @@ def read(
 
 
 def users(home: Path, conversation_id: str) -> list[tuple[int, str]]:
-    """Return pids and start times from the program's register of its processes, which retains killed ones."""
+    """Return pids and start times from the program's register of its processes, which retains
+    killed ones."""
     found = []
     for file in (home / "sessions").glob("*.json"):
         try:

@@ -1,7 +1,8 @@
 """Find and copy Claude Code's transcripts. Every call blocks.
 
-A conversation is ``projects/PROJECT/ID.jsonl`` below the configuration directory, with a directory ``projects/PROJECT/ID`` for
-subagents and long tool results. PROJECT names the directory that the conversation began in; the program looks in all of them.
+A conversation is ``projects/PROJECT/ID.jsonl`` below the configuration directory, with a directory
+``projects/PROJECT/ID`` for subagents and long tool results. PROJECT names the directory that the
+conversation began in; the program looks in all of them.
 """
 
 import os
@@ -14,7 +15,8 @@ from pathlib import Path
 TASK_ID = re.compile(r"[A-Za-z0-9_-]+")
 NOT_IN_PROJECT = re.compile(r"[^A-Za-z0-9]")
 COMPARED = 64 * 1024
-"""Bytes compared before the end of the shorter file, to decide whether the longer one continues it; transcripts only grow."""
+"""Bytes compared before the end of the shorter file, to decide whether the longer one continues it;
+transcripts only grow."""
 
 
 def configuration_directory(environment: Mapping[str, str]) -> Path:
@@ -25,7 +27,8 @@ def configuration_directory(environment: Mapping[str, str]) -> Path:
 
 
 def task_output(worktree: Path, conversation_id: str, task_id: str, environment: Mapping[str, str]) -> str:
-    """Return the file with the output of a running shell command; "" for an id that is no file name."""
+    """Return the file with the output of a running shell command; "" for an id that is no file
+    name."""
     if not TASK_ID.fullmatch(task_id):
         return ""
     temporary = environment.get("CLAUDE_CODE_TMPDIR") or "/tmp"  # noqa: S108 - the program's own default
@@ -36,7 +39,8 @@ def task_output(worktree: Path, conversation_id: str, task_id: str, environment:
 def find(root: Path, conversation_id: str) -> Path | None:
     """Return the transcript of a conversation below ``root``, or None."""
     with suppress(OSError), os.scandir(root / "projects") as projects:
-        # Strings instead of paths, for speed: the end of each turn searches the projects of all sessions.
+        # Strings instead of paths, for speed: the end of each turn searches the projects of all
+        # sessions.
         for project in projects:
             transcript = f"{project.path}/{conversation_id}.jsonl"
             if os.path.exists(transcript):  # noqa: PTH110
@@ -45,10 +49,11 @@ def find(root: Path, conversation_id: str) -> Path | None:
 
 
 def copy(conversation_id: str, source: Path, target: Path, *, overwrite: bool) -> bool:
-    """Update a conversation below ``target`` from ``source``; return False if ``source`` does not have it.
+    """Update a conversation below ``target`` from ``source``; return False if ``source`` does not
+    have it.
 
-    Append to a file that the source continues; leave one that is longer than the source's. Replace a file that differs only
-    with ``overwrite``.
+    Append to a file that the source continues; leave one that is longer than the source's. Replace
+    a file that differs only with ``overwrite``.
     """
     transcript = find(source, conversation_id)
     if transcript is None:

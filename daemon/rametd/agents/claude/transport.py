@@ -1,11 +1,14 @@
-"""The SDK's transport to a Claude Code under a keeper. It carries only the control protocol; closing it detaches.
+"""The SDK's transport to a Claude Code under a keeper. It carries only the control protocol;
+closing it detaches.
 
-The SDK calls its `Transport` internal, so the SDK is pinned and tests/e2e checks this class against the real program. Beyond
-carrying lines:
+The SDK calls its `Transport` internal, so the SDK is pinned and tests/e2e checks this class against
+the real program. Beyond carrying lines:
 
-- The SDK gets a line after it is stored (`feed`), so that the daemon never answers a question that a crash could forget.
-- A running program has already had its `initialize`. If it registered the same hooks, the transport repeats the recorded answer
-  and sends nothing. If the daemon's hooks have changed, it sends `initialize`, and the program drops the old hooks' calls.
+- The SDK gets a line after it is stored (`feed`), so that the daemon never answers a question that
+a crash could forget.
+- A running program has already had its `initialize`. If it registered the same hooks, the transport
+  repeats the recorded answer and sends nothing. If the daemon's hooks have changed, it sends
+  `initialize`, and the program drops the old hooks' calls.
 """
 
 import asyncio

@@ -1,1 +1,2 @@
-"""Snapshots of worktrees: one format, one capture, one restore. Checkpoints, archive, trash, forks, ``--with-changes`` and rewinds are uses of them."""
+"""Snapshots of worktrees: one format, one capture, one restore. Checkpoints, archive, trash, forks,
+``--with-changes`` and rewinds are uses of them."""

@@ -1,4 +1,5 @@
-"""Take a snapshot of a worktree: the only way to record its state. The person's index, HEAD, branches and stash stay unchanged."""
+"""Take a snapshot of a worktree: the only way to record its state. The person's index, HEAD,
+branches and stash stay unchanged."""
 
 import os
 import re
@@ -49,9 +50,9 @@ async def capture(
 ) -> Snapshot:
     """Record a worktree, whose files are ``tree`` if that is known, under ``ref``.
 
-    ``git_dir`` need not be registered; without it the worktree must be. ``owner``: the session whose refs pin the commits it needs.
-    ``apart``: leave out worktrees of the same repository, which are other work.
-    Raise WorktreeChangedError, GitFailedError, GitBusyError.
+    ``git_dir`` need not be registered; without it the worktree must be. ``owner``: the session
+    whose refs pin the commits it needs. ``apart``: leave out worktrees of the same repository,
+    which are other work. Raise WorktreeChangedError, GitFailedError, GitBusyError.
     """
     git_dir = git_dir or await git.verified(worktree, None)
     skipped: tuple[str, ...] = ()
@@ -103,7 +104,8 @@ def _is_worktree(git_dir: Path, directory: Path) -> bool:
 
 
 async def staged_tree(git: GitContext, git_dir: Path) -> str:
-    """Return the staged content as a tree, without paths in conflict; reads no file of the worktree."""
+    """Return the staged content as a tree, without paths in conflict; reads no file of the
+    worktree."""
     there = at(git_dir, git_dir)
     async with private_index(git, git_dir) as index:  # `write-tree` stores its tree cache in the index
         environment = {"GIT_INDEX_FILE": str(index)}
@@ -118,7 +120,8 @@ async def staged_tree(git: GitContext, git_dir: Path) -> str:
 
 
 async def unmerged_blobs(git: GitContext, git_dir: Path) -> list[str]:
-    """Return the blobs of paths in conflict, and the empty one, which an index has for files after `git add -N`."""
+    """Return the blobs of paths in conflict, and the empty one, which an index has for files after
+    `git add -N`."""
     if not await git.compute((git_dir / "index").is_file):
         return []
     output = await git.process.read(git_dir, f"--git-dir={git_dir}", "ls-files", "--unmerged", "-z")
@@ -128,7 +131,8 @@ async def unmerged_blobs(git: GitContext, git_dir: Path) -> list[str]:
 
 
 async def inner_objects(git: GitContext, entries: Collection[Path]) -> tuple[list[str], list[str]]:
-    """Return staged trees and blobs of conflicts from the git directories of nested worktrees; nothing from an unreadable index."""
+    """Return staged trees and blobs of conflicts from the git directories of nested worktrees;
+    nothing from an unreadable index."""
     trees: list[str] = []
     blobs: list[str] = []
     for entry in entries:
@@ -139,8 +143,8 @@ async def inner_objects(git: GitContext, entries: Collection[Path]) -> tuple[lis
 
 
 async def pin_all(git: GitContext, git_dir: Path, owner: str) -> None:
-    """Pin every commit that a worktree's git directory names and no branch, remote branch or tag reaches: a detached HEAD, those of an
-    unfinished merge or rebase, an autostash, the reflog."""
+    """Pin every commit that a worktree's git directory names and no branch, remote branch or tag
+    reaches: a detached HEAD, those of an unfinished merge or rebase, an autostash, the reflog."""
 
     def named() -> list[str]:
         repository = open_repository(git_dir)
@@ -160,7 +164,8 @@ async def pin_all(git: GitContext, git_dir: Path, owner: str) -> None:
 
 
 def _names(git_dir: Path) -> Iterator[str]:
-    """Return all texts that look like object ids in the files of a git directory, except those of submodules."""
+    """Return all texts that look like object ids in the files of a git directory, except those of
+    submodules."""
     for folder, folders, files in os.walk(git_dir):
         if Path(folder) == git_dir and "modules" in folders:
             folders.remove("modules")

@@ -7,8 +7,9 @@
     nested/0/     the files of the first nested repository that differs from its HEAD, and so on
     meta.json     head, branch, time, the nested repositories, and notes of the caller
 
-A ref to a tree keeps its objects from `git gc`, and `git log --all`, gitk and lazygit do not show it. A tree cannot keep commits: those that a
-snapshot needs are pinned by separate refs below ``refs/ramet/commits/OWNER/`` (`pin`). The functions here block.
+A ref to a tree keeps its objects from `git gc`, and `git log --all`, gitk and lazygit do not show
+it. A tree cannot keep commits: those that a snapshot needs are pinned by separate refs below
+``refs/ramet/commits/OWNER/`` (`pin`). The functions here block.
 """
 
 import json
@@ -36,10 +37,12 @@ _FILE: Final = b"100644"
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """A nested repository. ``files`` is a tree of the outer repository, "" if its files are those of ``head``.
+    """A nested repository. ``files`` is a tree of the outer repository, "" if its files are those
+    of ``head``.
 
-    ``head`` is "" without a commit. ``repository`` is False for files in an unpopulated submodule. ``clean``: ``files`` equal its head.
-    ``own``: no remote has its head, whose commits were copied and pinned.
+    ``head`` is "" without a commit. ``repository`` is False for files in an unpopulated submodule.
+    ``clean``: ``files`` equal its head. ``own``: no remote has its head, whose commits were copied
+    and pinned.
     """
 
     place: str
@@ -57,8 +60,9 @@ class Nested:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``id`` is the tree's id; ``index`` is "" if nothing but HEAD was staged or it was not requested, ``head`` "" on an unborn branch,
-    ``branch`` "" for a detached HEAD. ``skipped``: messages about unreadable files."""
+    """``id`` is the tree's id; ``index`` is "" if nothing but HEAD was staged or it was not
+    requested, ``head`` "" on an unborn branch, ``branch`` "" for a detached HEAD. ``skipped``:
+    messages about unreadable files."""
 
     id: str
     files: str
@@ -172,7 +176,8 @@ def _read(repository: pygit2.Repository, top: pygit2.Tree) -> Snapshot | None:
 def point(git_dir: Path, ref: str, name: str) -> None:
     """Set one of Ramet's refs to an object.
 
-    Like git, with a lock file that becomes the ref: libgit2 takes 2 ms, as it also looks for names that contain this one.
+    Like git, with a lock file that becomes the ref: libgit2 takes 2 ms, as it also looks for names
+    that contain this one.
     """
     place = f"{common_dir(git_dir)}/{ref}"
     with suppress(OSError):  # the lock is taken, or a directory is in the way: libgit2 knows what to do
@@ -180,16 +185,18 @@ def point(git_dir: Path, ref: str, name: str) -> None:
         return
     repository = open_repository(git_dir)
     if ref not in repository.references:
-        # Only the daemon writes this ref, one at a time, so a killed daemon left the lock. Once the ref exists, git may hold one to pack
-        # it.
+        # Only the daemon writes this ref, one at a time, so a killed daemon left the lock. Once the
+        # ref exists, git may hold one to pack it.
         (common_dir(git_dir) / f"{ref}.lock").unlink(missing_ok=True)
     repository.references.create(ref, pygit2.Oid(hex=name), force=True)
 
 
 def pin(repository: pygit2.Repository, git_dir: Path, owner: str, commit: str) -> None:
-    """Pin a commit and its ancestors for a session by the ref ``head``, which follows the session's line of commits.
+    """Pin a commit and its ancestors for a session by the ref ``head``, which follows the session's
+    line of commits.
 
-    A line that the session abandoned (by an amend, a rebase or a reset) gets its own ref, named after its last commit.
+    A line that the session abandoned (by an amend, a rebase or a reset) gets its own ref, named
+    after its last commit.
     """
     head = repository.references.get(f"{COMMITS}{owner}/head")
     held = str(head.target) if head is not None else ""
@@ -204,7 +211,8 @@ def pin(repository: pygit2.Repository, git_dir: Path, owner: str, commit: str) -
 
 
 def pin_others(git_dir: Path, owner: str, commits: Iterable[str]) -> None:
-    """Pin further commits for a session, each by its own ref; skip ids that are missing or no commits."""
+    """Pin further commits for a session, each by its own ref; skip ids that are missing or no
+    commits."""
     names = dict.fromkeys(commits)
     repository = open_repository(git_dir) if names else None
     for commit in names:

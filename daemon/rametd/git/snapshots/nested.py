@@ -1,7 +1,8 @@
 """Repositories inside a worktree: submodules, and those that an agent or a person created there.
 
-The tree of a worktree only points at them. A snapshot therefore has the files of each that differs from a commit of its remote, and copies of
-commits that none of its remotes has. Restoring writes the files; a branch checked out inside stays, a detached HEAD moves.
+The tree of a worktree only points at them. A snapshot therefore has the files of each that differs
+from a commit of its remote, and copies of commits that none of its remotes has. Restoring writes
+the files; a branch checked out inside stays, a detached HEAD moves.
 """
 
 import os
@@ -28,13 +29,15 @@ from rametd.git.repository import Head, common_dir, head_of, open_repository
 from rametd.git.snapshots.model import Nested, Snapshot
 from rametd.git.unread import add_all, hidden, is_unborn, parse_unread
 
-# ── capture ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── capture
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def capture(
     git: GitContext, worktree: Path, git_dir: Path, files: str, skipped: Sequence[str]
 ) -> tuple[tuple[Nested, ...], tuple[str, ...]]:
-    """Return the nested repositories that the tree ``files`` only points at, and messages about unreadable files in them and those that git ``skipped``."""
+    """Return the nested repositories that the tree ``files`` only points at, and messages about
+    unreadable files in them and those that git ``skipped``."""
     common = common_dir(git_dir)
     found = await git.compute(_linked, common, files, await places(git, worktree, git_dir))
     made: list[Nested] = []
@@ -87,7 +90,8 @@ async def _capture_one(
 async def _copy(
     git: GitContext, common: Path, directory: Path, place: str, inner: Path | None, recorded: str | None
 ) -> tuple[Nested | None, tuple[str, ...], Mapping[str, str | None]]:
-    """Copy the files, and commits that exist nowhere else, to the outer repository; also return git's messages about skipped paths, and nested repositories."""
+    """Copy the files, and commits that exist nowhere else, to the outer repository; also return
+    git's messages about skipped paths, and nested repositories."""
     if inner is None:
         return await _copy_files(git, common, directory, place)
     try:
@@ -127,13 +131,15 @@ async def _copy_files(
 
 
 def _not_captured(words: Sequence[str], captured: Collection[str]) -> list[str]:
-    """Return git's messages about skipped paths, except those about separately captured repositories."""
+    """Return git's messages about skipped paths, except those about separately captured
+    repositories."""
     known = tuple(f"'{place}/'" for place in captured)
     return [line for line in words if not (is_unborn(line) and line.startswith(known))]
 
 
 async def _own_commits(git: GitContext, common: Path, directory: Path, inner: Path, head: Head) -> tuple[bool, bool]:
-    """Return whether HEAD has commits that none of the repository's remotes has, and whether its history is complete."""
+    """Return whether HEAD has commits that none of the repository's remotes has, and whether its
+    history is complete."""
     if head.commit is None:
         return False, True
     there = f"--git-dir={inner}"
@@ -156,7 +162,8 @@ def _is_as_recorded(repository: pygit2.Repository, written: WorktreeTree, record
 
 
 async def _is_clean(git: GitContext, common: Path, directory: Path, inner: Path, recorded: str) -> bool:
-    """Return whether the recorded commit is checked out without changes, and a remote has it. Doubt counts as no."""
+    """Return whether the recorded commit is checked out without changes, and a remote has it. Doubt
+    counts as no."""
     there = at(inner, directory)
     listing = ("status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal", "--ignore-submodules=none")
     status = await git.process.run(directory, *there, *listing, environment={"GIT_OPTIONAL_LOCKS": "0"})
@@ -168,7 +175,8 @@ async def _is_clean(git: GitContext, common: Path, directory: Path, inner: Path,
     return not await _is_own(git, common, directory, inner, recorded)
 
 
-# ── restore ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── restore
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def restore(
@@ -176,7 +184,8 @@ async def restore(
 ) -> list[str]:
     """Write the files of the nested repositories; return a line for each difference.
 
-    ``before`` is a snapshot of the present files; files that it does not have stay. Without one the worktree is new.
+    ``before`` is a snapshot of the present files; files that it does not have stay. Without one the
+    worktree is new.
     """
     overwritten = {each.place: each for each in before.nested} if before is not None else {}
     warnings: list[str] = []
@@ -205,7 +214,8 @@ async def _restore_one(
 
 
 async def _lay(git: GitContext, common: Path, worktree: Path, wanted: Nested) -> list[str]:
-    """Write the files of a repository that no longer exists; an existing file that differs stays."""
+    """Write the files of a repository that no longer exists; an existing file that differs
+    stays."""
     target = worktree / wanted.place
     await git.compute(lambda: target.mkdir(parents=True, exist_ok=True))
     there = at(common, target)
@@ -233,7 +243,8 @@ async def _lay(git: GitContext, common: Path, worktree: Path, wanted: Nested) ->
 async def _write_over(
     git: GitContext, common: Path, worktree: Path, inner: Path, wanted: Nested, before: Nested | None, *, new: bool
 ) -> list[str]:
-    """Write files of an existing repository. Overwrite none that differs from ``before``, unless the worktree is ``new``."""
+    """Write files of an existing repository. Overwrite none that differs from ``before``, unless
+    the worktree is ``new``."""
     directory = worktree / wanted.place
     if wanted.files:
         await copy_objects(git, common, inner, wanted.files, *([wanted.head] if wanted.own else []))

@@ -1,5 +1,6 @@
-"""Write a snapshot's files to a worktree, under one of two policies: overwrite nothing foreign (`apply_tree`), or first capture the present
-files (`restore_files`). Never uses the person's stash. Only `move_back` moves HEAD."""
+"""Write a snapshot's files to a worktree, under one of two policies: overwrite nothing foreign
+(`apply_tree`), or first capture the present files (`restore_files`). Never uses the person's stash.
+Only `move_back` moves HEAD."""
 
 import asyncio
 import os
@@ -20,14 +21,15 @@ from rametd.git.underway import busy_with
 from rametd.git.unread import add_all, is_unborn
 
 _RETRIES_S: Final = (0.1, 0.3, 1.0, 3.0)
-"""Attempts. Git refuses if a file appeared or changed since the check: a person works there, or the git of a killed daemon is still
-running. Each retry first captures the present files."""
+"""Attempts. Git refuses if a file appeared or changed since the check: a person works there, or the
+git of a killed daemon is still running. Each retry first captures the present files."""
 
 
 async def apply_tree(git: GitContext, worktree: Path, files: str) -> None:
     """Write the tree ``files`` to a new worktree; HEAD and the index stay.
 
-    Raise GitFailedError, with nothing written, if a file differs from HEAD or an ignored one is in the way.
+    Raise GitFailedError, with nothing written, if a file differs from HEAD or an ignored one is in
+    the way.
     """
     git_dir = await git.verified(worktree, None)
     async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
@@ -44,15 +46,17 @@ async def apply_tree(git: GitContext, worktree: Path, files: str) -> None:
 async def restore_files(
     git: GitContext, worktree: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
 ) -> str:
-    """Make the files of a worktree those of the tree ``target``; ignored files, HEAD and the index stay.
+    """Make the files of a worktree those of the tree ``target``; ignored files, HEAD and the index
+    stay.
 
-    Await ``before_overwriting`` with the tree of the present files, including ignored ones in the way; it must capture them. Return that
-    tree. Raise WorktreeChangedError during a merge or the like; GitFailedError, with nothing written, if a file changes meanwhile or a
-    filter fails.
+    Await ``before_overwriting`` with the tree of the present files, including ignored ones in the
+    way; it must capture them. Return that tree. Raise WorktreeChangedError during a merge or the
+    like; GitFailedError, with nothing written, if a file changes meanwhile or a filter fails.
     """
     git_dir = await git.verified(worktree, None)
     if busy := await git.compute(busy_with, git_dir):
-        # Git would continue it: the next commit would end the merge, with the restored files and both parents.
+        # Git would continue it: the next commit would end the merge, with the restored files and
+        # both parents.
         raise WorktreeChangedError(
             f"{worktree} is in the middle of {busy}",
             hint="finish it there or take it back (`git status` tells how), then rewind again",
@@ -101,7 +105,8 @@ async def _bring_back(
 
 
 class FilterFailedError(GitFailedError):
-    """Raised when a required filter cannot write a file of the snapshot, before anything in the worktree is touched."""
+    """Raised when a required filter cannot write a file of the snapshot, before anything in the
+    worktree is touched."""
 
 
 async def refuse_failing_filters(
@@ -109,8 +114,8 @@ async def refuse_failing_filters(
 ) -> None:
     """Raise FilterFailedError if a filter fails for a file to write.
 
-    Git deletes files before it writes others, so that a filter that fails in between would leave a half-written worktree. Therefore
-    write the filtered files to ``scratch`` first.
+    Git deletes files before it writes others, so that a filter that fails in between would leave a
+    half-written worktree. Therefore write the filtered files to ``scratch`` first.
     """
     there = at(git_dir, worktree)
     configured = await git.process.run(worktree, *there, "config", "--get-regexp", r"^filter\..*\.(smudge|process)$")
@@ -151,11 +156,12 @@ class Moved:
 async def move_back(
     git: GitContext, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False, staged: str = ""
 ) -> Moved:
-    """Move ``own``, the checked-out branch (or a detached HEAD), back to an earlier commit of its line, and set the index to the tree
-    ``staged`` or that of the commit. ``tip`` is the present commit, which has been captured.
+    """Move ``own``, the checked-out branch (or a detached HEAD), back to an earlier commit of its
+    line, and set the index to the tree ``staged`` or that of the commit. ``tip`` is the present
+    commit, which has been captured.
 
-    A detached HEAD moves to any commit; with ``leave`` the branch does too, unless another worktree has it. Change nothing otherwise, or
-    if another branch is checked out or this one has moved on.
+    A detached HEAD moves to any commit; with ``leave`` the branch does too, unless another worktree
+    has it. Change nothing otherwise, or if another branch is checked out or this one has moved on.
     """
     git_dir = await git.verified(worktree, None)
     there = at(git_dir, worktree)
@@ -187,7 +193,8 @@ async def move_back(
     ref: Sequence[str] = ("HEAD", "--no-deref") if branch is None else (f"refs/heads/{branch}",)
     if old != commit:
         await git.process.write(worktree, *there, "update-ref", "-m", "ramet: rewind", *ref[1:], ref[0], commit, old)
-    # Move the index with HEAD, so that `git status` shows the checkpoint's changes as changes, and nothing else.
+    # Move the index with HEAD, so that `git status` shows the checkpoint's changes as changes, and
+    # nothing else.
     await git.process.write(worktree, *there, "read-tree", staged or commit)
     await git.process.run(worktree, *there, "update-index", "-q", "--refresh")
     if branch is None and own:
@@ -196,7 +203,8 @@ async def move_back(
 
 
 def _elsewhere(git_dir: Path, branch: str | None) -> bool:
-    """Return whether another worktree has the branch checked out too, as `git worktree add --force` allows."""
+    """Return whether another worktree has the branch checked out too, as `git worktree add --force`
+    allows."""
     common = git_dir.parent.parent if git_dir.parent.name == "worktrees" else git_dir
     linked = any(entry.branch == branch and entry.admin_dir != git_dir for entry in registrations(common))
     return linked or (common != git_dir and head_of(open_repository(common)).branch == branch)

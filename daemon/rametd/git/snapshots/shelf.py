@@ -1,18 +1,23 @@
-"""The shelf: the worktree of an archived or removed session, moved away with its git directory, and thinned.
+"""The shelf: the worktree of an archived or removed session, moved away with its git directory, and
+thinned.
 
     ROOT/ID                     →  ROOT/.ID.shelved
     GIT-DIR/worktrees/ID        →  GIT-DIR/ramet/shelved-ID
     GIT-DIR/worktrees/INNER     →  GIT-DIR/ramet/shelved-ID+INNER     (a worktree of the same repository inside it)
 
-Renames preserve everything: an index with its flags and conflicts, an unfinished rebase, nested repositories, unreadable files and empty
-directories. Each rename stays on its file system and at its depth below the git directory, so that ``commondir`` is valid in both places.
-Outside ``worktrees`` the entry does not occupy the branch, and ``git worktree prune`` and ``git gc`` ignore it; a snapshot and the refs below
-``refs/ramet/commits/`` protect the objects that only the worktree reaches.
+Renames preserve everything: an index with its flags and conflicts, an unfinished rebase, nested
+repositories, unreadable files and empty directories. Each rename stays on its file system and at
+its depth below the git directory, so that ``commondir`` is valid in both places. Outside
+``worktrees`` the entry does not occupy the branch, and ``git worktree prune`` and ``git gc`` ignore
+it; a snapshot and the refs below ``refs/ramet/commits/`` protect the objects that only the worktree
+reaches.
 
-Thinning then deletes ignored files, and tracked files that equal the repository's content. Restoring writes the missing files from the
-snapshot, and renames back. If a person has deleted the tree, the snapshot is written to a new one on the shelf.
+Thinning then deletes ignored files, and tracked files that equal the repository's content.
+Restoring writes the missing files from the snapshot, and renames back. If a person has deleted the
+tree, the snapshot is written to a new one on the shelf.
 
-A kill leaves tree and entry each in one of two places; every function here continues from any of the four states.
+A kill leaves tree and entry each in one of two places; every function here continues from any of
+the four states.
 """
 
 import os
@@ -60,7 +65,8 @@ _LINK: Final = "160000"
 _MARK: Final = "shelved"
 """File in a shelved tree's git directory with the snapshot of its thinning."""
 _REBUILT: Final = "rebuilt"
-"""File in a git directory: its tree was created from the snapshot, and nested repositories are not populated yet."""
+"""File in a git directory: its tree was created from the snapshot, and nested repositories are not
+populated yet."""
 _FORMAT: Final = "--batch-check=%(objectname) %(objectsize)"
 _CONVERTS: Final = ("filter", "ident", "working-tree-encoding", "eol")
 """Attributes that make a file differ from the repository's bytes."""
@@ -82,7 +88,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Shelved:
-    """``branch_commit``: commit of the session's branch, "" without a branch. ``warnings``: differences from what one would expect."""
+    """``branch_commit``: commit of the session's branch, "" without a branch. ``warnings``:
+    differences from what one would expect."""
 
     snapshot: Snapshot
     branch_commit: str
@@ -90,7 +97,8 @@ class Shelved:
 
 
 def shelf_of(worktree: Path) -> Path:
-    """Return the shelf's path: next to the worktree, so that the rename stays within a directory."""
+    """Return the shelf's path: next to the worktree, so that the rename stays within a
+    directory."""
     return worktree.with_name(f".{worktree.name}.shelved")
 
 
@@ -103,7 +111,8 @@ def place_of(repo: RepositoryInfo, worktree: Path) -> Place:
     )
 
 
-# ── shelve ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── shelve
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def record(
@@ -117,8 +126,9 @@ async def record(
 ) -> Shelved:
     """Take the snapshot for the shelf under ``ref``, and pin the commits that it needs.
 
-    ``last`` replaces files that a person has deleted. If an earlier call has shelved the worktree, return its snapshot. Raise
-    RefNotFoundError if tree, entry and branch are all gone, GitFailedError.
+    ``last`` replaces files that a person has deleted. If an earlier call has shelved the worktree,
+    return its snapshot. Raise RefNotFoundError if tree, entry and branch are all gone,
+    GitFailedError.
     """
     place = place_of(repo, worktree)
     tip = await git.compute(branch_tip, repo, branch) if branch else None
@@ -133,7 +143,8 @@ async def record(
 
 
 async def shelve(git: GitContext, repo: RepositoryInfo, taken: Snapshot | None, worktree: Path) -> tuple[str, ...]:
-    """Move a recorded worktree to the shelf, and thin it; its branch stays. Completes an earlier, interrupted call.
+    """Move a recorded worktree to the shelf, and thin it; its branch stays. Completes an earlier,
+    interrupted call.
 
     Another directory at the path stays; return why. Raise GitFailedError.
     """
@@ -178,14 +189,16 @@ async def _capture(
     tip: str | None,
     last: Snapshot | None,
 ) -> tuple[Snapshot, list[str]]:
-    """Return the snapshot, whether the worktree is shelved or not, and the refs of the commits that it needs."""
+    """Return the snapshot, whether the worktree is shelved or not, and the refs of the commits that
+    it needs."""
     common = repo.common_dir
     shelved = await git.compute(os.path.lexists, place.shelf)
     tree = place.shelf if shelved else place.worktree
     git_dir, why = await git.compute(locate, common, place.worktree)
     if shelved:
         git_dir = next((each for each in (place.entry, _entry_of(place)) if each is not None and each.is_dir()), common)
-    # Without an entry, read the files with the repository itself; its HEAD and index are the main worktree's.
+    # Without an entry, read the files with the repository itself; its HEAD and index are the main
+    # worktree's.
     borrowed = git_dir == common and not (tree / ".git").is_dir()
     if shelved and (place.entry / _MARK).is_file() and git_dir == place.entry:
         # The snapshot is lost; files deleted by thinning do not count as deleted.
@@ -254,7 +267,8 @@ async def _without_tree(
     last: Snapshot | None,
     facts: dict[str, Any],
 ) -> tuple[Snapshot, str | None]:
-    """For a missing worktree return its entry's HEAD, the branch's tip, and the last snapshot's files if it has the same commit."""
+    """For a missing worktree return its entry's HEAD, the branch's tip, and the last snapshot's
+    files if it has the same commit."""
     common = repo.common_dir
     entry = await git.compute(left_at, common, place.worktree)
     git_dir = entry.admin_dir if entry is not None else place.entry if place.entry.is_dir() else None
@@ -371,11 +385,13 @@ def _move_to_shelf(repo: RepositoryInfo, place: Place, taken: Snapshot | None) -
     return [f"{why}: it stays where it is"] if why is not None else []
 
 
-# ── thin ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── thin
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def thin(git: GitContext, place: Place, taken: Snapshot) -> None:
-    """Delete from a shelved tree ignored files, and tracked files whose bytes the repository has. Safe to repeat."""
+    """Delete from a shelved tree ignored files, and tracked files whose bytes the repository has.
+    Safe to repeat."""
     tree, git_dir = place.shelf, place.entry
     if not await git.compute(lambda: tree.is_dir() and (git_dir / "index").is_file()):
         return
@@ -390,7 +406,8 @@ async def thin(git: GitContext, place: Place, taken: Snapshot) -> None:
 async def _unchanged(
     git: GitContext, tree: Path, git_dir: Path, there: tuple[str, str], taken: Snapshot
 ) -> dict[str, os.stat_result]:
-    """Return files that equal index, snapshot and repository, with their stamps at the comparison."""
+    """Return files that equal index, snapshot and repository, with their stamps at the
+    comparison."""
     async with git.worktree_lock(tree), private_index(git, git_dir) as index:
         environment = {"GIT_INDEX_FILE": str(index)}
 
@@ -467,7 +484,8 @@ def _delete_ignored(tree: Path, places: Sequence[str]) -> None:
 
 
 def _delete_files(tree: Path, known: Mapping[str, os.stat_result]) -> None:
-    """Delete files, except those that a surviving process has changed since, and the directories that are empty then."""
+    """Delete files, except those that a surviving process has changed since, and the directories
+    that are empty then."""
     folders: set[Path] = set()
     for path, was in known.items():
         place = tree / path
@@ -491,7 +509,8 @@ async def _entries(git: GitContext, tree: Path, there: tuple[str, ...], name: st
     return {path: (words.split(" ")[0], words.split(" ")[2]) for words, _, path in records}
 
 
-# ── unshelve ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── unshelve
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def unshelve(
@@ -505,10 +524,12 @@ async def unshelve(
     *,
     new_branch: bool,
 ) -> tuple[str, ...]:
-    """Restore a shelved worktree: write missing files, then rename it back, on ``branch``, created at ``commit`` with ``new_branch``.
+    """Restore a shelved worktree: write missing files, then rename it back, on ``branch``, created
+    at ``commit`` with ``new_branch``.
 
-    ``own`` is the branch that the session had. Return a line for each difference. Completes an interrupted call. Raise PathTakenError and
-    BranchTakenError before any change; GitFailedError with tree and entry on the shelf.
+    ``own`` is the branch that the session had. Return a line for each difference. Completes an
+    interrupted call. Raise PathTakenError and BranchTakenError before any change; GitFailedError
+    with tree and entry on the shelf.
     """
     place = place_of(repo, worktree)
     warnings: list[str] = []
@@ -549,7 +570,8 @@ def _is_back(repo: RepositoryInfo, place: Place) -> bool:
 
 
 def _home(repo: RepositoryInfo, place: Place) -> Path:
-    """Return the path of a worktree's entry; under another name if a moved worktree has the usual one."""
+    """Return the path of a worktree's entry; under another name if a moved worktree has the usual
+    one."""
     found = [entry.admin_dir for entry in registered_at(repo.common_dir, place.worktree) if entry.path is not None]
     home = repo.common_dir / "worktrees" / place.worktree.name
     return found[0] if found else free_path(home) if home.exists() else home
@@ -563,7 +585,8 @@ def _is_half_back(repo: RepositoryInfo, place: Place) -> bool:
 
 
 def _require_free(repo: RepositoryInfo, place: Place) -> None:
-    """Raise PathTakenError if the tree is not on its shelf, or would not fit where it was. Blocks."""
+    """Raise PathTakenError if the tree is not on its shelf, or would not fit where it was.
+    Blocks."""
     worktree = place.worktree
     if os.path.lexists(place.shelf) and (place.shelf.is_symlink() or not place.shelf.is_dir()):
         raise PathTakenError(
@@ -592,7 +615,8 @@ def _require_free(repo: RepositoryInfo, place: Place) -> None:
 
 
 async def _mend_entry(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
-    """Create missing parts of a shelved tree's git directory, or all of it; return warnings about unreadable parts."""
+    """Create missing parts of a shelved tree's git directory, or all of it; return warnings about
+    unreadable parts."""
     warnings: list[str] = []
     entry, part = place.entry, place.entry.with_name(f"building-{place.entry.name}")
 
@@ -691,7 +715,8 @@ def _missing(tree: Path, paths: Mapping[str, object]) -> list[str]:
 async def _set_head(
     git: GitContext, repo: RepositoryInfo, place: Place, taken: Snapshot, own: str, branch: str, commit: str
 ) -> list[str]:
-    """Point a shelved tree's HEAD to the branch of the restore; return warnings about differences."""
+    """Point a shelved tree's HEAD to the branch of the restore; return warnings about
+    differences."""
     tree, git_dir = place.shelf, place.entry
     if taken.branch in {own, branch} and taken.branch:
 
@@ -740,7 +765,8 @@ def _move_back(repo: RepositoryInfo, place: Place) -> list[str]:
 
 
 def _inner_back(repo: RepositoryInfo, place: Place, entry: Path) -> list[str]:
-    """Restore the entry of a nested worktree, under its name or a similar one; detached if its branch is now checked out elsewhere."""
+    """Restore the entry of a nested worktree, under its name or a similar one; detached if its
+    branch is now checked out elsewhere."""
     name = entry.name.removeprefix(f"{place.entry.name}+")
     home = repo.common_dir / "worktrees" / name
     if home.exists():
@@ -765,7 +791,8 @@ def _inner_back(repo: RepositoryInfo, place: Place, entry: Path) -> list[str]:
 
 
 def _point(tree: Path, git_dir: Path) -> None:
-    """Write a worktree's ``.git`` anew; a link in its place, which an agent may have made, leads elsewhere."""
+    """Write a worktree's ``.git`` anew; a link in its place, which an agent may have made, leads
+    elsewhere."""
     (tree / ".git").unlink(missing_ok=True)
     (tree / ".git").write_text(f"gitdir: {git_dir}\n")
 
@@ -773,7 +800,8 @@ def _point(tree: Path, git_dir: Path) -> None:
 async def put_back_on_shelf(
     git: GitContext, repo: RepositoryInfo, worktree: Path, branch: str, created_at: str | None
 ) -> None:
-    """Undo a failed `unshelve`: move the worktree back to the shelf, and delete a branch created for it."""
+    """Undo a failed `unshelve`: move the worktree back to the shelf, and delete a branch created
+    for it."""
     place = place_of(repo, worktree)
     async with git.locks.hold(repo.common_dir) as lock:
         if await git.compute(_is_half_back, repo, place) or await git.compute(_is_back, repo, place):
@@ -782,7 +810,8 @@ async def put_back_on_shelf(
             await branches.delete_branch(git, repo, branch, created_at, lock)
 
 
-# ── delete ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── delete
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def mark_of(repo: RepositoryInfo, worktree: Path) -> str:

@@ -62,7 +62,8 @@ class Snapshots:
         return tuple(sorted(found, key=lambda each: each.number))
 
     async def apply_tree(self, repo: RepositoryInfo, worktree: Path, snapshot: Snapshot) -> tuple[str, ...]:
-        """Write a snapshot's files to a new worktree at its HEAD, as uncommitted changes; return a line for each difference.
+        """Write a snapshot's files to a new worktree at its HEAD, as uncommitted changes; return a
+        line for each difference.
 
         Raise GitFailedError, with nothing written, if that would overwrite another file.
         """
@@ -78,10 +79,12 @@ class Snapshots:
     async def bring_back_nested(
         self, repo: RepositoryInfo, worktree: Path, snapshot: Snapshot, before: Snapshot
     ) -> tuple[str, ...]:
-        """After `restore_files`, restore nested repositories; return a line for each difference. Overwrite no file that ``before`` does not have."""
+        """After `restore_files`, restore nested repositories; return a line for each difference.
+        Overwrite no file that ``before`` does not have."""
         return tuple(await nested.restore(self._git, repo.common_dir, worktree, snapshot, before))
 
-    # ── archive and trash ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── archive and trash
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def of_commit(self, repo: RepositoryInfo, commit: str, branch: str) -> Snapshot:
         """Write a snapshot of a commit's files, without a ref."""
@@ -102,7 +105,8 @@ class Snapshots:
         return await self._git.compute(write)
 
     async def changed(self, repo: RepositoryInfo, snapshot: Snapshot) -> tuple[str, ...]:
-        """Return the paths that differ between a snapshot and its HEAD, untracked ones included, without nested repositories."""
+        """Return the paths that differ between a snapshot and its HEAD, untracked ones included,
+        without nested repositories."""
 
         def compare() -> tuple[str, ...]:
             repository = open_repository(repo.common_dir)
@@ -135,7 +139,8 @@ class Snapshots:
         return await self._git.compute(compare)
 
     async def time_of(self, repo: RepositoryInfo, name: str) -> float | None:
-        """Time of a snapshot or commit, in seconds since the epoch; None for other or missing objects."""
+        """Time of a snapshot or commit, in seconds since the epoch; None for other or missing
+        objects."""
         if (taken := await self.read(repo, name)) is not None:
             return taken.time
 
@@ -147,7 +152,8 @@ class Snapshots:
         return await self._git.compute(look)
 
     async def size(self, repo: RepositoryInfo, snapshot: Snapshot, worktree: Path) -> int:
-        """Return the bytes on disk of a shelved worktree, and of the objects that only its snapshot has."""
+        """Return the bytes on disk of a shelved worktree, and of the objects that only its snapshot
+        has."""
         parts = await self._git.compute(lambda: sum(tree_bytes(part) for part in shelf.parts_of(repo, worktree)))
         return parts + await refs.size_of(self._git, repo, snapshot.id)
 

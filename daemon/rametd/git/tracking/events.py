@@ -1,7 +1,8 @@
 """Paths of a worktree that may have changed, from the system's file events.
 
-There are two sources. On Linux, inotify: it watches only directories that are not ignored (node_modules would take thousands), reports an
-overflow of its queue, and `drain` does not wait. Elsewhere, `watchfiles`.
+There are two sources. On Linux, inotify: it watches only directories that are not ignored
+(node_modules would take thousands), reports an overflow of its queue, and `drain` does not wait.
+Elsewhere, `watchfiles`.
 """
 
 import asyncio
@@ -20,8 +21,8 @@ class Events(Protocol):
     """A source. It calls ``news`` on the event loop when there may be events to drain."""
 
     def begin(self, skip: Skip, also: Iterable[str]) -> Found:
-        """Watch all directories except skipped ones, and the directories of the files ``also``; return the files. Blocks. Raise
-        `OutOfWatchesError`."""
+        """Watch all directories except skipped ones, and the directories of the files ``also``;
+        return the files. Blocks. Raise `OutOfWatchesError`."""
 
     def look_into(self, directory: str, skip: Skip) -> Found:
         """Watch a new directory, and return its files. Blocks. Raise `OutOfWatchesError`."""
@@ -30,7 +31,8 @@ class Events(Protocol):
         """Return whether another directory has replaced the watched tree. Blocks."""
 
     async def drain(self) -> Happened:
-        """Return all changes until now. Raise `OutOfWatchesError` if the system reports no further ones."""
+        """Return all changes until now. Raise `OutOfWatchesError` if the system reports no further
+        ones."""
 
     def close(self) -> None: ...
 
@@ -80,7 +82,8 @@ class InotifyEvents:
         return identity(self._root) != self._watched
 
     def _watch(self, directory: str) -> bool:
-        """Watch a directory; return False if its events may name another path: it has one watch, even after a move or with two mounts."""
+        """Watch a directory; return False if its events may name another path: it has one watch,
+        even after a move or with two mounts."""
         place = f"{self._root}/{directory}"
         wd = self._queue.watch(place)
         device = Path(place).stat().st_dev
@@ -96,7 +99,8 @@ class InotifyEvents:
         return other == directory
 
     def _forget(self, directory: str) -> None:
-        """Remove the watches of a moved directory, which would report changes under the old path."""
+        """Remove the watches of a moved directory, which would report changes under the old
+        path."""
         below = directory + "/"
         for path in [path for path in self._watches if path == directory or path.startswith(below)]:
             wd = self._watches.pop(path)
@@ -109,7 +113,8 @@ class InotifyEvents:
         for event in self._queue.read():
             self._take(event, happened, left)
         if left:
-            # If two directories are exchanged in one step, the arrival of the second is reported before its departure.
+            # If two directories are exchanged in one step, the arrival of the second is reported
+            # before its departure.
             happened.appeared |= await asyncio.to_thread(self._still_there, left)
         return happened
 

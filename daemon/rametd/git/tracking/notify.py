@@ -1,5 +1,6 @@
-"""File events by `watchfiles`, where there is no inotify. They come through a thread: `drain` writes a cookie into a watched place and waits until it comes
-back, as watchman does, since events keep their order."""
+"""File events by `watchfiles`, where there is no inotify. They come through a thread: `drain`
+writes a cookie into a watched place and waits for its event, as watchman does, since events keep
+their order."""
 
 import asyncio
 import os
@@ -24,7 +25,8 @@ _NO_TEXT: Final = "\ufffd"
 
 
 class NotifyEvents:
-    """All of the tree; see `Events`. The set of events has no order within one batch, so a path's kind is looked up."""
+    """All of the tree; see `Events`. The set of events has no order within one batch, so a path's
+    kind is looked up."""
 
     def __init__(self, worktree: Path, git_dir: Path, news: Callable[[], None]) -> None:
         self._root = str(worktree)

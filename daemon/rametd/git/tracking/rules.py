@@ -1,7 +1,8 @@
-"""Git's rules for a worktree: ignored paths, paths that are tracked although ignored, and unusual settings.
+"""Git's rules for a worktree: ignored paths, paths that are tracked although ignored, and unusual
+settings.
 
-Git itself is asked. The answers are valid until one of the files that they depend on changes: `Rules.stamps`, `Rules.index`, or a file
-in the tree (`is_rule`), which file events report.
+Git itself is asked. The answers are valid until one of the files that they depend on changes:
+`Rules.stamps`, `Rules.index`, or a file in the tree (`is_rule`), which file events report.
 """
 
 import os
@@ -18,9 +19,11 @@ from rametd.git.repository import common_dir
 from rametd.git.tracking.walking import is_below, is_file
 
 _UNUSUAL: Final = re.compile(rb"(?:^|\0)(?:([a-zSM]) |. (160000) )")
-"""In `ls-files -v --stage -z`: assume-unchanged (lower case), skip-worktree and unmerged entries, and submodules."""
+"""In `ls-files -v --stage -z`: assume-unchanged (lower case), skip-worktree and unmerged entries,
+and submodules."""
 _ODD: Final = re.compile(r"attr\.tree$|filter\.(?:set|unset|unspecified)\.")
-"""Attributes from elsewhere, and filters whose names look like answers of `git check-attr` about others."""
+"""Attributes from elsewhere, and filters whose names look like answers of `git check-attr` about
+others."""
 _ATTRIBUTES: Final = re.compile(rb"\t((?:[^\0]*/)?\.gitattributes)(?=\0)")
 _RULES: Final = frozenset({".gitignore", ".gitattributes", ".gitmodules", ".git"})
 
@@ -29,10 +32,12 @@ Stamp = tuple[int, int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``needs_scan``: why a tree needs a scan here, "" if known paths suffice. ``converts``: line ends are converted by configuration.
+    """``needs_scan``: why a tree needs a scan here, "" if known paths suffice. ``converts``: line
+    ends are converted by configuration.
 
-    ``ignored`` are directories that ignore rules name (not their content), ``tracked_ignored`` the files that are tracked though ignored, ``attributes``
-    the files of that name that the index has; ``attributed``: files outside the tree give attributes too.
+    ``ignored`` are directories that ignore rules name (not their content), ``tracked_ignored`` the
+    files that are tracked though ignored, ``attributes`` the files of that name that the index has;
+    ``attributed``: files outside the tree give attributes too.
     """
 
     needs_scan: str
@@ -45,7 +50,8 @@ class Rules:
     index: Stamp
 
     def same_as(self, other: "Rules") -> bool:
-        """Return whether the rules are equal, apart from ignored directories and the stamp of the index."""
+        """Return whether the rules are equal, apart from ignored directories and the stamp of the
+        index."""
         return replace(self, ignored=other.ignored, index=other.index) == other
 
     def freed(self, later: "Rules") -> frozenset[str]:
@@ -70,7 +76,8 @@ class IndexFacts:
 
 
 def is_rule(path: str) -> bool:
-    """Return whether a change of this path may change ignore rules, conversions, or the borders of nested repositories."""
+    """Return whether a change of this path may change ignore rules, conversions, or the borders of
+    nested repositories."""
     return path != ".git" and path.rpartition("/")[2] in _RULES
 
 
@@ -86,7 +93,8 @@ def stamp(path: str | Path) -> Stamp:
 async def read_rules(git: GitContext, worktree: Path, git_dir: Path) -> Rules:
     """Read the rules. They are at least as new as the stamps."""
     there = at(git_dir, worktree)
-    # Read the configuration twice: the files that the first reading names are stamped before the second one counts.
+    # Read the configuration twice: the files that the first reading names are stamped before the
+    # second one counts.
     first = await _configuration(git, worktree, there)
     files = _files(first, git.process.environment, worktree, git_dir)
     stamps = await git.compute(lambda: {file: stamp(file) for file in files})
@@ -116,7 +124,8 @@ async def index_facts(git: GitContext, worktree: Path, git_dir: Path) -> IndexFa
     found = _UNUSUAL.search(entries)
     unusual = "" if found is None else "submodules" if found[2] else "entries of the index that git treats specially"
     attributes = frozenset(os.fsdecode(path) for path in _ATTRIBUTES.findall(entries))
-    # If such a file is missing in the tree, git reads it from the index, which changes while files are added.
+    # If such a file is missing in the tree, git reads it from the index, which changes while files
+    # are added.
     gone = await git.compute(lambda: [path for path in attributes if not is_file(Path(f"{worktree}/{path}"))])
     if gone:
         unusual = unusual or f"{gone[0]} is in the index only"
@@ -138,7 +147,8 @@ async def ignored_directories(
 
 
 async def ignored(git: GitContext, worktree: Path, git_dir: Path, paths: Iterable[str]) -> frozenset[str]:
-    """Return the paths that rules ignore, tracked or not. Raise GitFailedError, also for a path beyond a symbolic link."""
+    """Return the paths that rules ignore, tracked or not. Raise GitFailedError, also for a path
+    beyond a symbolic link."""
     wanted = b"".join(os.fsencode(path) + b"\0" for path in paths)
     if not wanted:
         return frozenset()
@@ -180,7 +190,8 @@ def _unusual(values: list[tuple[str, str, str]]) -> str:
 def _files(
     values: list[tuple[str, str, str]], environment: Mapping[str, str], worktree: Path, git_dir: Path
 ) -> dict[str, bool]:
-    """Return the files outside the tree that rules depend on, including missing ones; True for files of attributes."""
+    """Return the files outside the tree that rules depend on, including missing ones; True for
+    files of attributes."""
     common, home = common_dir(git_dir), environment.get("HOME", "/")
     settings = Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config") / "git"
 

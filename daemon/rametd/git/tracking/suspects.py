@@ -1,4 +1,5 @@
-"""Suspects: the paths of file events that may differ from the known tree. Ignored paths are none."""
+"""Suspects: the paths of file events that may differ from the known tree. Ignored paths are
+none."""
 
 import os
 from collections.abc import Set as AbstractSet
@@ -15,7 +16,8 @@ from rametd.git.tracking.walking import Happened, is_below, is_directory, parent
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """``certain`` paths belong to the tree despite any rules; git must say which of ``asked`` are ignored."""
+    """``certain`` paths belong to the tree despite any rules; git must say which of ``asked`` are
+    ignored."""
 
     paths: AbstractSet[str]
     certain: AbstractSet[str]
@@ -23,7 +25,8 @@ class Judged:
 
 
 class Suspects:
-    """``dirty``: paths that may differ. ``renewed``: directories whose former content is invalid."""
+    """``dirty``: paths that may differ. ``renewed``: directories whose former content is
+    invalid."""
 
     def __init__(self, git: GitContext, worktree: Path, git_dir: Path) -> None:
         self._git = git
@@ -45,12 +48,13 @@ class Suspects:
         self._verdicts.clear()
 
     async def look_into(self, happened: Happened, events: Events, rules: Rules) -> tuple[set[str], Rules, bool]:
-        """Watch new directories that are not ignored. Return all paths, including those in them, the updated rules, and whether rules or
-        watches are no longer valid."""
+        """Watch new directories that are not ignored. Return all paths, including those in them,
+        the updated rules, and whether rules or watches are no longer valid."""
         appeared = {
             path for path in happened.appeared if not any(parent in happened.appeared for parent in parents(path))
         }
-        # Known verdicts are about the former directory of that name, which may have had other rules.
+        # Known verdicts are about the former directory of that name, which may have had other
+        # rules.
         self._verdicts = {path: verdict for path, verdict in self._verdicts.items() if not is_below(path, appeared)}
         self.dirty = {path for path in self.dirty if not is_below(path, appeared)}
         self.renewed = {path for path in self.renewed if not is_below(path, appeared)} | appeared
@@ -74,11 +78,13 @@ class Suspects:
         asked = {
             path for path in paths - rules.tracked_ignored if path not in self._verdicts and not _is_entry(tree, path)
         }
-        # A rule may name only a directory or only a file, so a verdict about one is not valid for the other.
+        # A rule may name only a directory or only a file, so a verdict about one is not valid for
+        # the other.
         return Judged(paths, certain, {path for path in self._real(asked) if not is_directory(self._worktree / path)})
 
     async def add(self, judged: Judged) -> frozenset[str]:
-        """Add suspects; return the paths for subscribers. Raise GitFailedError, also for a path whose type changed meanwhile."""
+        """Add suspects; return the paths for subscribers. Raise GitFailedError, also for a path
+        whose type changed meanwhile."""
         excluded = await self._ignored(judged.asked)
         for path in judged.asked:
             self._verdicts[path] = path in excluded

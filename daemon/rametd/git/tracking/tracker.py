@@ -1,16 +1,22 @@
-"""One change tracker per live worktree: the paths that may differ from the last known tree, and that tree, brought up to date from them.
+"""One change tracker per live worktree: the paths that may differ from the last known tree, and
+that tree, brought up to date from them.
 
-**Why no change is missed.** Linux queues an event inside the system call that makes the change. `Tracker.tree` empties the queue first and reads files
-afterwards. Take a write W and a snapshot S: if W ended before S emptied the queue, its path is dirty and is read; if it ended later, S may or may not
-see it, but its event is in the queue for the next one. A directory that appears is watched first and listed then, so that files created in it meanwhile
-is either listed or an event. Where events come through a thread (macOS), a cookie file written by `drain` must arrive first, as events keep their order.
+**Why no change is missed.** Linux queues an event inside the system call that makes the change.
+`Tracker.tree` empties the queue first and reads files afterwards. Take a write W and a snapshot S:
+if W ended before S emptied the queue, its path is dirty and is read; if it ended later, S may or
+may not see it, but its event is in the queue for the next one. A directory that appears is watched
+first and listed then, so that files created in it meanwhile is either listed or an event. Where
+events come through a thread (macOS), a cookie file written by `drain` must arrive first, as events
+keep their order.
 
-**Changes without an event**: stores through a shared memory mapping after the file was closed, and writes through a name outside the watched
-directories (a hard link outside the tree or in an ignored directory; a file that was created without a name). Every scan finds them, and
-a removal always scans.
+**Changes without an event**: stores through a shared memory mapping after the file was closed, and
+writes through a name outside the watched directories (a hard link outside the tree or in an ignored
+directory; a file that was created without a name). Every scan finds them, and a removal always
+scans.
 
-All doubt ends in a scan (`snapshot.write_tree`): an overflow of the queue, changed ignore rules or attributes, submodules, conversions of
-line ends, names that git refuses, and any failure here. Both ways give the same tree.
+All doubt ends in a scan (`snapshot.write_tree`): an overflow of the queue, changed ignore rules or
+attributes, submodules, conversions of line ends, names that git refuses, and any failure here. Both
+ways give the same tree.
 """
 
 import asyncio
@@ -47,7 +53,8 @@ _Seen = tuple[int, int, int, int]
 
 
 class Links:
-    """Files of one worktree with several names: a write through one name causes no event for the others."""
+    """Files of one worktree with several names: a write through one name causes no event for the
+    others."""
 
     def __init__(self, worktree: Path) -> None:
         self._root = str(worktree)
@@ -58,7 +65,8 @@ class Links:
         return path in self._seen
 
     def begin(self, files: Iterable[str], moment: int) -> None:
-        """Find them among ``files``; changes after ``moment`` (`time.time_ns`) count. Blocks: 40,000 files take about a tenth of a second."""
+        """Find them among ``files``; changes after ``moment`` (`time.time_ns`) count. Blocks:
+        40,000 files take about a tenth of a second."""
         self._looked = moment
         self._seen = {path: found for path in files if (found := self._look(path, at_least=2)) is not None}
 
@@ -66,7 +74,8 @@ class Links:
         """Return those that may have changed since the last call. Blocks."""
         now = time.time_ns()
         found = {path: self._look(path) for path in self._seen}
-        # A file that changed just before the last look may have changed again in the same tick of the clock.
+        # A file that changed just before the last look may have changed again in the same tick of
+        # the clock.
         fresh = self._looked - _TICK_NS
         changed = {
             path for path, seen in found.items() if seen != self._seen[path] or (seen is not None and seen[0] >= fresh)
@@ -85,13 +94,14 @@ class Links:
 
 
 TRIES: Final = 3
-"""Attempts to set watches before a scan without them: an agent may change rules or create directories faster."""
+"""Attempts to set watches before a scan without them: an agent may change rules or create
+directories faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Existing ``files``, without untracked ones in ignored directories. ``attributed``: there may be attributes. ``settled``: every later change
-    causes an event, and the rules are valid."""
+    """Existing ``files``, without untracked ones in ignored directories. ``attributed``: there may
+    be attributes. ``settled``: every later change causes an event, and the rules are valid."""
 
     rules: Rules
     files: frozenset[str]
@@ -100,8 +110,8 @@ class Begun:
 
 
 async def begin(git: GitContext, worktree: Path, git_dir: Path, events: Events) -> Begun:
-    """Read the rules, watch all directories that are not ignored, and read the rules again, as earlier changes caused no event. Raise
-    `OutOfWatchesError`, GitFailedError."""
+    """Read the rules, watch all directories that are not ignored, and read the rules again, as
+    earlier changes caused no event. Raise `OutOfWatchesError`, GitFailedError."""
     rules = await read_rules(git, worktree, git_dir)
     for _ in range(TRIES):
         found = await git.compute(events.begin, rules.ignored.__contains__, rules.tracked_ignored)
@@ -141,7 +151,8 @@ _EXPECTED: Final = (GitFailedError, KeyError)
 
 
 class Tracker:
-    """Created by `track`, ended by `close`. ``live``: file events report changes; else ``note`` says why not, and `tree` scans."""
+    """Created by `track`, ended by `close`. ``live``: file events report changes; else ``note``
+    says why not, and `tree` scans."""
 
     def __init__(self, git: GitContext, worktree: Path, git_dir: Path) -> None:
         self.worktree = worktree
@@ -186,7 +197,8 @@ class Tracker:
         self._log.end()
 
     async def tree(self) -> WorktreeTree:
-        """The worktree's files as a tree: equal to what `write_tree` finds. Raises what that raises."""
+        """The worktree's files as a tree: equal to what `write_tree` finds. Raises what that
+        raises."""
         async with self._lock:
             await self._settle()
             return await self._up_to_date()
@@ -198,7 +210,8 @@ class Tracker:
             return self._log.count
 
     async def since(self, mark: int) -> frozenset[str] | None:
-        """Return the paths that may have changed since `mark`, without ignored ones; None if unknown: then compare trees."""
+        """Return the paths that may have changed since `mark`, without ignored ones; None if
+        unknown: then compare trees."""
         async with self._lock:
             await self._settle()
             return None if self._events is None or self._stale else self._log.since(mark)
@@ -210,7 +223,8 @@ class Tracker:
             made.put(None)
         return made
 
-    # ── what has happened ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what has happened
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _settle(self) -> None:
         """Process all changes until now."""
@@ -219,15 +233,16 @@ class Tracker:
         self._news.clear()
         try:
             with contextlib.ExitStack() as unread:
-                # On any exit, even cancellation: events were taken from the queue and not processed.
+                # On any exit, even cancellation: events were taken from the queue and not
+                # processed.
                 unread.callback(self._lose)
                 await self._take(await events.drain(), events)
                 unread.pop_all()
         except OutOfWatchesError as error:
             self._unwatch(str(error))
         except _EXPECTED as error:
-            # An object of the known tree was collected as garbage; or git was asked about paths that turned into something else under it, such as
-            # a directory into a symbolic link.
+            # An object of the known tree was collected as garbage; or git was asked about paths
+            # that turned into something else under it, such as a directory into a symbolic link.
             log.debug("changes are lost", worktree=str(self.worktree), error=str(error))
         except Exception:  # a defect of Ramet: a scan of all files replaces it
             log.exception("changes are lost", worktree=str(self.worktree))
@@ -276,7 +291,8 @@ class Tracker:
             self._log.publish(Changes(changed, everything=self._stale))
 
     async def _read_index(self, rules: Rules) -> None:
-        """After a commit or `git add` of the agent: files are unchanged, but other ignored files may be tracked."""
+        """After a commit or `git add` of the agent: files are unchanged, but other ignored files
+        may be tracked."""
         facts = await index_facts(self._git, self.worktree, self._git_dir)
         same = (facts.tracked_ignored, facts.attributes) == (rules.tracked_ignored, rules.attributes)
         if facts.unusual != "" or rules.needs_scan or not same:
@@ -294,7 +310,8 @@ class Tracker:
         self._events, self.note = None, why
         self._news.set()  # from now on the tree is scanned now and then
 
-    # ── the tree ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the tree
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _up_to_date(self) -> WorktreeTree:
         rules, known, repository = self._rules, self._known, self._repository
@@ -329,7 +346,8 @@ class Tracker:
 
     async def _look_at_everything(self) -> WorktreeTree:
         begun = await self._begin(self._events) if self._events is not None and self._stale else None
-        # Do not read the queue before the files are read: changes during the scan are reported next time.
+        # Do not read the queue before the files are read: changes during the scan are reported next
+        # time.
         self._suspects.clear()
         self._scan = True
         moment = time.time_ns()  # before any file is read
@@ -362,7 +380,8 @@ class Tracker:
         self._attributes.forget(exist=begun.attributed)
         return begun
 
-    # ── telling ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── telling
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _tell(self) -> None:
         while True:
@@ -411,9 +430,11 @@ class Trackers:
             await self.unwatch(worktree)
 
     async def watch(self, worktree: Path) -> Tracker:
-        """Track changes of a worktree from now on, which makes its snapshots and diffs fast. Returns the existing tracker if there is one.
+        """Track changes of a worktree from now on, which makes its snapshots and diffs fast.
+        Returns the existing tracker if there is one.
 
-        Raises WorktreeChangedError. If the system has no file watches left, the tracker reports it (`Tracker.live`).
+        Raises WorktreeChangedError. If the system has no file watches left, the tracker reports it
+        (`Tracker.live`).
         """
         found = self._by_worktree.get(worktree)
         if found is not None:

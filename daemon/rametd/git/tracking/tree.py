@@ -1,6 +1,8 @@
-"""Compute a worktree's tree from the former tree and the changed paths: only directories above these are built again.
+"""Compute a worktree's tree from the former tree and the changed paths: only directories above
+these are built again.
 
-The result equals that of `snapshot.write_tree`, which reads every file. If that is not certain, raise `ScanNeededError`.
+The result equals that of `snapshot.write_tree`, which reads every file. If that is not certain,
+raise `ScanNeededError`.
 """
 
 import os
@@ -25,7 +27,8 @@ from rametd.git.tracking.attributes import AS_IS, Conversion
 LARGEST: Final = 32 << 20
 """Most bytes of a file to read here; git streams larger ones."""
 _REFUSED: Final = re.compile(r"(?:^|[/\\])(?:\.git|git~[0-9])[ .]*(?:$|[/\\:])", re.IGNORECASE)
-"""What some file system takes for ``.git``, in a path without its letters beyond ASCII: git takes none of these into an index."""
+"""What some file system takes for ``.git``, in a path without its letters beyond ASCII: git takes
+none of these into an index."""
 _REFUSED_LINK: Final = re.compile(r"(?:^|[/\\])(?:\.gitm|gi[^/]*~)[^/]*$", re.IGNORECASE)
 """As above for ``.gitmodules``, which must not be a link."""
 _TREE: Final = b"40000"
@@ -45,7 +48,8 @@ class NewLinkError(ScanNeededError):
 
 @dataclass(slots=True)
 class Node:
-    """A name that has changed, itself or below. ``renewed``: the former content below it is invalid."""
+    """A name that has changed, itself or below. ``renewed``: the former content below it is
+    invalid."""
 
     children: "dict[str, Node]" = field(default_factory=dict)
     renewed: bool = False
@@ -53,9 +57,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Input: the former tree; ``excluded``: ignored paths; ``converts``: the configuration converts line ends.
+    """Input: the former tree; ``excluded``: ignored paths; ``converts``: the configuration converts
+    line ends.
 
-    ``conversions``: of files that are not stored as they are; ``links``: files that are known to have several names.
+    ``conversions``: of files that are not stored as they are; ``links``: files that are known to
+    have several names.
     """
 
     repository: pygit2.Repository
@@ -83,7 +89,8 @@ class BuiltTree:
 async def tree_of(
     git: GitContext, git_dir: Path, known: Known, dirty: AbstractSet[str], renewed: AbstractSet[str]
 ) -> BuiltTree:
-    """Return the present tree. Every file in ``renewed`` directories, which were replaced, is in ``dirty``. Raise ScanNeededError."""
+    """Return the present tree. Every file in ``renewed`` directories, which were replaced, is in
+    ``dirty``. Raise ScanNeededError."""
     top = _plant(dirty, renewed)
     blobs: dict[str, Entry] = {}
 
@@ -123,7 +130,8 @@ def _plant(dirty: Iterable[str], renewed: Iterable[str]) -> Node:
 
 
 def _store(known: Known, top: Node, blobs: dict[str, Entry]) -> list[str]:
-    """Write files that are stored as they are; return the paths that go through a filter, with their modes in ``blobs``. Not recursive, for any depth."""
+    """Write files that are stored as they are; return the paths that go through a filter, with
+    their modes in ``blobs``. Not recursive, for any depth."""
     filtered: list[str] = []
     waiting = [(top, "")]
     while waiting:
@@ -168,7 +176,8 @@ def _blob(known: Known, data: bytes) -> bytes:
 
 
 def _read(place: str, *, known_link: bool) -> bytes:
-    """Read a file. It may have become a link, or a pipe, on which a read would block, since its status was read."""
+    """Read a file. It may have become a link, or a pipe, on which a read would block, since its
+    status was read."""
     descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -181,7 +190,8 @@ def _read(place: str, *, known_link: bool) -> bytes:
 
 def _goes_through_git(known: Known, path: str, data: bytes) -> bool:
     conversion = known.conversions.get(path, AS_IS)
-    # Whether git converts line ends may depend on what its index has of the file. Without a CR there is nothing to convert, unless a filter adds one.
+    # Whether git converts line ends may depend on what its index has of the file. Without a CR
+    # there is nothing to convert, unless a filter adds one.
     may_convert = conversion.line_ends is not False and (known.converts or conversion.line_ends)
     if may_convert and (b"\r" in data or conversion.filtered):
         raise ScanNeededError(f"line ends of {path}")
@@ -211,7 +221,8 @@ class _Directory:
 
 
 def _build(known: Known, top: Node, blobs: dict[str, Entry]) -> str:
-    """Write the trees of all directories above changes, the lowest first; return the id of the topmost. Not recursive, for any depth."""
+    """Write the trees of all directories above changes, the lowest first; return the id of the
+    topmost. Not recursive, for any depth."""
     made = [_Directory(known.entries(bytes.fromhex(known.tree)))]
     waiting = [(top, "", made[0])]
     while waiting:

@@ -11,7 +11,8 @@ Skip = Callable[[str], bool]
 
 @dataclass(slots=True)
 class Happened:
-    """Paths that may have changed since the last time; ``appeared``: new or moved directories, with their content.
+    """Paths that may have changed since the last time; ``appeared``: new or moved directories, with
+    their content.
 
     ``lost``: events were dropped, so that anything may have changed.
     """
@@ -23,15 +24,17 @@ class Happened:
 
 @dataclass(slots=True)
 class Found:
-    """Files at and below a directory, including ``.git``. ``partial``: a directory could not be read, or not reliably be watched."""
+    """Files at and below a directory, including ``.git``. ``partial``: a directory could not be
+    read, or not reliably be watched."""
 
     files: set[str] = field(default_factory=set)
     partial: bool = False
 
 
 def walk(root: str, start: str, skip: Skip, enter: Callable[[str], bool]) -> Found:
-    """Walk from ``start``, a path in ``root``, "" for all of it. Call ``enter`` for each directory before listing it, so that files created later
-    cause events; it returns whether they will. Skip what vanishes meanwhile."""
+    """Walk from ``start``, a path in ``root``, "" for all of it. Call ``enter`` for each directory
+    before listing it, so that files created later cause events; it returns whether they will. Skip
+    what vanishes meanwhile."""
     found = Found()
     waiting = [start]
     while waiting:

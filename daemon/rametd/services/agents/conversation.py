@@ -1,6 +1,8 @@
-"""The daemon's side of an agent's control channel: durable answers, a person's decisions, judgements of calls, tools.
+"""The daemon's side of an agent's control channel: durable answers, a person's decisions,
+judgements of calls, tools.
 
-In the other direction it sets the session's mode and model in the agent, and reads the agent's cost.
+In the other direction it sets the session's mode and model in the agent, and reads the agent's
+cost.
 """
 
 import asyncio
@@ -35,7 +37,8 @@ UNASKED = f"The person was not asked: the request no longer exists, or {MOST_OPE
 
 
 class Conversation:
-    """The `ChannelIO` of one process. It calls ``wake`` when it has committed a line for the agent."""
+    """The `ChannelIO` of one process. It calls ``wake`` when it has committed a line for the
+    agent."""
 
     def __init__(
         self,
@@ -52,7 +55,8 @@ class Conversation:
         self._kind = kind
         self._session_id, self._generation = session.id, agent.generation
         self._agent = agent
-        # A resumed process adds to the earlier cost of its conversation, which the ledger already has.
+        # A resumed process adds to the earlier cost of its conversation, which the ledger already
+        # has.
         self._counts_on = bool(session.turns or session.forked_from) and not agent.activity
         self._attachment = attachment
         self._wake = wake
@@ -64,7 +68,8 @@ class Conversation:
         self.ready = asyncio.Event()  # the agent takes prompts
 
     async def open(self) -> None:
-        """Shake hands until the agent takes prompts. Raise `TimeoutError` if it does not become ready."""
+        """Shake hands until the agent takes prompts. Raise `TimeoutError` if it does not become
+        ready."""
         await self._kind.prepare()
         channel = self._channel = self._kind.channel(self._agent, self)
         for message in self._unfed:
@@ -120,7 +125,8 @@ class Conversation:
         if future is not None and not future.done():
             future.set_result(request)
 
-    # ── ChannelIO ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ChannelIO
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def write(self, line: bytes) -> None:
         await self._attachment.write(line)
@@ -187,7 +193,8 @@ class Conversation:
         if request is None:
             return Decision(allow=False, message=UNASKED)
         if request.state == RequestState.OPEN:
-            # Register before the second read: otherwise an answer committed between the two reads would be missed.
+            # Register before the second read: otherwise an answer committed between the two reads
+            # would be missed.
             future = self._answers.setdefault(request.id, asyncio.get_running_loop().create_future())
             identity = request.id
             request = await self._core.store.read(lambda reader: reader.requests.get(identity))
@@ -197,7 +204,8 @@ class Conversation:
         return decision_of(request, mode if mode != Mode.PLAN else Mode.DEFAULT)
 
     async def guard(self, use: ToolUse) -> Judged:
-        """Judge a call before it runs, and deny it if that fails: an agent runs a call on which its hook has answered with an error."""
+        """Judge a call before it runs, and deny it if that fails: an agent runs a call on which its
+        hook has answered with an error."""
         try:
             return await self._judge(use)
         except Exception:  # after any failure, an unjudged call must not run
@@ -207,8 +215,8 @@ class Conversation:
     async def _judge(self, use: ToolUse) -> Judged:
         """Judge by budgets first, since the model's last reply has just been paid; then by rules.
 
-        Wait for the previous turn's checkpoint: a prompt sent during that turn begins the next one inside the agent, so the
-        call could change files before they are recorded.
+        Wait for the previous turn's checkpoint: a prompt sent during that turn begins the next one
+        inside the agent, so the call could change files before they are recorded.
         """
         session_id = self._session_id
         session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
@@ -255,7 +263,8 @@ class Conversation:
         return max(0.0, said - agent.cost_base) if said is not None and agent is not None else 0.0
 
     async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Run a call of the daemon's own tools. The control request is its key, so that a repeat after a crash is the same call."""
+        """Run a call of the daemon's own tools. The control request is its key, so that a repeat
+        after a crash is the same call."""
         key = f"{self._session_id}:{self._generation}:{control_id}"
         return await self._hooks.use_tools(self._session_id, key, message)
 

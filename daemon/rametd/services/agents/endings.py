@@ -28,9 +28,12 @@ def record_end(
     max_resumes: int,
     refusal: str = "",
 ) -> Session:
-    """Store how a process ended and decide how its session continues. A second call changes nothing.
+    """Store how a process ended and decide how its session continues. A second call changes
+    nothing.
 
-    ``record`` is None when no keeper saw the end. ``refusal``: why the agent took no prompts, if the daemon ended it for that. If the daemon asked for the end, that caller sets the session's state.
+    ``record`` is None when no keeper saw the end. ``refusal``: why the agent took no prompts, if
+    the daemon ended it for that. If the daemon asked for the end, that caller sets the session's
+    state.
     """
     session = unit.sessions.get(session_id)
     agent = unit.agents.get(session_id, generation)
@@ -60,8 +63,9 @@ def record_end(
     unit.prompts.requeue_unreceived(session_id, generation)
     unsent = unit.outbox.pending(session_id, generation)
     unit.outbox.drop(session_id, generation)
-    # An answer that cannot have reached the agent still counts when the agent asks again. One that may have reached it does
-    # not: the approved call may have run already, so the person decides anew.
+    # An answer that cannot have reached the agent still counts when the agent asks again. One that
+    # may have reached it does not: the approved call may have run already, so the person decides
+    # anew.
     unanswered = {request.id for request in unit.control.open(session_id, generation)}
     unwritten = {line.ref for line in unsent if line.kind == OutgoingKind.ANSWER}
     unit.requests.detach_answered(session_id, generation, unanswered | unwritten)
@@ -92,7 +96,8 @@ def record_end(
 
 
 def lose(unit: Unit, session: Session, reason: str, max_resumes: int) -> Session:
-    """Set a session whose agent vanished to LOST, to be resumed, or to FAILED after ``max_resumes`` tries."""
+    """Set a session whose agent vanished to LOST, to be resumed, or to FAILED after ``max_resumes``
+    tries."""
     reason = first_line(reason)
     session = change_state(unit, session, State.LOST, reason=reason)
     if session.resumes >= max_resumes:

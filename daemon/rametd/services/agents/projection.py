@@ -64,13 +64,16 @@ MOST_OPEN = 100
 UNKNOWN_RESET_S = 3600.0
 """How long to wait if a usage limit does not say when it ends."""
 LEAST_REST_S = 2.0
-"""Shortest wait for a usage limit: the line about the turn that it ended may arrive later, and clocks differ."""
+"""Shortest wait for a usage limit: the line about the turn that it ended may arrive later, and
+clocks differ."""
 LIMIT_RESUMES = 3
 """How many times in a row a session continues by itself after a usage limit."""
 FIRST_RETRY_S, LAST_RETRY_S = 30.0, 900.0
-"""Back-off after trouble upstream: doubled each time, up to the last. The agent's program has already retried for minutes."""
+"""Back-off after trouble upstream: doubled each time, up to the last. The agent's program has
+already retried for minutes."""
 JITTER = 0.2
-"""Share of the wait that is random, so that sessions that stopped together do not start together."""
+"""Share of the wait that is random, so that sessions that stopped together do not start
+together."""
 
 
 def rest_after(tries: int) -> float:
@@ -176,7 +179,8 @@ class Projection:
                     self.session = self.unit.sessions.update(
                         self.session.id, conversation_begun=True, conversation_lost=False
                     )
-                # Also for a prompt that arrived during the previous turn, where the session never left WORKING.
+                # Also for a prompt that arrived during the previous turn, where the session never
+                # left WORKING.
                 self.agent = replace(self.agent, result="", over_budget="", api_error="", in_turn=True)
                 self._work()
             case Activity(state=activity):
@@ -206,8 +210,9 @@ class Projection:
         self.agent = replace(self.agent, background=fact.deferring, background_commands=running)
 
     def _seen(self, fact: PromptSeen) -> None:
-        """Note a receipt. An agent that was killed between storing a prompt and confirming it gets the prompt again and only
-        confirms it: the turn was cut off, and continues with a continuation prompt."""
+        """Note a receipt. An agent that was killed between storing a prompt and confirming it gets
+        the prompt again and only confirms it: the turn was cut off, and continues with a
+        continuation prompt."""
         if not self.unit.prompts.mark_received(fact.id, self.session.turns + 1):
             return
         self._event(event_pb2.PromptReceived(prompt_id=fact.id))
@@ -229,8 +234,8 @@ class Projection:
                 self._act(Activity("running"), frame)
 
     def _find_in_history(self, last_prompt: str) -> None:
-        """Decide about a prompt that an earlier process got without confirming it: if it is the last one in the conversation's
-        history, the agent took it and its turn was cut off."""
+        """Decide about a prompt that an earlier process got without confirming it: if it is the
+        last one in the conversation's history, the agent took it and its turn was cut off."""
         for prompt in self.unit.prompts.queued(self.session.id):
             if prompt.text.strip() in last_prompt:
                 self.unit.prompts.mark_received(prompt.id, self.session.turns + 1)
@@ -244,7 +249,8 @@ class Projection:
         return max(0.0, self.unit.now - received[-1]) if received else 0.0
 
     def _with_cost(self, fact: Answered, frame: Frame) -> Answered:
-        """Return the turn with its own cost, computed from the conversation's total; a later process continues or restarts that total."""
+        """Return the turn with its own cost, computed from the conversation's total; a later
+        process continues or restarts that total."""
         base = self.agent.cost_base
         if not base and (before := self.unit.agents.get(self.session.id, self.agent.generation - 1)) is not None:
             base = before.cost_base
@@ -261,15 +267,17 @@ class Projection:
         self.session = change_state(self.unit, self.session, to, reason=reason, hold=hold)
 
     def _work(self) -> None:
-        """Set the session to WORKING. A new turn clears the last result; a turn that waited for a person continues."""
+        """Set the session to WORKING. A new turn clears the last result; a turn that waited for a
+        person continues."""
         if self.agent.result and self.session.state not in {State.WORKING, State.WAITING}:
             self.agent = replace(self.agent, result="")
         if self.session.state in {State.QUEUED, State.STARTING, State.IDLE}:
             self._change(State.WORKING)
 
     def _settle(self, control_id: str) -> None:
-        """Note that the agent has an answer. If the answer is not on record (the database was rebuilt, and this journal is
-        read from its beginning), it was given nevertheless: close the request, so that no person is asked again."""
+        """Note that the agent has an answer. If the answer is not on record (the database was
+        rebuilt, and this journal is read from its beginning), it was given nevertheless: close the
+        request, so that no person is asked again."""
         session_id, generation = self.session.id, self.agent.generation
         self.unit.control.settle(session_id, generation, control_id)
         request = self.unit.control.get(session_id, generation, control_id)
@@ -294,7 +302,8 @@ class Projection:
             self.ask(fact.id, fact.question)
 
     def ask(self, control_id: str, question: Question) -> None:
-        """Open a request for a control request, or bind the open one if an earlier process asked the same.
+        """Open a request for a control request, or bind the open one if an earlier process asked
+        the same.
 
         Open none if `MOST_OPEN` of the session wait already: the agent's call is then denied.
         """
@@ -382,7 +391,8 @@ class Projection:
             self._end_turn()
 
     def _end_turn(self) -> None:
-        """End the turn once the agent says that it is idle, has given its result, and runs nothing in the background."""
+        """End the turn once the agent says that it is idle, has given its result, and runs nothing
+        in the background."""
         agent = self.agent
         if self.session.state not in BUSY_STATES or agent.background or not agent.result:
             return
@@ -398,7 +408,8 @@ class Projection:
         elif failed:
             self._change(State.FAILED, agent.result.removeprefix("error: "))
         elif spent is not None or (agent.over_budget and aborted):
-            # A running turn of another session in its family may have exceeded the budget; the ledger does not have it yet.
+            # A running turn of another session in its family may have exceeded the budget; the
+            # ledger does not have it yet.
             self._hold(Hold.BUDGET, agent.over_budget if spent is None else spent.reason, interrupted=aborted)
         elif self.session.hold == Hold.PERSON:
             self._hold(Hold.PERSON, held_by_person(self.session), interrupted=aborted)
@@ -416,12 +427,14 @@ class Projection:
         self._message_parent(f"My turn has ended ({self.session.state}). {self._summary()}")
 
     def _withdraw_unread(self) -> None:
-        """Cancel prompts that were sent into the turn that a person interrupted: they must not start another turn."""
+        """Cancel prompts that were sent into the turn that a person interrupted: they must not
+        start another turn."""
         for prompt in self.unit.prompts.queued(self.session.id):
             withdraw(self.unit, self.session, prompt, DAEMON)
 
     def _hold_for_trouble(self, words: str) -> None:
-        """Hold the session after trouble upstream; it retries by itself until the model's side answers."""
+        """Hold the session after trouble upstream; it retries by itself until the model's side
+        answers."""
         tries = self.session.upstream_tries + 1
         until = self.unit.now + rest_after(tries) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
         self.session = self.unit.sessions.update(self.session.id, upstream_tries=tries)
@@ -446,7 +459,8 @@ class Projection:
         )
 
     def _hold_for_limit(self, until: float) -> None:
-        """Hold the session after a usage limit until the limit ends; after `LIMIT_RESUMES` times leave it to a person."""
+        """Hold the session after a usage limit until the limit ends; after `LIMIT_RESUMES` times
+        leave it to a person."""
         times = self.session.limit_resumes + 1
         if times > LIMIT_RESUMES:
             self._change(State.FAILED, f"the usage limit was hit {times} times in a row")
@@ -464,9 +478,11 @@ class Projection:
             self._event(event_pb2.Warning(message=str(near)))
 
     def _ask_for_review(self) -> None:
-        """Open a review request for a finished turn, except for a child session, which its parent reviews.
+        """Open a review request for a finished turn, except for a child session, which its parent
+        reviews.
 
-        It replaces that of an earlier turn, after which no prompt arrived: the agent followed up work in the background.
+        It replaces that of an earlier turn, after which no prompt arrived: the agent followed up
+        work in the background.
         """
         if self.session.parent_id:
             return
@@ -496,7 +512,8 @@ class Projection:
 def open_request(
     unit: Unit, policy: Policy, session_id: str, generation: int, control_id: str, question: Question
 ) -> None:
-    """Open a request for an agent's control request, unless one exists or the agent no longer waits."""
+    """Open a request for an agent's control request, unless one exists or the agent no longer
+    waits."""
     agent, known = unit.agents.get(session_id, generation), unit.control.get(session_id, generation, control_id)
     if agent is None or known is None or known.answer or known.cancelled:
         return

@@ -1,4 +1,5 @@
-"""Requests that agents put to people: their edits, offers, plans, and a line that describes each."""
+"""Requests that agents put to people: their edits, offers, plans, and a line that describes
+each."""
 
 import asyncio
 import json
@@ -22,7 +23,8 @@ RECENT = 8
 
 
 def same_question(unit: Unit, session_id: str, question: Question) -> Request | None:
-    """Return the request in which an earlier process, killed while it waited, asked the same; None without one.
+    """Return the request in which an earlier process, killed while it waited, asked the same; None
+    without one.
 
     An answer given in between still counts.
     """
@@ -39,7 +41,8 @@ def _essence(tool_input: str) -> dict[str, object]:
 
 
 def with_plan(unit: Unit, session_id: str, question: Question) -> Question:
-    """Add to a question the plan from its call: Claude Code sends the plan only if it is in its plan file."""
+    """Add to a question the plan from its call: Claude Code sends the plan only if it is in its
+    plan file."""
     asked = json.loads(question.input)
     if question.kind != RequestKind.PLAN or asked.get("plan"):
         return question
@@ -65,7 +68,8 @@ def asks_to_edit(frame: Frame) -> bool:
 
 
 async def with_edits(frame: Frame, worktree: Path) -> Frame:
-    """Add to the questions of a line the changes of their calls. The agent waits, so it will find the files as they are now."""
+    """Add to the questions of a line the changes of their calls. The agent waits, so it will find
+    the files as they are now."""
     facts = [
         replace(fact, question=await with_edit(fact.question, worktree))
         if isinstance(fact, ControlAsked) and fact.question is not None
@@ -84,7 +88,8 @@ async def with_edit(question: Question, worktree: Path) -> Question:
 
 
 def offers_of(question: Question, worktree: Path) -> tuple[str, ...]:
-    """Return the rules that an approval can remember: those that the agent's program suggests, and ours."""
+    """Return the rules that an approval can remember: those that the agent's program suggests, and
+    ours."""
     if question.kind != RequestKind.PERMISSION:
         return ()
     asked = [
@@ -101,7 +106,8 @@ def offers_of(question: Question, worktree: Path) -> tuple[str, ...]:
 
 
 def new_request(agent: Agent, control_id: str, question: Question, now: float, offers: tuple[str, ...] = ()) -> Request:
-    """Return an open request of the agent's session; ``control_id`` is empty if no line of the agent asks it."""
+    """Return an open request of the agent's session; ``control_id`` is empty if no line of the
+    agent asks it."""
     return Request(
         id=new_id(),
         session_id=agent.session_id,

@@ -1,7 +1,9 @@
-"""One running agent, from the daemon's side: reads its lines, writes to it, speaks its control protocol, notices its end.
+"""One running agent, from the daemon's side: reads its lines, writes to it, speaks its control
+protocol, notices its end.
 
-One class, since all of these share a connection and its tasks. A runner has no state that a crash could lose: it commits
-each line with its offset, and commits before it writes. The next daemon continues where this one was killed.
+One class, since all of these share a connection and its tasks. A runner has no state that a crash
+could lose: it commits each line with its offset, and commits before it writes. The next daemon
+continues where this one was killed.
 """
 
 import asyncio
@@ -76,7 +78,8 @@ def is_urgent(frames: Sequence[Frame]) -> bool:
 
 
 def project(unit: Unit, session_id: str, generation: int, frames: Sequence[Frame], policy: Policy) -> Projected:
-    """Apply a batch of consecutive frames. Raise `StaleBatchError` if it does not begin at the stored offset."""
+    """Apply a batch of consecutive frames. Raise `StaleBatchError` if it does not begin at the
+    stored offset."""
     unit.agents.advance(session_id, generation, frames[-1].end, expect_offset=frames[0].start)
     agent = unit.agents.get(session_id, generation)
     if agent is None:
@@ -91,11 +94,13 @@ def project(unit: Unit, session_id: str, generation: int, frames: Sequence[Frame
 log = structlog.get_logger()
 
 BACKLOG = 256
-"""Most lines read ahead of the store, and so most in one unit of work; beyond that the keeper's journal buffers."""
+"""Most lines read ahead of the store, and so most in one unit of work; beyond that the keeper's
+journal buffers."""
 BACKLOG_BYTES = 4 << 20
 """The same limit in bytes, since a line may have megabytes."""
 LATE_EXIT_GRACE_S = 10.0
-"""How long an agent that outlived its keeper, and so has lost its input, gets to finish its turn."""
+"""How long an agent that outlived its keeper, and so has lost its input, gets to finish its
+turn."""
 FAULT_PAUSE_S = 2.0
 """Back-off before reattaching after an internal error."""
 
@@ -152,7 +157,8 @@ class Runner:
         self._clocks = Clocks(core, agent, self._spawn, self._follow)
         self._log = log.bind(session=session.id, generation=agent.generation)
 
-    # ── beginning and end ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── beginning and end
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
         """Attach, and start the tasks that do the rest. Raise what `Executor.attach` raises."""
@@ -219,23 +225,27 @@ class Runner:
         self.ended.set()  # releases callers that wait for the end
 
     async def end(self, intent: str, grace: float) -> None:
-        """End the agent with all its processes; return when the end is stored. Stores ``intent`` before the first signal."""
+        """End the agent with all its processes; return when the end is stored. Stores ``intent``
+        before the first signal."""
         await self._live.conversation.note(stop_intent=intent)
         self._core.failpoint.hit("end.intended")
         await self._core.executor.end(self._handle, grace, epoch=self._core.fence)
         await self.ended.wait()
 
-    # ── lines in ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── lines in
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _pump(self) -> None:
-        # Output from the time without a daemon waits in the keepers' journals, so that it does not delay serving.
+        # Output from the time without a daemon waits in the keepers' journals, so that it does not
+        # delay serving.
         await self._core.recovered.wait()
         try:
             async for lines in self._live.attachment:
                 await self._read_lines(lines)
                 del lines  # the next may come in hours
         except RametError as error:
-            # A newer daemon fenced us off, or the keeper broke: this connection delivers nothing more.
+            # A newer daemon fenced us off, or the keeper broke: this connection delivers nothing
+            # more.
             self._log.warning("keeper connection ended", error=error.message)
         finally:
             self._at_end = True
@@ -264,7 +274,8 @@ class Runner:
             task.output_file = self._kind.task_output(self._session, task.task_id, environment)
 
     def _store_frames(self) -> None:
-        """Store the frames: together with other agents' frames if all are calm, else in a separate unit of work."""
+        """Store the frames: together with other agents' frames if all are calm, else in a separate
+        unit of work."""
         if self._storing or not self.frames:
             return
         if self._suspect or not all(frame.is_calm for frame in self.frames):
@@ -327,9 +338,10 @@ class Runner:
         frames: list[Frame] = []
 
         def work(unit: Unit) -> Projected:
-            # Takes the frames when it runs, not when it is submitted, so that lines that arrived while it waited are included.
-            # It runs in the store's thread while the loop's thread may append; `_drop` removes only committed frames. If this
-            # work is not urgent, it stops before the first urgent line, which needs an urgent commit.
+            # Takes the frames when it runs, not when it is submitted, so that lines that arrived
+            # while it waited are included. It runs in the store's thread while the loop's thread
+            # may append; `_drop` removes only committed frames. If this work is not urgent, it
+            # stops before the first urgent line, which needs an urgent commit.
             frames[:] = self.frames[:] if urgent else takewhile(lambda frame: not is_urgent([frame]), self.frames[:])
             return project(unit, session_id, generation, frames, self._core.policy)
 
@@ -362,20 +374,22 @@ class Runner:
         if frame.control is not None:
             self._live.conversation.feed(frame.control)
 
-    # ── lines out ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── lines out
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def wake_sender(self) -> None:
         """Have newly committed lines written to the agent."""
         self._live.sender.wake()
 
     async def _open(self) -> None:
-        """Open the control channel, once the daemon serves: reading and storing lines does not need it."""
+        """Open the control channel, once the daemon serves: reading and storing lines does not need
+        it."""
         await self._core.recovered.wait()
         try:
             await self._live.conversation.open()
         except (AgentRefusedError, TimeoutError) as error:
-            # It is silent, or its permissions differ from the session's by now. Another process may work; after `max_resumes` the
-            # session fails and a person sees why.
+            # It is silent, or its permissions differ from the session's by now. Another process may
+            # work; after `max_resumes` the session fails and a person sees why.
             self._refusal = str(error) or f"it was not ready for prompts within {OPEN_PATIENCE_S:.0f} seconds"
             self._log.error("agent did not become ready", error=self._refusal)
             await self._core.executor.end(self._handle, 1.0, epoch=self._core.fence)
@@ -411,7 +425,8 @@ class Runner:
         except RametError:
             return 0
 
-    # ── the agent's end ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the agent's end
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _finish(self) -> None:
         recovered = await self._core.executor.recover(self._handle)

@@ -18,8 +18,9 @@ END_GRACE_S = 1.0
 
 
 async def end_agent(core: Core, supervisor: Supervisor, session: Session, why: str) -> None:
-    """End its process, also without a runner: recovery finishes a session's operation before it reattaches to the agent, and
-    a killed daemon may have started a process without storing its handle."""
+    """End its process, also without a runner: recovery finishes a session's operation before it
+    reattaches to the agent, and a killed daemon may have started a process without storing its
+    handle."""
     await supervisor.settled(session.id)
     runner = core.live.get(session.id)
     if runner is not None:
@@ -27,7 +28,8 @@ async def end_agent(core: Core, supervisor: Supervisor, session: Session, why: s
         return
 
     def note(unit: Unit) -> None:
-        # Recovery reattaches later to read its output. The intent marks its end as requested, and holds prompts back until then.
+        # Recovery reattaches later to read its output. The intent marks its end as requested, and
+        # holds prompts back until then.
         agent = unit.agents.latest(session.id)
         if agent is not None and agent.state in {AgentState.STARTING, AgentState.LIVE}:
             unit.agents.update(session.id, agent.generation, stop_intent=why)

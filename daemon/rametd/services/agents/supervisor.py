@@ -1,4 +1,5 @@
-"""Start agents' processes, reattach to them after a restart of the daemon, and resume sessions whose agent was lost."""
+"""Start agents' processes, reattach to them after a restart of the daemon, and resume sessions
+whose agent was lost."""
 
 import asyncio
 from collections.abc import Set as AbstractSet
@@ -57,14 +58,16 @@ class Supervisor:
         self._untrusted: dict[str, tuple[str, ...]] = {}  # by session: files that the daemon has warned about
         self._stopping = False
 
-    # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── starting
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def launch(self, session: Session, agent: Agent) -> None:
         """Start the process of a session that is STARTING, in a task of its own."""
         self._tasks.queue(session.id, self._launch(session, agent))
 
     async def settled(self, session_id: str) -> None:
-        """Wait until the session's agent has started or reattached; cut short the wait for its setup, which may take half an hour."""
+        """Wait until the session's agent has started or reattached; cut short the wait for its
+        setup, which may take half an hour."""
         self._hooks.hurry(session_id)
         await self._tasks.wait(session_id)
 
@@ -105,8 +108,8 @@ class Supervisor:
         await self._attach(session, agent)
 
     async def _start_process(self, session: Session) -> tuple[Session, Handle | Handover, str]:
-        """Start the process, or take over the warm agent of the session's former spare. Return the session as started, its
-        process, and the directory of its conversations."""
+        """Start the process, or take over the warm agent of the session's former spare. Return the
+        session as started, its process, and the directory of its conversations."""
         core = self._core
         await core.kind(session.agent).prepare()
         repo, text, cut = await core.store.read(
@@ -166,17 +169,20 @@ class Supervisor:
             await self._take_up(session, agent, attach=False)
             return
         if agent.stop_intent:
-            # Requested while the process started, or from a daemon that was killed before it sent the signal.
+            # Requested while the process started, or from a daemon that was killed before it sent
+            # the signal.
             await self._core.executor.end(Handle(agent.handle), STOP_GRACE_S, epoch=self._core.fence)
 
-    # ── taking up ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── taking up
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def take_up(self, session_id: str) -> None:
         """Reattach to the agent of a session that `recover` left out."""
         self._again(session_id, {AgentState.STARTING, AgentState.LIVE})
 
     async def recover(self, but: AbstractSet[str] = frozenset()) -> None:
-        """Continue every session of the previous daemon, except ``but``: reattach, resume, or record why neither is possible."""
+        """Continue every session of the previous daemon, except ``but``: reattach, resume, or
+        record why neither is possible."""
         core = self._core
         alive = await core.store.read(
             lambda reader: [(agent, reader.sessions.get(agent.session_id)) for agent in reader.agents.alive()]
@@ -190,7 +196,8 @@ class Supervisor:
                 while waiting := [task for of, task in self._tasks if of not in self._preparing]:
                     await asyncio.wait(waiting, timeout=LOOK_S)
         except TimeoutError:
-            # One keeper that hangs must not delay the others; calls about its session wait for it (`settled`).
+            # One keeper that hangs must not delay the others; calls about its session wait for it
+            # (`settled`).
             log.warning("serving before all agents are attached", sessions=sorted(of for of, _ in self._tasks))
 
         def orphans(unit: Unit) -> None:
@@ -210,15 +217,16 @@ class Supervisor:
         """Find out the state of an agent's process, and continue from there."""
         core = self._core
         if agent.state == AgentState.STARTING:
-            # The intent is stored. The executor knows whether the process exists, and a second start does not create another.
+            # The intent is stored. The executor knows whether the process exists, and a second
+            # start does not create another.
             await self._launch(session, agent)
             return
         handle = Handle(agent.handle)
         recovered = await core.executor.recover(handle)
         healthy = recovered.liveness == Liveness.ALIVE and attach
         if not healthy and recovered.liveness != Liveness.EXITED:
-            # The keeper or its directory is gone, or it does not answer: end what is left of the agent before another process
-            # may continue the conversation.
+            # The keeper or its directory is gone, or it does not answer: end what is left of the
+            # agent before another process may continue the conversation.
             await core.executor.end(handle, LATE_EXIT_GRACE_S, epoch=core.fence)
             recovered = await core.executor.recover(handle)
         if attach and recovered.liveness != Liveness.UNKNOWN:
@@ -256,10 +264,12 @@ class Supervisor:
         if not self._stopping:
             self._tasks.queue(session_id, again())
 
-    # ── after an agent's end ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── after an agent's end
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def after_end(self, session_id: str) -> None:
-        """Resume a lost session after its back-off, and let the scheduler look at the others now."""
+        """Resume a lost session after its back-off, and let the scheduler look at the others
+        now."""
         session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
         if session is not None:
             await self._transcripts.renew(session)

@@ -1,7 +1,8 @@
-"""Copies of agents' transcripts: agents' programs delete old ones, and a conversation cannot be resumed without its own.
+"""Copies of agents' transcripts: agents' programs delete old ones, and a conversation cannot be
+resumed without its own.
 
-The daemon renews a copy when a turn or a process ends, and restores a missing transcript before a process resumes its
-conversation. It deletes the copies with their session.
+The daemon renews a copy when a turn or a process ends, and restores a missing transcript before a
+process resumes its conversation. It deletes the copies with their session.
 """
 
 import asyncio
@@ -38,7 +39,8 @@ class Transcripts:
             log.warning("conversation not copied", session=session.id, error=str(error))
 
     async def provide(self, session: Session, cut: ConversationCut | None, home: Path) -> bool:
-        """Restore the transcript for the next process where its program looks for it; return False if it is lost."""
+        """Restore the transcript for the next process where its program looks for it; return False
+        if it is lost."""
         if session.conversation_begun:
             before = await self._core.store.read(lambda reader: last_home(reader, session))
             if before is not None and before != home:  # a killed daemon may not have renewed the copy
@@ -56,7 +58,8 @@ class Transcripts:
         return await asyncio.to_thread(kind.has_conversation, conversation_id, home)
 
     def _holder(self, session: Session, conversation_id: str) -> Path:
-        """Return the directory with the copy of a conversation, which may be another session's; blocks."""
+        """Return the directory with the copy of a conversation, which may be another session's;
+        blocks."""
         kind = self._core.kind(session.agent)
         near = [self._root / each for each in (session.id, session.forked_from) if each]
         others = self._root.iterdir() if self._root.is_dir() else ()
@@ -75,7 +78,8 @@ class Transcripts:
         return ""
 
     async def missing(self, session: Session, conversation_id: str) -> bool:
-        """Return whether a transcript is neither where the session's agent looks for it nor among the copies."""
+        """Return whether a transcript is neither where the session's agent looks for it nor among
+        the copies."""
         core, kind = self._core, self._core.kind(session.agent)
         before = await core.store.read(lambda reader: last_home(reader, session))
         home = kind.conversation_home(await environment_of(core, session, {}))

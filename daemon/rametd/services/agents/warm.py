@@ -1,13 +1,15 @@
-"""Warm agents: agent processes that are started in a spare, and are ready, before a session needs them.
+"""Warm agents: agent processes that are started in a spare, and are ready, before a session needs
+them.
 
-The process belongs to the spare: its keeper has the spare's id, which becomes the session's, and generation 0, which no
-session's own process has. The daemon knows everything else about it in memory only. A killed daemon therefore leaves a
-process of generation 0 without a row, and the next daemon ends it. A session takes it over in the unit of work that stores
-the handle with its agent; from then on it is an ordinary agent.
+The process belongs to the spare: its keeper has the spare's id, which becomes the session's, and
+generation 0, which no session's own process has. The daemon knows everything else about it in
+memory only. A killed daemon therefore leaves a process of generation 0 without a row, and the next
+daemon ends it. A session takes it over in the unit of work that stores the handle with its agent;
+from then on it is an ordinary agent.
 
-A session takes it over only if it equals what would be started for the session: same program and arguments, same
-environment of the person, same permissions. Mode, model and the variables with the session's branch and ports are set at
-that moment; nothing else can be changed in a running program.
+A session takes it over only if it equals what would be started for the session: same program and
+arguments, same environment of the person, same permissions. Mode, model and the variables with the
+session's branch and ports are set at that moment; nothing else can be changed in a running program.
 """
 
 import asyncio
@@ -35,7 +37,8 @@ log = structlog.get_logger()
 
 END_GRACE_S = 1.0
 AGAIN_S = (1.0, 5.0, 30.0, 120.0)
-"""Pauses between attempts to end a process; after the last one the next start of the daemon tries again."""
+"""Pauses between attempts to end a process; after the last one the next start of the daemon tries
+again."""
 BRIEFING = (
     "The git status that you were given was taken before this worktree got its branch: "
     "`git branch --show-current` tells its name."
@@ -44,7 +47,8 @@ BRIEFING = (
 
 @dataclass(slots=True)
 class Warmer:
-    """All warm agents, by the id of their spare; a session that claims the spare has the same id."""
+    """All warm agents, by the id of their spare; a session that claims the spare has the same
+    id."""
 
     core: Core
     tools: AgentTools
@@ -57,7 +61,8 @@ class Warmer:
     _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
 
     async def recover(self) -> None:
-        """Begin to end the warm agents of the previous daemon; a caller that needs one of their ids waits for it with `end`."""
+        """Begin to end the warm agents of the previous daemon; a caller that needs one of their ids
+        waits for it with `end`."""
         core = self.core
         for handle in await asyncio.to_thread(core.executor.discover):
             place = Place.from_handle(handle)
@@ -84,7 +89,8 @@ class Warmer:
         return (warm := self._agents.get(spare_id)) is not None and not warm.ended.is_set()
 
     def conversation_of(self, spare_id: str) -> str:
-        """Return the conversation's id of the spare's warm agent, also while it starts; "" without one."""
+        """Return the conversation's id of the spare's warm agent, also while it starts; "" without
+        one."""
         if spare_id in self._starting:
             return self._starting[spare_id][0]
         return self._agents[spare_id].session.conversation_id if self.has(spare_id) else ""
@@ -92,8 +98,8 @@ class Warmer:
     def begin(self, spare: Spare, repo: Repo) -> "asyncio.Task[str]":
         """Start a warm agent in a spare, as the newest session of the repository was started.
 
-        The task returns "" when the agent is ready, else why not; it is cancelled when the spare is removed. Call this
-        without an `await` since the check that the spare exists.
+        The task returns "" when the agent is ready, else why not; it is cancelled when the spare is
+        removed. Call this without an `await` since the check that the spare exists.
         """
         self.discard(spare.id)  # a warm agent that has ended by itself
         conversation = str(uuid.uuid4())
@@ -157,14 +163,16 @@ class Warmer:
         return ""
 
     def session_made(self, session: Session) -> None:
-        """Configure the warm agent of a spare that became a session; end it if the session does not take it before it would sleep."""
+        """Configure the warm agent of a spare that became a session; end it if the session does not
+        take it before it would sleep."""
         after = self.core.config.agents.sleep_after
         if not self.conversation_of(session.id):
             return
         if after is not None:
             loop = asyncio.get_running_loop()
             self._timers[session.id] = loop.call_later(after, self.discard, session.id)
-        # In parallel with the other work before a launch, since the program takes a while; `take` then waits less.
+        # In parallel with the other work before a launch, since the program takes a while; `take`
+        # then waits less.
         self._configuring.start(session.id, self._configure(session))
 
     async def _configure(self, session: Session) -> None:
@@ -186,7 +194,8 @@ class Warmer:
     async def take(
         self, session: Session, repo: Repo, *, around: Mapping[str, str], briefing: str, cut: ConversationCut | None
     ) -> Handover | None:
-        """Return the configured warm agent for this session. Without a fitting one end what runs, and return None."""
+        """Return the configured warm agent for this session. Without a fitting one end what runs,
+        and return None."""
         if session.id in self._starting:  # it is ready sooner than one started now
             await asyncio.wait([self._starting[session.id][1]])
         warm = self._agents.get(session.id)

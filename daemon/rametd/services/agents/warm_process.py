@@ -47,7 +47,8 @@ class Handover:
 
 
 class WarmProcess:
-    """One process with its control channel, and the `ChannelIO` of that channel: only the handshake passes before a prompt."""
+    """One process with its control channel, and the `ChannelIO` of that channel: only the handshake
+    passes before a prompt."""
 
     def __init__(
         self,
@@ -114,7 +115,8 @@ class WarmProcess:
             channel.feed(frame.control)
 
     async def configure(self, session: Session, around: Mapping[str, str]) -> None:
-        """Set the session's variables, mode and model where they differ. Raise `TimeoutError`, and what the keeper raises."""
+        """Set the session's variables, mode and model where they differ. Raise `TimeoutError`, and
+        what the keeper raises."""
         channel = self._channel
         assert channel is not None
         async with asyncio.timeout(CONFIGURED_WITHIN_S), self._configuring:
@@ -128,7 +130,8 @@ class WarmProcess:
             self._configured = (dict(around), session.mode, session.model)
 
     async def release(self) -> Handover:
-        """Detach and hand the process over; the session's runner reads unanswered requests again."""
+        """Detach and hand the process over; the session's runner reads unanswered requests
+        again."""
         await self.close()
         offset = min(self._unanswered.values(), default=self._read)
         return Handover(self.handle, offset, self._written, self._reply, self._hook_table)
@@ -142,7 +145,8 @@ class WarmProcess:
         if self._attachment is not None:
             await self._attachment.close()
 
-    # ── ChannelIO ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ChannelIO
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def write(self, line: bytes) -> None:
         assert self._attachment is not None

@@ -1,4 +1,5 @@
-"""Archiving a session: its worktree moves to the shelf, from where `Restorer` restores it; everything else stays."""
+"""Archiving a session: its worktree moves to the shelf, from where `Restorer` restores it;
+everything else stays."""
 
 import asyncio
 from dataclasses import replace
@@ -42,7 +43,8 @@ AT_REST = frozenset({State.IDLE, State.PAUSED, State.LOST, State.FAILED})
 
 
 def check_state(session: Session, *, force: bool) -> None:
-    """Raises `WrongStateError` for a session that is archived, or, unless with ``force``, at work."""
+    """Raises `WrongStateError` for a session that is archived, or, unless with ``force``, at
+    work."""
     if session.state == State.ARCHIVED:
         raise WrongStateError(
             f"{session.name} is archived already", hint=f"`rametctl restore {session.reference}` restores it"
@@ -62,7 +64,8 @@ class Archiver:
         core.operations.handle(Kind.ARCHIVE, partial(undo_or_fail, core), self._complete)
 
     async def archive(self, session_id: str, *, force: bool, caller: Caller) -> Archived:
-        """Raises `WrongStateError` while it is at work unless ``force``, and for one that is archived already."""
+        """Raises `WrongStateError` while it is at work unless ``force``, and for one that is
+        archived already."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(session_id))
         check_state(session, force=force)
@@ -74,7 +77,8 @@ class Archiver:
             now = unit.sessions.get(session_id)
             refuse_around(unit, now)
             if failed is None:
-                # Since we looked, a prompt may have arrived, or another call may have archived the session and moved its worktree.
+                # Since we looked, a prompt may have arrived, or another call may have archived the
+                # session and moved its worktree.
                 check_state(now, force=force)
 
         archived: Archived = await core.operations.run(new_operation(Kind.ARCHIVE, session_id, caller), admit)
@@ -94,7 +98,8 @@ class Archiver:
         return await core.store.write(lambda unit: self._archived(unit, operation, shelved, freed, warnings))
 
     async def _copy(self, session_id: str, shelved: Shelved | None) -> None:
-        """Record in the session's file that it is archived, or a rebuilt database would take it for one whose worktree is lost."""
+        """Record in the session's file that it is archived, or a rebuilt database would take it for
+        one whose worktree is lost."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(session_id))
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
@@ -105,7 +110,8 @@ class Archiver:
         core.failpoint.hit("archive.recorded")
 
     async def _shelve(self, operation: Operation, session: Session) -> tuple[Shelved | None, int, list[str]]:
-        """Move the worktree to the shelf; the branch stays. Return its snapshot, the freed bytes, and warnings."""
+        """Move the worktree to the shelf; the branch stays. Return its snapshot, the freed bytes,
+        and warnings."""
         core, ref = self._core, archive_ref(session.id)
         info = await info_of(core, session)
         last, warnings = await last_intact(core, info, session)

@@ -20,7 +20,8 @@ LISTED = 20
 
 
 async def work_at_risk(core: Core, session: Session) -> Risk:
-    """Work that removing a session would lose. A worktree that stays loses nothing, nor does work that has landed."""
+    """Work that removing a session would lose. A worktree that stays loses nothing, nor does work
+    that has landed."""
     if session.worktree_kind != WorktreeKind.OWN:
         return Risk((), (), ())
     if await asyncio.to_thread(session.worktree.is_symlink):
@@ -51,7 +52,8 @@ async def work_at_risk(core: Core, session: Session) -> Risk:
 
 
 async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
-    """Add work that only the archive has: uncommitted changes, and commits whose branch was deleted since."""
+    """Add work that only the archive has: uncommitted changes, and commits whose branch was deleted
+    since."""
     if words := await lost_archive(core, info, session):
         raise damaged(words)
     snapshot = await core.git.snapshots.read(info, archive_ref(session.id))
@@ -77,7 +79,8 @@ async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk
 
 
 async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
-    """Add work of a deleted worktree that only its current checkpoint has: what differs from both its commit and the branch."""
+    """Add work of a deleted worktree that only its current checkpoint has: what differs from both
+    its commit and the branch."""
     if words := await lost_checkpoint(core, info, session):
         raise damaged(words)
     stood = await core.store.read(lambda reader: reader.checkpoints.current(session))
@@ -103,7 +106,8 @@ async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, r
 async def _is_elsewhere(
     core: Core, info: RepositoryInfo, session: Session, snapshot: Snapshot, changed: tuple[str, ...]
 ) -> bool:
-    """Whether a branch has the uncommitted changes of a snapshot anyway: they landed, or it has the same files."""
+    """Whether a branch has the uncommitted changes of a snapshot anyway: they landed, or it has the
+    same files."""
     if not changed:
         return True
     targets = await core.git.landing.targets_of(info, session.base_ref, session.branch)
@@ -122,7 +126,8 @@ async def _all_landed(core: Core, info: RepositoryInfo, session: Session, starts
 
 
 async def with_unstored(core: Core, session: Session, risk: Risk) -> Risk:
-    """Add the files that git cannot store. This stores all others, so it is only for a removal that is about to be refused."""
+    """Add the files that git cannot store. This stores all others, so it is only for a removal that
+    is about to be refused."""
     if session.worktree_kind != WorktreeKind.OWN:
         return risk
     try:

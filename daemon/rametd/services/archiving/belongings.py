@@ -1,4 +1,5 @@
-"""A session's rows in other tables that the trash stores: rules, review comments, and prompts that the agent did not receive."""
+"""A session's rows in other tables that the trash stores: rules, review comments, and prompts that
+the agent did not receive."""
 
 import json
 from base64 import b64decode

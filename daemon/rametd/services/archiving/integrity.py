@@ -1,4 +1,5 @@
-"""Integrity of archives and checkpoints: check that git still has all their objects before an operation relies on them."""
+"""Integrity of archives and checkpoints: check that git still has all their objects before an
+operation relies on them."""
 
 import asyncio
 import shlex

@@ -1,4 +1,5 @@
-"""Remove a session: refused if it would lose work, complete otherwise, and undoable until the trash expires."""
+"""Remove a session: refused if it would lose work, complete otherwise, and undoable until the trash
+expires."""
 
 import asyncio
 from dataclasses import replace
@@ -54,7 +55,8 @@ class Remover:
         core.operations.handle(Kind.REMOVE, partial(undo_or_fail, core), self._complete)
 
     async def remove(self, session: Session, *, force: bool, caller: Caller) -> Removed:
-        """Unless ``force``, raises `WorkAtRiskError` with a list, and `WrongStateError` for a session at work."""
+        """Unless ``force``, raises `WorkAtRiskError` with a list, and `WrongStateError` for a
+        session at work."""
         core = self._core
         begun = await core.store.read(lambda reader: reader.operations.exclusive(session.id))
         # A removal that is under way was checked when it began.
@@ -110,7 +112,8 @@ class Remover:
     async def _shelve(
         self, operation: Operation, session: Session, info: RepositoryInfo
     ) -> tuple[TrashEntry | None, list[str]]:
-        """Move the worktree to the shelf and delete the branch. Return the entry of the trash, and warnings."""
+        """Move the worktree to the shelf and delete the branch. Return the entry of the trash, and
+        warnings."""
         core, git = self._core, self._core.git
         if session.state == State.ARCHIVED:  # its snapshot moves to the trash first
             await note_removal(core, operation, session)
@@ -120,7 +123,8 @@ class Remover:
             await note_removal(core, operation, session)
             snapshot = shelved.snapshot if shelved is not None else None
             warnings += await git.snapshots.shelve(info, snapshot, session.worktree)
-            # Keep a branch that was created after the snapshot was found to be empty: nothing records it.
+            # Keep a branch that was created after the snapshot was found to be empty: nothing
+            # records it.
             if session.created_branch and shelved is not None and shelved.branch_commit:
                 why = await git.branches.delete(info, session.branch, shelved.branch_commit)
                 warnings += [why] if why is not None else []
@@ -131,7 +135,8 @@ class Remover:
         return self._entry(session, shelved, size), warnings
 
     async def _record(self, session: Session, info: RepositoryInfo) -> tuple[Shelved | None, list[str]]:
-        """Move or take the snapshot for the trash, None if nothing is left. Return it with warnings about lost objects."""
+        """Move or take the snapshot for the trash, None if nothing is left. Return it with warnings
+        about lost objects."""
         core, ref = self._core, f"{TRASH}{session.id}"
         warnings: list[str] = []
         if session.state == State.ARCHIVED:

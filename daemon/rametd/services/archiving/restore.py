@@ -1,7 +1,8 @@
 """Restore a session from the archive or the trash: branch, worktree, files, conversation, row.
 
-Nothing is overwritten: if the branch has moved or is taken, the work is restored on a new branch beside it. Warnings name
-every difference. The branch is chosen before the operation is stored, so that a restarted daemon makes the same choice.
+Nothing is overwritten: if the branch has moved or is taken, the work is restored on a new branch
+beside it. Warnings name every difference. The branch is chosen before the operation is stored, so
+that a restarted daemon makes the same choice.
 """
 
 import asyncio
@@ -112,7 +113,8 @@ class Place:
 
 
 async def place_of(core: Core, info: RepositoryInfo, session: Session, snapshot: Snapshot, *, archived: bool) -> Place:
-    """Choose the session's branch if it has not moved, or has only moved forward and the snapshot has nothing else.
+    """Choose the session's branch if it has not moved, or has only moved forward and the snapshot
+    has nothing else.
 
     For an ``archived`` session a deleted branch is worth a warning; removal always deletes it.
     """
@@ -169,7 +171,8 @@ class Restorer:
         core.operations.handle(Kind.RESTORE, self._undo, self._complete)
 
     async def from_archive(self, session_id: str, caller: Caller) -> session_pb2.RestoreSessionResponse:
-        """Raises `WrongStateError` for a session that is not archived, `PathTakenError`, `RefNotFoundError` for a lost snapshot."""
+        """Raises `WrongStateError` for a session that is not archived, `PathTakenError`,
+        `RefNotFoundError` for a lost snapshot."""
         session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
         if session.state != State.ARCHIVED:
             raise WrongStateError(
@@ -232,7 +235,8 @@ class Restorer:
                     f"{session.name} is not in the trash any more", hint="`rametctl trash ls` lists it"
                 )
             if origin == ARCHIVE and unit.sessions.get(session.id).state != State.ARCHIVED:
-                # Another call restored it since we looked. A second restore would drop the ref that the first one still needs.
+                # Another call restored it since we looked. A second restore would drop the ref that
+                # the first one still needs.
                 raise WrongStateError(f"{session.name} was restored already", hint="there is nothing to restore")
             if tree:
                 refuse_landing(unit, session, place.branch)
@@ -320,7 +324,8 @@ class Restorer:
         return (*warnings, lost) if lost else warnings
 
     def _store(self, unit: Unit, operation: Operation, session: Session, warnings: list[str]) -> None:
-        """Store the restored session; adds to ``warnings`` each value of its row that differs from before."""
+        """Store the restored session; adds to ``warnings`` each value of its row that differs from
+        before."""
         data = operation.data
         own = session.worktree_kind == WorktreeKind.OWN
         created = session.created_branch or bool(data["new"])

@@ -1,4 +1,5 @@
-"""Steps that remove and archive share: recording, undoing, and warnings of losses that they do not ask about."""
+"""Steps that remove and archive share: recording, undoing, and warnings of losses that they do not
+ask about."""
 
 import asyncio
 import os
@@ -102,7 +103,8 @@ log = structlog.get_logger()
 
 
 def refuse_around(reader: Reader, session: Session) -> None:
-    """Raise `WrongStateError` if the worktree of another session is inside this one: it would be removed too."""
+    """Raise `WrongStateError` if the worktree of another session is inside this one: it would be
+    removed too."""
     if session.worktree_kind != WorktreeKind.OWN or session.state == State.ARCHIVED:
         return
     for other in reader.sessions.list():
@@ -162,7 +164,8 @@ def log_warnings(operation: Operation, warnings: Sequence[str]) -> list[str]:
 async def recorded_under(
     core: Core, info: RepositoryInfo, operation: Operation, session: Session, ref: str
 ) -> AsyncIterator[None]:
-    """Around taking a snapshot under ``ref`` and shelving the worktree: if that fails early, delete the new ref."""
+    """Around taking a snapshot under ``ref`` and shelving the worktree: if that fails early, delete
+    the new ref."""
     before = (await core.git.refs.below(info, ref)).get(ref)
     try:
         yield
@@ -179,7 +182,8 @@ async def recorded_under(
 
 
 async def undo_or_fail(core: Core, operation: Operation, error: BaseException | None) -> None:
-    """Undo a failed removal or archiving. If the worktree is gone already, record on the session how to retry."""
+    """Undo a failed removal or archiving. If the worktree is gone already, record on the session
+    how to retry."""
     session = await core.store.read(lambda reader: reader.sessions.find(operation.session_id))
     touched = session is not None and await is_touched(core, operation, session)
     words = error.message if isinstance(error, RametError) else str(error)

@@ -1,4 +1,5 @@
-"""The trash: removed sessions until they are restored, emptied, or expired; and the hourly cleanup."""
+"""The trash: removed sessions until they are restored, emptied, or expired; and the hourly
+cleanup."""
 
 import asyncio
 
@@ -29,7 +30,8 @@ log = structlog.get_logger()
 
 
 def find_entry(reader: Reader, name: str, repo_id: str | None = None, *, near: str | None = None) -> TrashEntry:
-    """Find an entry by id, unique name, or unique prefix of an id. Raises `TrashEntryNotFoundError`, `AmbiguousError`.
+    """Find an entry by id, unique name, or unique prefix of an id. Raises
+    `TrashEntryNotFoundError`, `AmbiguousError`.
 
     If a name fits several entries, the only one of the repository ``near`` counts.
     """
@@ -70,7 +72,8 @@ class Trash:
         core.operations.handle(Kind.DROP, self._undo, self._complete)
 
     async def empty(self, response: worktree_pb2.EmptyTrashResponse, caller: Caller) -> None:
-        """Drop all entries of ``response``, the call's answer. They are stored together, so a restarted daemon drops all of them.
+        """Drop all entries of ``response``, the call's answer. They are stored together, so a
+        restarted daemon drops all of them.
 
         Raises `WrongStateError` while one of them is being restored.
         """
@@ -99,7 +102,8 @@ class Trash:
         await self._core.operations.run(new, lambda unit, failed: None)
 
     async def housekeep(self) -> None:
-        """Drop expired entries and prune old answers to calls, now and every hour. A failure is logged and retried an hour later."""
+        """Drop expired entries and prune old answers to calls, now and every hour. A failure is
+        logged and retried an hour later."""
         core = self._core
         while True:
             now = core.clock()

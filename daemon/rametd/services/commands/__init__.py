@@ -1,1 +1,2 @@
-"""Commands in worktrees: setup, teardown, checks, and a person's own; and the ignored files that they need."""
+"""Commands in worktrees: setup, teardown, checks, and a person's own; and the ignored files that
+they need."""

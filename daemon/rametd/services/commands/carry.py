@@ -1,15 +1,16 @@
 """Carry: copy ignored files from the main worktree into a new one.
 
-Candidates are the files that git ignores there. A completely ignored directory (``node_modules``) is one candidate. A pattern that
-names it copies all of it; a pattern for a path inside it copies the matching files, so that ``.env*`` does not collect files of a thousand
-packages.
+Candidates are the files that git ignores there. A completely ignored directory (``node_modules``)
+is one candidate. A pattern that names it copies all of it; a pattern for a path inside it copies
+the matching files, so that ``.env*`` does not collect files of a thousand packages.
 
-Files are copied, sharing blocks if the file system can (`clone_file`). A link instead of a copy would let a setup or an agent write to the
-person's files. Copied links keep their targets; a target inside the old worktree becomes the same path in the new one.
+Files are copied, sharing blocks if the file system can (`clone_file`). A link instead of a copy
+would let a setup or an agent write to the person's files. Copied links keep their targets; a target
+inside the old worktree becomes the same path in the new one.
 
-A file that git would not ignore in the new worktree is left out: ``git add`` must not add a secret. Existing files are not replaced, except
-unchanged copies in a spare (`Given`). Each copy is recorded in the git directory of the worktree, and copied once: afterwards the file belongs
-to the session.
+A file that git would not ignore in the new worktree is left out: ``git add`` must not add a secret.
+Existing files are not replaced, except unchanged copies in a spare (`Given`). Each copy is recorded
+in the git directory of the worktree, and copied once: afterwards the file belongs to the session.
 """
 
 import asyncio
@@ -40,7 +41,8 @@ Stamp = tuple[int, ...]
 
 @dataclass(slots=True)
 class Given:
-    """Record of copies. ``files``: by name, the stamps of source and copy. ``settled``: a session has the worktree, and owns the copies."""
+    """Record of copies. ``files``: by name, the stamps of source and copy. ``settled``: a session
+    has the worktree, and owns the copies."""
 
     settled: bool = False
     files: dict[str, tuple[Stamp, Stamp]] = field(default_factory=dict)
@@ -95,7 +97,8 @@ REWRITE_LIMIT = 16 << 20
 
 @dataclass(slots=True)
 class Carried:
-    """Number of copied files, bytes that they take on disk, and one line for each path that was not copied."""
+    """Number of copied files, bytes that they take on disk, and one line for each path that was not
+    copied."""
 
     files: int = 0
     bytes: int = 0
@@ -119,7 +122,8 @@ class Chosen:
 
 
 async def carry(core: Core, source: Path, tree: Path, config: Config, *, settle: bool) -> Carried:
-    """Copy the configured files from the worktree ``source`` into ``tree``. Failures are lines of the result.
+    """Copy the configured files from the worktree ``source`` into ``tree``. Failures are lines of
+    the result.
 
     ``settle``: a session has the worktree, and owns its copies from now on.
     """
@@ -145,7 +149,8 @@ async def carry(core: Core, source: Path, tree: Path, config: Config, *, settle:
 
 
 def choose(source: Path, tree: Path, candidates: Sequence[str], order: Order, done: Carried) -> Chosen:
-    """Choose from ``candidates`` (paths relative to ``source``, directories ending in ``/``) by the patterns. Blocks."""
+    """Choose from ``candidates`` (paths relative to ``source``, directories ending in ``/``) by the
+    patterns. Blocks."""
     found: list[str] = []
     for path in _named(source, candidates, _spec(order.carry, done), order.carry):
         if not _is_open(tree, path):
@@ -161,7 +166,8 @@ def choose(source: Path, tree: Path, candidates: Sequence[str], order: Order, do
 def bring(
     source: Path, tree: Path, chosen: Chosen, ignored: Collection[str], order: Order, given: Given, done: Carried
 ) -> None:
-    """Copy the chosen paths that are ``ignored`` in the new worktree; record them in ``given`` and ``done``. Blocks."""
+    """Copy the chosen paths that are ``ignored`` in the new worktree; record them in ``given`` and
+    ``done``. Blocks."""
     copying = _Copying(source, tree, _spec(order.rewrite, done) if order.rewrite else None, order.limit, done)
     too_much: list[str] = []
     exposed: list[str] = []
@@ -256,7 +262,8 @@ def _is_forbidden(path: str) -> bool:
 
 
 def _is_open(tree: Path, path: str) -> bool:
-    """Whether all parents of a path are directories of the worktree: links and nested repositories lead out of it."""
+    """Whether all parents of a path are directories of the worktree: links and nested repositories
+    lead out of it."""
     place = tree
     for part in Path(path).parts[:-1]:
         place /= part
@@ -270,7 +277,8 @@ def _is_open(tree: Path, path: str) -> bool:
 
 @contextmanager
 def _scratch(tree: Path) -> Iterator[Path]:
-    """Return a temporary directory beside the worktree, where git sees no leftovers of a kill. Its name makes sure that it is removed with the worktree."""
+    """Return a temporary directory beside the worktree, where git sees no leftovers of a kill. Its
+    name makes sure that it is removed with the worktree."""
     folder = tree.with_name(f".{tree.name}.removing-0")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -294,7 +302,8 @@ class _Copying:
         self._done = done
 
     def put(self, path: str, scratch: Path, target: Path) -> bool:
-        """Copy one path completely or not at all, through ``scratch``; return whether there is a copy. Raises _TooMuchError, OSError."""
+        """Copy one path completely or not at all, through ``scratch``; return whether there is a
+        copy. Raises _TooMuchError, OSError."""
         _clear(scratch)
         files, used = self._done.files, self._done.bytes
         try:
@@ -349,7 +358,8 @@ class _Copying:
     def _copy_link(self, name: str, place: Path, made: Path) -> None:
         """Copy a link. A target inside the main worktree becomes the same path in the new one.
 
-        Of other targets a file is copied, and a directory is left out: a tool would write through the link.
+        Of other targets a file is copied, and a directory is left out: a tool would write through
+        the link.
         """
         text = place.readlink()
         end = Path(os.path.normpath(place.parent / text))
@@ -365,7 +375,8 @@ class _Copying:
 
 
 def _is_program(place: Path) -> bool:
-    """Whether a link leads to a program, such as the interpreter of a virtual environment, which finds its library beside it."""
+    """Whether a link leads to a program, such as the interpreter of a virtual environment, which
+    finds its library beside it."""
     return place.is_file() and os.access(place, os.X_OK)
 
 

@@ -1,4 +1,5 @@
-"""Recognize the kind of project in a directory, and suggest a setup. Blocks: call it in a thread."""
+"""Recognize the kind of project in a directory, and suggest a setup. Blocks: call it in a
+thread."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -82,6 +83,7 @@ def _text(path: Path, limit: int = 1 << 20) -> str:
 
 
 def named_files(root: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
-    """Files that match ``patterns`` (globs relative to ``root``), sorted; without links that lead out of ``root``."""
+    """Files that match ``patterns`` (globs relative to ``root``), sorted; without links that lead
+    out of ``root``."""
     found = {path for pattern in patterns or LOCK_FILES for path in root.glob(pattern)}
     yield from sorted(path for path in found if path.is_file() and path.resolve().is_relative_to(root.resolve()))

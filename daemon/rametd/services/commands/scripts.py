@@ -1,4 +1,5 @@
-"""Shell commands of the configuration, run one after another as one command, also in worktrees without a session."""
+"""Shell commands of the configuration, run one after another as one command, also in worktrees
+without a session."""
 
 import asyncio
 import hashlib
@@ -39,7 +40,8 @@ class SetupResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """``status``: as in `Command.exit_status`. ``words``: one line about the failure. ``tail``: the end of the output."""
+    """``status``: as in `Command.exit_status`. ``words``: one line about the failure. ``tail``: the
+    end of the output."""
 
     ok: bool
     status: str
@@ -55,10 +57,11 @@ class Scripts:
         self._terminals = terminals
 
     async def run_in(self, tree: Path, repo: Repo, config: Config, *, variables: Mapping[str, str] = {}) -> SetupResult:
-        """Carry files into a worktree without a session, such as a spare, and run the setup. Raises only when cancelled.
+        """Carry files into a worktree without a session, such as a spare, and run the setup. Raises
+        only when cancelled.
 
-        ``variables`` are added to the environment. The digest is "" if the setup depends on variables of a session: it then runs
-        when a session gets the worktree.
+        ``variables`` are added to the environment. The digest is "" if the setup depends on
+        variables of a session: it then runs when a session gets the worktree.
         """
         carried = await carry(self._core, repo.root, tree, config, settle=False)
         if not config.setup:
@@ -87,7 +90,8 @@ class Scripts:
         variables: Mapping[str, str] = {},
         remember: Remember = remember_nothing,
     ) -> CheckResult:
-        """Run ``commands`` one after another in ``tree`` until one fails. Cancelling this call ends them with all their processes.
+        """Run ``commands`` one after another in ``tree`` until one fails. Cancelling this call ends
+        them with all their processes.
 
         ``remember`` gets the command, in the unit of work that stores that it runs.
         """
@@ -144,7 +148,8 @@ class Scripts:
 
 
 def shell_argv(commands: Sequence[str]) -> tuple[str, ...]:
-    """Arguments of a program that prints and runs shell commands, each in its own shell, until one fails."""
+    """Arguments of a program that prints and runs shell commands, each in its own shell, until one
+    fails."""
     steps = (
         f"printf '%s\\n' {shlex.quote('$ ' + command)} && /bin/sh -c {shlex.quote(command)}" for command in commands
     )

@@ -1,7 +1,8 @@
-"""Setup and teardown of worktrees: copy ignored files, run the setup; run the teardown before a worktree is removed.
+"""Setup and teardown of worktrees: copy ignored files, run the setup; run the teardown before a
+worktree is removed.
 
-A setup runs once per worktree, and again when the files that it depends on change. An agent starts even if the setup fails; a warning tells
-of the failure.
+A setup runs once per worktree, and again when the files that it depends on change. An agent starts
+even if the setup fails; a warning tells of the failure.
 """
 
 import asyncio
@@ -36,7 +37,8 @@ SETUP_STATES = enum_numbers(session_pb2.SetupState.DESCRIPTOR, SetupState)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Result of a requested setup: its command, or, if none is configured, a project with a suggestion."""
+    """Result of a requested setup: its command, or, if none is configured, a project with a
+    suggestion."""
 
     command: Command | None
     project: projects.Project | None = None
@@ -54,10 +56,12 @@ class Setup:
         self._hurries: dict[str, asyncio.Event] = {}  # by session that waits in `ready`
         self._unsubscribe = core.store.subscribe(self._notice)
 
-    # ── hooks ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── hooks
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, session: Session) -> None:
-        """A worktree was created, or the person trusted more: carry missing files, then run the setup, in the background."""
+        """A worktree was created, or the person trusted more: carry missing files, then run the
+        setup, in the background."""
         self._tasks.queue(session.id, self._prepare(session.id, fresh=True))
 
     async def ready(self, session: Session) -> None:
@@ -79,12 +83,14 @@ class Setup:
         await self._tasks.wait(session_id)
 
     def hurry(self, session_id: str) -> None:
-        """Let `ready` return: a caller stops, interrupts or removes the session. The setup continues."""
+        """Let `ready` return: a caller stops, interrupts or removes the session. The setup
+        continues."""
         if (waiting := self._hurries.get(session_id)) is not None:
             waiting.set()
 
     async def tear_down(self, session: Session) -> Sequence[str]:
-        """Run the teardown before the worktree is removed, then end all commands; return warnings."""
+        """Run the teardown before the worktree is removed, then end all commands; return
+        warnings."""
         if (task := self._tasks.get(session.id)) is not None:
             task.cancel()
             await asyncio.wait([task])
@@ -141,7 +147,8 @@ class Setup:
             if session.setup == SetupState.UNTRUSTED or untouched:
                 self.begin(session)
 
-    # ── a session's worktree ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── a session's worktree
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _prepare(self, session_id: str, *, fresh: bool) -> None:
         core = self._core
@@ -218,7 +225,8 @@ class Setup:
     async def again(
         self, session: Session, principal: str, request_id: str, remember: Callable[[Unit, Command], None]
     ) -> Asked:
-        """Run a session's setup, even if it ran before. Raises `NotTrustedError`, `WrongStateError`, `BadConfigError`."""
+        """Run a session's setup, even if it ran before. Raises `NotTrustedError`,
+        `WrongStateError`, `BadConfigError`."""
         core = self._core
         refuse_archived(session)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
@@ -234,7 +242,8 @@ class Setup:
             self._tasks.queue(session.id, self._judge(session, settings.config, running))
         return Asked(running)
 
-    # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── parts
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _store(
         self, session_id: str, state: SetupState, digest: str, reason: str = "", command_id: str = ""

@@ -1,7 +1,8 @@
 """Commands in worktrees. Each has a keeper, outlives the daemon, and ends with all its processes.
 
-The row is stored first, then the keeper is started, then the row records that the command runs. A daemon that finds a row without a running
-keeper repeats the start, which joins an earlier one; it ends a keeper without a row. The keeper records how the command ended.
+The row is stored first, then the keeper is started, then the row records that the command runs. A
+daemon that finds a row without a running keeper repeats the start, which joins an earlier one; it
+ends a keeper without a row. The keeper records how the command ended.
 """
 
 import asyncio
@@ -43,7 +44,8 @@ class Ender:
         self._executor = executor
 
     async def await_end(self, command: Command) -> ExitRecord | None:
-        """Wait for the end of a command, and end it at its deadline. Return None if its keeper was lost. Raises `KeeperFencedError`."""
+        """Wait for the end of a command, and end it at its deadline. Return None if its keeper was
+        lost. Raises `KeeperFencedError`."""
         handle, core = Handle(command.handle), self._core
         left = None if command.deadline is None else max(0.0, command.deadline - core.clock())
         while True:
@@ -106,9 +108,11 @@ class Outputs:
         self._executor = executor
 
     async def pieces(self, handle: Handle, offset: int, ended: asyncio.Event) -> AsyncIterator[JournalLine]:
-        """Yield the output from ``offset`` on, as far as its keeper has it, until ``ended`` is set and all is read."""
+        """Yield the output from ``offset`` on, as far as its keeper has it, until ``ended`` is set
+        and all is read."""
         while True:
-            # Test this before reading, so that this round reads everything that was written before the end.
+            # Test this before reading, so that this round reads everything that was written before
+            # the end.
             over = ended.is_set()
             with suppress(NotFoundError):
                 while (piece := await self._executor.read(handle, offset, CHUNK)).data:
@@ -171,10 +175,11 @@ def remember_nothing(unit: Unit, command: Command) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NewCommand:
-    """A command to run. ``timeout`` is seconds. ``environment`` is added to the session's; without a session it is complete.
+    """A command to run. ``timeout`` is seconds. ``environment`` is added to the session's; without
+    a session it is complete.
 
-    A second request with the same ``request_id`` is the same command. ``remember`` runs in the unit of work that stores that
-    the command runs.
+    A second request with the same ``request_id`` is the same command. ``remember`` runs in the unit
+    of work that stores that the command runs.
     """
 
     argv: tuple[str, ...]
@@ -189,7 +194,8 @@ class NewCommand:
 
 
 def draft(now: float, new: NewCommand, tree: Path, session_id: str, repo_id: str) -> Command:
-    """The row of a command that starts ``now`` in the worktree ``tree``; ``session_id`` is "" without a session."""
+    """The row of a command that starts ``now`` in the worktree ``tree``; ``session_id`` is ""
+    without a session."""
     return Command(
         id=_id_of(new.request_id) if new.request_id else new_id(),
         session_id=session_id,
@@ -247,16 +253,20 @@ class Terminals:
         self._unsubscribe = core.store.subscribe(self._notice)
 
     def bind(self, tidy: Callable[[Command], Awaitable[None]]) -> None:
-        """Have ``tidy`` called after the end of each check of a session, before that end is recorded; it repeats after a kill.
+        """Have ``tidy`` called after the end of each check of a session, before that end is
+        recorded; it repeats after a kill.
 
-        It runs for one check of a session at a time, and should not raise: the end would not be recorded.
+        It runs for one check of a session at a time, and should not raise: the end would not be
+        recorded.
         """
         self._tidy = tidy
 
-    # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── starting
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self, session: Session, new: NewCommand) -> Command:
-        """Start a command in the session's worktree. Raises `WrongStateError` while an operation has it, `WorkingDirectoryError`."""
+        """Start a command in the session's worktree. Raises `WrongStateError` while an operation
+        has it, `WorkingDirectoryError`."""
         command = draft(self._core.clock(), new, session.worktree, session.id, session.repo_id)
 
         def insert(unit: Unit) -> Command:
@@ -271,7 +281,8 @@ class Terminals:
         return await self._begin(command, new.remember, new.environment)
 
     async def start_apart(self, tree: Path, repo: Repo, new: NewCommand) -> Command:
-        """Start a command in a worktree without a session. The next daemon ends it: its caller is gone."""
+        """Start a command in a worktree without a session. The next daemon ends it: its caller is
+        gone."""
         command = draft(self._core.clock(), new, tree, "", repo.id)
         await self._core.store.write(lambda unit: unit.commands.insert(command))
         return await self._begin(command, new.remember, new.environment)
@@ -327,7 +338,8 @@ class Terminals:
         )
         return await environments.for_command(core, session, repo, more)
 
-    # ── until its end ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── until its end
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _watch(self, command: Command) -> None:
         self._watches.start(command.id, self._see_through(command))
@@ -347,7 +359,8 @@ class Terminals:
         if self._tidy is None or command.kind != CommandKind.CHECK or not command.session_id:
             await self._record(command, record)
             return
-        # One check after another: of several that end at the same time, each but the last sees one that runs.
+        # One check after another: of several that end at the same time, each but the last sees one
+        # that runs.
         async with self._endings.setdefault(command.session_id, asyncio.Lock()):
             await self._tidy(command)
             await self._record(command, record)
@@ -376,7 +389,8 @@ class Terminals:
         if await self._core.store.write_for_sure(work):
             await self.sweep()
 
-    # ── for callers ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── for callers
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def get(self, command_id: str) -> Command:
         return await self._core.store.read(lambda reader: reader.commands.get(command_id))
@@ -388,7 +402,8 @@ class Terminals:
         return await self.get(command_id)
 
     async def output(self, command_id: str, offset: int, *, follow: bool) -> AsyncIterator[JournalLine]:
-        """Yield the output from ``offset`` on, as far as its keeper has it; with ``follow`` until the command ends."""
+        """Yield the output from ``offset`` on, as far as its keeper has it; with ``follow`` until
+        the command ends."""
         if (starting := self._starting.get(command_id)) is not None:
             await asyncio.wait([starting])
         command = await self.get(command_id)
@@ -406,7 +421,8 @@ class Terminals:
         return await self._outputs.tail(Handle(command.handle), size)
 
     async def stop(self, command_id: str, reason: str, *, grace: float = GRACE_S) -> Command:
-        """End a command with all its processes, and wait for the end; nothing happens if it has ended."""
+        """End a command with all its processes, and wait for the end; nothing happens if it has
+        ended."""
         if (starting := self._starting.get(command_id)) is not None:
             await asyncio.wait([starting])
         command = await self._ender.note_stop(command_id, reason)
@@ -430,7 +446,8 @@ class Terminals:
         await self._core.store.write_for_sure(lambda unit: unit.commands.remove(command.id))
         await self._ender.destroy(Handle(command.handle))
 
-    # ── over restarts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── over restarts
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def recover(self) -> None:
         """Watch the commands of a former daemon. End those without a session or a row."""
@@ -455,7 +472,8 @@ class Terminals:
             log.warning("a command could not be started", command=command.id, error=error.message)
 
     async def sweep(self) -> None:
-        """Delete rows of removed sessions; end all commands without a row and remove their directories."""
+        """Delete rows of removed sessions; end all commands without a row and remove their
+        directories."""
 
         def known(unit: Unit) -> frozenset[str]:
             unit.commands.remove_orphaned()
@@ -484,7 +502,8 @@ class Terminals:
 
 
 def _refuse_busy(reader: Reader, session: Session) -> None:
-    """Raise `WrongStateError` while an exclusive operation has the session, except at the end of a restore, when its worktree exists."""
+    """Raise `WrongStateError` while an exclusive operation has the session, except at the end of a
+    restore, when its worktree exists."""
     found = reader.operations.exclusive(session.id)
     if found is not None and not (found.kind == Kind.RESTORE and session.state != State.ARCHIVED):
         raise busy_error(session.name, found)

@@ -1,7 +1,8 @@
-"""Create a session's worktree, or claim a spare, and write its files of the daemon; undo a failed creation.
+"""Create a session's worktree, or claim a spare, and write its files of the daemon; undo a failed
+creation.
 
-`begin` and `insert` are the two units of work of a creation. The first stores its operation, and turns a spare into part of it; the second
-stores the session's row, and finishes the operation.
+`begin` and `insert` are the two units of work of a creation. The first stores its operation, and
+turns a spare into part of it; the second stores the session's row, and finishes the operation.
 """
 
 import asyncio
@@ -34,7 +35,8 @@ from rametd.store import Unit
 
 
 def operation_of(session: Session, info: RepositoryInfo, start: Start, spare: Spare | None) -> Operation:
-    """The operation of a creation, with what the next daemon needs to undo it: for a spare also its commit."""
+    """The operation of a creation, with what the next daemon needs to undo it: for a spare also its
+    commit."""
     return Operation(
         id=new_id(),
         kind=Kind.CREATE,
@@ -60,7 +62,8 @@ def begin(unit: Unit, repo: Repo, made: Creation, spare: Spare | None) -> None:
 
 
 def insert(unit: Unit, session: Session, new: NewSession, operation: Operation) -> Session:
-    """Store a session with its events, its prompt and the end of its operation; return the stored row."""
+    """Store a session with its events, its prompt and the end of its operation; return the stored
+    row."""
     new.admit(unit, session)
     if not session.forked_from:  # a fork has the paths of its original, until the person changes them
         parent = unit.sessions.find(session.parent_id) if session.parent_id else None
@@ -83,7 +86,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """For the caller of a creation: warnings about withheld commands and, once per repository, the offer of a setup that would fit."""
+    """For the caller of a creation: warnings about withheld commands and, once per repository, the
+    offer of a setup that would fit."""
 
     warnings: tuple[str, ...] = ()
     offer: str = ""
@@ -165,7 +169,8 @@ class Builder:
         return warnings
 
     async def _claim(self, made: Creation, spare: Spare) -> tuple[str, ...]:
-        """Give the session a spare. Raises `SpareLostError` if the spare changed: undo the creation, then try again without this spare."""
+        """Give the session a spare. Raises `SpareLostError` if the spare changed: undo the
+        creation, then try again without this spare."""
         git, session, start, info = self._core.git, made.session, made.start, made.request.info
         warnings: tuple[str, ...] = ()
         try:
@@ -192,9 +197,11 @@ class Builder:
         core.index.write(made.request.repo, session)
 
     async def undo(self, operation: Operation) -> None:
-        """Remove what an unfinished creation left. A worktree that existed before stays as it is."""
+        """Remove what an unfinished creation left. A worktree that existed before stays as it
+        is."""
         core = self._core
-        # A write, so that it runs after the writes queued before it: a session that was stored after all keeps everything.
+        # A write, so that it runs after the writes queued before it: a session that was stored
+        # after all keeps everything.
         if await core.store.write(lambda unit: unit.operations.get(operation.id)) is None:
             return
         path, branch = Path(operation.data["worktree"]), operation.data["branch"]

@@ -1,4 +1,5 @@
-"""Contests: several sessions that begin together, with the same prompt, base and check, of which a person picks one."""
+"""Contests: several sessions that begin together, with the same prompt, base and check, of which a
+person picks one."""
 
 import asyncio
 from collections import Counter
@@ -58,7 +59,8 @@ def check(new: NewSession, agents: Sequence[str]) -> None:
 
 
 def contenders(reader: Reader, repo: Repo, new: NewSession, agents: Sequence[str]) -> list[NewSession]:
-    """The sessions of a contest with their names: NAME-1, NAME-2 where all have the same agent, else NAME-AGENT or NAME-AGENT-2."""
+    """The sessions of a contest with their names: NAME-1, NAME-2 where all have the same agent,
+    else NAME-AGENT or NAME-AGENT-2."""
     kinds = [agent or new.agent for agent in agents]
     if new.name:
         check_name(new.name)

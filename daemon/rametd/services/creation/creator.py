@@ -1,7 +1,8 @@
 """Create sessions: worktree and row, or nothing at all.
 
-The operation is stored first. Then the worktree is created or a spare claimed. Then one unit of work stores the session with its prompt and
-finishes the operation. A daemon killed in between finds the operation when it starts again, and undoes it.
+The operation is stored first. Then the worktree is created or a spare claimed. Then one unit of
+work stores the session with its prompt and finishes the operation. A daemon killed in between finds
+the operation when it starts again, and undoes it.
 """
 
 import asyncio
@@ -49,7 +50,8 @@ log = structlog.get_logger()
 
 
 class Creator:
-    """Creations in one repository choose their names one after another; their worktrees are filled in parallel."""
+    """Creations in one repository choose their names one after another; their worktrees are filled
+    in parallel."""
 
     def __init__(self, core: Core, hooks: SessionHooks, pool: Pool) -> None:
         self._core = core
@@ -75,9 +77,11 @@ class Creator:
         *,
         one_base: bool = False,
     ) -> list[Created]:
-        """Create all of them or none: one unit of work stores their rows and what ``remember`` adds.
+        """Create all of them or none: one unit of work stores their rows and what ``remember``
+        adds.
 
-        ``after`` may name sessions that come earlier in ``news``. With ``one_base``, all start from the commit that the first one's base names now.
+        ``after`` may name sessions that come earlier in ``news``. With ``one_base``, all start from
+        the commit that the first one's base names now.
         """
         with self._pool.spares.creating():
             return await self._create_all(news, remember, one_base=one_base)
@@ -121,7 +125,8 @@ class Creator:
         return [Created(stored[one.session.id], (*one.warnings, *offers.get(one.session.id, ()))) for one in made]
 
     async def _insert(self, work: Callable[[Unit], None]) -> None:
-        """Store the rows. A write that the store has queued is done even if the caller hangs up; such a creation must not be undone."""
+        """Store the rows. A write that the store has queued is done even if the caller hangs up;
+        such a creation must not be undone."""
         writing = asyncio.ensure_future(self._core.store.write(work))
         try:
             await asyncio.shield(writing)
@@ -160,7 +165,8 @@ class Creator:
             )
         )
         core.git.trust(info.common_dir)  # the person's own repository, or, for a child, its parent's
-        # Refuse before anything is created. `insert` checks again, in the unit of work that stores the row.
+        # Refuse before anything is created. `insert` checks again, in the unit of work that stores
+        # the row.
         if new.owns and new.fork is None and info.head.commit is not None:
             new = replace(new, tree=await core.git.commits.files(info, info.head.commit))
         if not new.claims_later and new.fork is None:
@@ -174,7 +180,8 @@ class Creator:
             ref = new.existing_branch or new.base_ref or None
             fetched = await core.git.remotes.fetch_base(info, ref, new.path, caller)
         if new.initial_commit and info.head.commit is None and fetched is None:
-            # Refuse a bad name or branch before creating the commit. Both are chosen later, one creation after another.
+            # Refuse a bad name or branch before creating the commit. Both are chosen later, one
+            # creation after another.
             await core.store.read(lambda reader: choose_name(reader, new, repo, "session"))
             if new.branch:
                 check_branch_name(new.branch)
@@ -265,7 +272,8 @@ class Creator:
         )
 
     async def _make(self, request: CheckedRequest, before: Sequence[Session], undoing: AsyncExitStack) -> Creation:
-        """Create the worktree of a session; ``undoing`` removes it again, unless the session is stored."""
+        """Create the worktree of a session; ``undoing`` removes it again, unless the session is
+        stored."""
         while True:
             try:
                 async with AsyncExitStack() as attempt:
@@ -296,7 +304,8 @@ class Creator:
     async def _begin(
         self, request: CheckedRequest, before: Sequence[Session], attempt: AsyncExitStack
     ) -> tuple[Creation, Spare | None]:
-        """Choose names, take a spare if there is one, and store the operation. The same unit of work deletes the row of the spare."""
+        """Choose names, take a spare if there is one, and store the operation. The same unit of
+        work deletes the row of the spare."""
         core, info, new = self._core, request.info, request.new
         spare: Spare | None = None
         async with self._locks.setdefault(info.common_dir, asyncio.Lock()):

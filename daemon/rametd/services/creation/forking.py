@@ -1,7 +1,8 @@
 """Fork a session: the same conversation and files, in another worktree and branch.
 
-A fork starts from a checkpoint of the original. The operation that creates this checkpoint is finished with the fork's row. If the fork is
-refused, or the daemon is killed before that, the checkpoint is dropped again.
+A fork starts from a checkpoint of the original. The operation that creates this checkpoint is
+finished with the fork's row. If the fork is refused, or the daemon is killed before that, the
+checkpoint is dropped again.
 """
 
 import asyncio
@@ -81,7 +82,8 @@ class Forker:
                 return None
             return next(iter(unit.checkpoints.find_by_prefix(now.session_id, now.data["checkpoint"])), None)
 
-        # A write, so that it runs after the writes queued before it: these are done even if the caller hung up.
+        # A write, so that it runs after the writes queued before it: these are done even if the
+        # caller hung up.
         checkpoint = await self._core.store.write(look)
         if checkpoint is not None:
             await self._checkpointer.drop(checkpoint)
@@ -137,9 +139,11 @@ class Forker:
 
 
 def conversation_of(session: Session, checkpoint: Checkpoint, *, latest: bool) -> tuple[str, str] | None:
-    """Conversation that a fork continues, and its last message, "" for all of it; None if there is none.
+    """Conversation that a fork continues, and its last message, "" for all of it; None if there is
+    none.
 
-    In the middle of a turn the fork continues from the end of the last turn: the agent is still writing the rest.
+    In the middle of a turn the fork continues from the end of the last turn: the agent is still
+    writing the rest.
     """
     if latest and session.conversation_begun and session.state not in BUSY_STATES:
         return session.conversation_id, ""

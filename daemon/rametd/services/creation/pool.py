@@ -1,7 +1,8 @@
 """The pool: prepared worktrees, so that a session starts in milliseconds.
 
-A claim deletes a spare's row in the unit of work that stores the operation of the creation. From then on the worktree belongs to the creation,
-which completes or undoes it. See `spares` for the work on a single spare, and how it avoids claims.
+A claim deletes a spare's row in the unit of work that stores the operation of the creation. From
+then on the worktree belongs to the creation, which completes or undoes it. See `spares` for the
+work on a single spare, and how it avoids claims.
 """
 
 import asyncio
@@ -34,12 +35,14 @@ PERIOD_S = 60.0
 SETTLE_S = 1.0
 """From a session's creation to the refill."""
 SMALL_DIFFERENCE = 2000
-"""Files that a claim may write: a spare at another commit is updated in place up to this number; beyond it a new worktree is created."""
+"""Files that a claim may write: a spare at another commit is updated in place up to this number;
+beyond it a new worktree is created."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """The spares of a repository, with their sizes in bytes. ``held_reason``: why the pool creates none, "" if it does."""
+    """The spares of a repository, with their sizes in bytes. ``held_reason``: why the pool creates
+    none, "" if it does."""
 
     spares: tuple[tuple[Spare, int], ...]
     size: int
@@ -51,7 +54,8 @@ class PoolStatus:
 
 
 class Pool:
-    """The spares of all repositories. `run` maintains them, one step at a time, never while a session is being created."""
+    """The spares of all repositories. `run` maintains them, one step at a time, never while a
+    session is being created."""
 
     def __init__(self, core: Core, warmer: Warmer, prepare: Prepare, *, period: float = PERIOD_S) -> None:
         self.warmer = warmer
@@ -84,7 +88,8 @@ class Pool:
     # For creations
 
     async def take(self, repo: Repo, info: RepositoryInfo, config: Config, commit: str) -> Spare | None:
-        """Take a spare for a session at ``commit``; None if none fits. Only the caller may use it until `release`."""
+        """Take a spare for a session at ``commit``; None if none fits. Only the caller may use it
+        until `release`."""
         if not config.pool.size:
             return None
         core = self._core
@@ -126,7 +131,8 @@ class Pool:
     # For people
 
     async def status(self, repo: Repo) -> PoolStatus:
-        """The pool of a repository, registered or not. Raises `RepoNotFoundError` when the repository is gone from disk."""
+        """The pool of a repository, registered or not. Raises `RepoNotFoundError` when the
+        repository is gone from disk."""
         core = self._core
         info = await info_of(core, repo)
         config, held = core.config, ""
@@ -160,7 +166,8 @@ class Pool:
         await self._tend(repo.id)
 
     async def drain(self, repo: Repo) -> list[Spare]:
-        """Remove all spares of a repository, and create none until its next session. Return the removed ones."""
+        """Remove all spares of a repository, and create none until its next session. Return the
+        removed ones."""
         self._drained.add(repo.id)
         if (upkeep := self._upkeep.get(repo.id)) is not None:
             upkeep.cancel()
@@ -171,7 +178,8 @@ class Pool:
     # Upkeep
 
     async def run(self) -> None:
-        """Remove spares that a killed daemon left unfinished, then maintain the pools until cancelled."""
+        """Remove spares that a killed daemon left unfinished, then maintain the pools until
+        cancelled."""
         for spare in await self._core.store.read(lambda reader: reader.spares.list()):
             if spare.state != SpareState.READY:
                 await self._guarded(self.spares.remove_unfinished(spare), spare.repo_id)
@@ -183,8 +191,8 @@ class Pool:
             self._wake.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._period)
-                # Let the agent of the new session start first: it must not share the machine with a refill. More
-                # sessions within this time do not delay the refill further.
+                # Let the agent of the new session start first: it must not share the machine with a
+                # refill. More sessions within this time do not delay the refill further.
                 await asyncio.sleep(SETTLE_S)
 
     @staticmethod
@@ -246,7 +254,8 @@ class Pool:
     async def _match(
         self, repo: Repo, info: RepositoryInfo, config: Config, spares: list[Spare], keep: int, commit: str
     ) -> None:
-        """Have ``keep`` spares at ``commit``: remove extra and unfit ones, update the others, create the missing."""
+        """Have ``keep`` spares at ``commit``: remove extra and unfit ones, update the others,
+        create the missing."""
         inherits = await self._core.git.spares.inheritance(info)
         good: list[Spare] = []
         for spare in spares:

@@ -94,9 +94,11 @@ class CheckedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Starting point of a session. ``branch`` "": named after the session later. ``new_branch``: it is created at ``commit``.
+    """Starting point of a session. ``branch`` "": named after the session later. ``new_branch``: it
+    is created at ``commit``.
 
-    ``worktree``: an existing one, None to create it. ``base_commit``: what the session's work is compared with.
+    ``worktree``: an existing one, None to create it. ``base_commit``: what the session's work is
+    compared with.
     """
 
     ref: str

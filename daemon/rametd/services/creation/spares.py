@@ -1,14 +1,15 @@
 """Work on one spare: create it, move it to another commit, give it a warm agent, remove it.
 
-A row is stored before its directory is created, and deleted after the directory; its state is the intent. A daemon that finds an unfinished
-spare removes both.
+A row is stored before its directory is created, and deleted after the directory; its state is the
+intent. A daemon that finds an unfinished spare removes both.
 
-`Spares.hands` keeps claims and upkeep apart: the ids of spares in use. Both test and set it without an `await` in between, so that a spare is
-never moved to another commit while a creation claims it.
+`Spares.hands` keeps claims and upkeep apart: the ids of spares in use. Both test and set it without
+an `await` in between, so that a spare is never moved to another commit while a creation claims it.
 
-A spare in which a person has worked belongs to that person: the pool gives it up and logs a warning. Upkeep checks all files before it writes to
-a spare or removes it. A claim has no time for that: it checks HEAD, and the files only if a tracker reports writes. Without a tracker, the
-files are checked after the session has started, and the session gets a warning about changed ones.
+A spare in which a person has worked belongs to that person: the pool gives it up and logs a
+warning. Upkeep checks all files before it writes to a spare or removes it. A claim has no time for
+that: it checks HEAD, and the files only if a tracker reports writes. Without a tracker, the files
+are checked after the session has started, and the session gets a warning about changed ones.
 """
 
 import asyncio
@@ -40,11 +41,13 @@ from rametd.services.worktrees.places import tree_of
 NAMED = 5
 """Files that a warning names."""
 SETTLE_S = 2.0
-"""From a session's creation to the check of its files, which must not slow down the first prompt."""
+"""From a session's creation to the check of its files, which must not slow down the first
+prompt."""
 
 
 class Handwork:
-    """Warns of files that a person changed in a spare, on the repository or on the session that got the spare."""
+    """Warns of files that a person changed in a spare, on the repository or on the session that got
+    the spare."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -133,7 +136,8 @@ class Spares:
                 self._quiet.set()
 
     async def is_intact(self, spare: Spare, info: RepositoryInfo) -> bool:
-        """Whether a spare is at its commit with all files, and, as far as a tracker knows, unchanged."""
+        """Whether a spare is at its commit with all files, and, as far as a tracker knows,
+        unchanged."""
         git = self._core.git
         try:
             await git.spares.verify(spare.path, spare.commit)
@@ -186,7 +190,8 @@ class Spares:
         return await self._prepared(spare, repo, info)
 
     async def update(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> bool:
-        """Move a spare to ``commit``, unless it is in use; remove it if that fails. Return whether it is still a spare."""
+        """Move a spare to ``commit``, unless it is in use; remove it if that fails. Return whether
+        it is still a spare."""
         core = self._core
         await self._quiet.wait()
         async with self._one:
@@ -244,7 +249,8 @@ class Spares:
             await self._destroy(spare, repo, unfinished=spare.state in {SpareState.MAKING, SpareState.UPDATING})
 
     async def remove(self, spare: Spare, repo: Repo) -> bool:
-        """Remove a spare, unless it is in use or claimed, or a person has worked in it; then it stays. Return whether it is gone."""
+        """Remove a spare, unless it is in use or claimed, or a person has worked in it; then it
+        stays. Return whether it is gone."""
         if spare.id in self.hands:
             return False
         with self._in_hand(spare):
@@ -278,12 +284,14 @@ class Spares:
     async def warm(self, spare: Spare, repo: Repo) -> None:
         """Start a warm agent in a spare, unless it is in use; `cold` has the reason of a failure.
 
-        A tracker follows its changes from then on, so that the first prompt waits for no scan of all files.
+        A tracker follows its changes from then on, so that the first prompt waits for no scan of
+        all files.
         """
         await self._quiet.wait()
         if spare.id in self.hands or self._warmer.has(spare.id):
             return
-        # In use, so that it is still a spare when the start begins. From then on a claim takes over the start and the tracker too.
+        # In use, so that it is still a spare when the start begins. From then on a claim takes over
+        # the start and the tracker too.
         with self._in_hand(spare):
             if await self._core.store.read(lambda reader: reader.spares.get(spare.id)) is None:
                 return
@@ -306,7 +314,8 @@ class Spares:
             await self._unwatch(spare)
 
     async def _watch(self, spare: Spare, repo: Repo) -> bool:
-        """Follow the changes of a spare. Give it up and return False if a person has worked in it."""
+        """Follow the changes of a spare. Give it up and return False if a person has worked in
+        it."""
         git = self._core.git
         tracker = await git.trackers.watch(spare.path)
         mark = await tracker.mark()

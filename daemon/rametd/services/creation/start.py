@@ -1,4 +1,5 @@
-"""Starting points of sessions: a base, an existing branch, or a checkout that Ramet did not create."""
+"""Starting points of sessions: a base, an existing branch, or a checkout that Ramet did not
+create."""
 
 import shlex
 from collections.abc import Collection
@@ -58,7 +59,8 @@ def check_start(new: NewSession) -> None:
 
 
 async def find_start(core: Core, repo: Repo, info: RepositoryInfo, new: NewSession, fetched: Base | None) -> Start:
-    """Find the starting point; ``fetched`` replaces the base. Raises typed errors for missing or taken names; creates nothing."""
+    """Find the starting point; ``fetched`` replaces the base. Raises typed errors for missing or
+    taken names; creates nothing."""
     if new.in_place:
         return await _in_place(core, repo, info)
     if new.adopt is not None:
@@ -158,7 +160,8 @@ async def _as_it_is(core: Core, repo: Repo, info: RepositoryInfo, worktree: Path
 
 
 def require_unshared(reader: Reader, repo: Repo, worktree: Path) -> None:
-    """Raise `PathTakenError` if a session works in that worktree: two would overwrite each other's files."""
+    """Raise `PathTakenError` if a session works in that worktree: two would overwrite each other's
+    files."""
     for session in reader.sessions.list(repo_id=repo.id):
         if session.worktree == worktree:
             raise PathTakenError(
@@ -172,7 +175,8 @@ def require_unshared(reader: Reader, repo: Repo, worktree: Path) -> None:
 def choose_name(
     reader: Reader, new: NewSession, repo: Repo, fallback: str, taken: Collection[str] = frozenset()
 ) -> str:
-    """The name as typed, else one made from the forked session, the branch or the prompt, with a number if it is taken."""
+    """The name as typed, else one made from the forked session, the branch or the prompt, with a
+    number if it is taken."""
     if new.name:
         check_name(new.name)
         if new.name in taken or reader.sessions.by_name(new.name, repo.id):

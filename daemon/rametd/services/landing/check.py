@@ -17,7 +17,8 @@ from rametd.services.core import Core
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Result of a check. ``words``: what failed, "" for nothing. ``output``: the end of the output."""
+    """Result of a check. ``words``: what failed, "" for nothing. ``output``: the end of the
+    output."""
 
     words: str
     output: str
@@ -51,7 +52,8 @@ class Checker:
     async def _prepare(
         self, tree: LandingTree, repo: Repo, config: Config, variables: Mapping[str, str]
     ) -> CheckResult | None:
-        """Run the setup, unless it ran for the same files and its results exist; return a failure, None if there is none."""
+        """Run the setup, unless it ran for the same files and its results exist; return a failure,
+        None if there is none."""
         digest = await asyncio.to_thread(digest_of, tree.path, config)
         if not tree.cleaned and self._set_up.get(str(tree.path)) == digest:
             return None
@@ -70,7 +72,8 @@ class Checker:
         return None
 
     async def _ports(self, config: Config) -> dict[str, str]:
-        """Variables with ports that no session owns. A session created meanwhile may get them while they are not in use."""
+        """Variables with ports that no session owns. A session created meanwhile may get them while
+        they are not in use."""
         try:
             base, count = await self._core.store.read(lambda reader: ports.allocate(reader, config))
         except CapReachedError:

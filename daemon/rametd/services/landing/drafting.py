@@ -1,4 +1,5 @@
-"""Create entries of merge queues from a person's request, after checking session, worktree and target."""
+"""Create entries of merge queues from a person's request, after checking session, worktree and
+target."""
 
 import asyncio
 import shlex
@@ -170,7 +171,8 @@ async def check_work(
 
 
 async def _check_head(core: Core, info: RepositoryInfo, session: Session) -> None:
-    """Raise `WrongStateError` if the worktree has commits checked out that the session's branch does not have."""
+    """Raise `WrongStateError` if the worktree has commits checked out that the session's branch
+    does not have."""
     head = await core.git.worktrees.head_commit(session.worktree)
     if head is None or not session.branch or await core.git.landing.targets.holds(info, session.branch, head):
         return
@@ -184,7 +186,8 @@ async def _check_head(core: Core, info: RepositoryInfo, session: Session) -> Non
 async def _committed(
     core: Core, repo: Repo, info: RepositoryInfo, session: Session, tip: str, message: str
 ) -> tuple[str, tuple[str, ...]]:
-    """The commit with all work of the worktree (``tip`` if nothing is uncommitted), and warnings."""
+    """The commit with all work of the worktree (``tip`` if nothing is uncommitted), and
+    warnings."""
     dirty = await core.git.landing.uncommitted(session.worktree)
     if not dirty:
         return tip, ()

@@ -49,7 +49,8 @@ def message(reader: Reader, landing: Landing) -> landing_pb2.Landing:
 
 
 def find_landing(reader: Reader, name: str, repo_id: str | None = None) -> Landing:
-    """Find an entry by id, session (the open entry, else the newest), or unique prefix of an id; ``repo_id`` as in `find_session`.
+    """Find an entry by id, session (the open entry, else the newest), or unique prefix of an id;
+    ``repo_id`` as in `find_session`.
 
     Raises LandingNotFoundError, AmbiguousError.
     """
@@ -111,9 +112,9 @@ def remove(unit: Unit, landing: Landing, reason: str, principal: str) -> Landing
 def leave(unit: Unit, session_id: str, principal: str) -> str:
     """Remove the entry of a removed session, in the unit of work that deletes its row.
 
-    Return the target on which it does not land, "" if nothing was queued. If the target is being moved, the work lands; if that move
-    fails, the next round finds no session. Until the row is deleted, nothing of the session lands (`in_hand`), and a removal that is
-    undone keeps its entry.
+    Return the target on which it does not land, "" if nothing was queued. If the target is being
+    moved, the work lands; if that move fails, the next round finds no session. Until the row is
+    deleted, nothing of the session lands (`in_hand`), and a removal that is undone keeps its entry.
     """
     landing = unit.landings.of_session(session_id)
     if landing is None or landing.state in ENDED or move_of(unit, landing) is not None:
@@ -128,7 +129,8 @@ def in_hand(reader: Reader, session_id: str) -> str:
 
 
 def retry(unit: Unit, landing: Landing, principal: str) -> Landing:
-    """Queue a held or returned entry again; a queued one stays unchanged. Raises `WrongStateError` for an ended one."""
+    """Queue a held or returned entry again; a queued one stays unchanged. Raises `WrongStateError`
+    for an ended one."""
     if landing.state in ENDED:
         raise WrongStateError(
             f"{landing.session_name} is {landing.state} already",
@@ -152,9 +154,11 @@ def hold(unit: Unit, landing: Landing, reason: str) -> Landing:
 
 
 def give_back(unit: Unit, kind: AgentKind, landing: Landing, reason: str, prompt: str, tip: str, limit: int) -> Landing:
-    """Return an entry to its agent with a prompt about the failure; ask the person after ``limit`` returns, or if the agent cannot work.
+    """Return an entry to its agent with a prompt about the failure; ask the person after ``limit``
+    returns, or if the agent cannot work.
 
-    ``tip``: the failed commit of the branch; a new commit queues the entry again. The caller wakes the session.
+    ``tip``: the failed commit of the branch; a new commit queues the entry again. The caller wakes
+    the session.
     """
     session = unit.sessions.find(landing.session_id)
     if session is None or cannot_work(session):
@@ -176,7 +180,8 @@ def cannot_work(session: Session) -> bool:
 
 
 def blockers(reader: Reader, landing: Landing, before: Sequence[str] = ()) -> list[str]:
-    """Names of sessions that must land first and have not. ``before``: ids of those that land together with it."""
+    """Names of sessions that must land first and have not. ``before``: ids of those that land
+    together with it."""
     found = [reader.sessions.find(identity) for identity in landing.after if identity not in before]
     return [session.name for session in found if session is not None and not session.landed_reason]
 
@@ -216,8 +221,8 @@ def move_to(steps: Sequence[Move], repo_id: str, target: str) -> dict[str, str]:
 def admit_move(unit: Unit, steps: Sequence[Move], repo_id: str, target: str) -> None:
     """Store the commits of a move of the target.
 
-    Raises `ChangedError` if an entry was removed or changed since it was merged, or another operation has its session or the session
-    with the target checked out.
+    Raises `ChangedError` if an entry was removed or changed since it was merged, or another
+    operation has its session or the session with the target checked out.
     """
     for landing, *_ in steps:
         if unit.landings.get(landing.id).state not in AT_WORK or in_hand(unit, landing.session_id):
@@ -263,7 +268,8 @@ def landed(unit: Unit, landing: Landing, reason: str) -> None:
 
 
 def recover(unit: Unit) -> None:
-    """Queue entries again whose merge or check a killed daemon began. The queue settles an unfinished move."""
+    """Queue entries again whose merge or check a killed daemon began. The queue settles an
+    unfinished move."""
     moving = {
         identity for move in unit.operations.list(kinds=(Kind.LAND,)) for identity in json.loads(move.data["steps"])
     }

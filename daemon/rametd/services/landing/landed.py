@@ -24,7 +24,8 @@ REST_S = 2.0
 async def landed(core: Core, session: Session, *, pull_request_state: str | None = None) -> Landed:
     """Whether a session's branch has landed, and its worktree has no other work.
 
-    ``pull_request_state``: "merged" if a pull request with the branch's tip as head was merged. Raises what git raises.
+    ``pull_request_state``: "merged" if a pull request with the branch's tip as head was merged.
+    Raises what git raises.
     """
     info = await info_of(core, session)
     tip = await core.git.branches.tip(info, session.branch)
@@ -68,7 +69,8 @@ async def judge(
 
 
 class LandedTracker:
-    """Updates `Session.landed_reason` after `ask`, which readers call; the next reader gets the result.
+    """Updates `Session.landed_reason` after `ask`, which readers call; the next reader gets the
+    result.
 
     A session is judged again only if a commit moved, or the session has new events.
     """

@@ -1,11 +1,13 @@
 """One merge queue: the entries of a repository that land on one branch, processed in rounds.
 
-A round merges the ready entries on top of each other, in order, checks the last commit, and moves the target to it. If the check fails, bisection
-finds the first failing entry: the entries before it land, it returns to its agent, and the entries after it are queued again. An entry that
-conflicts with another one of the round, but not with the target, is queued again too.
+A round merges the ready entries on top of each other, in order, checks the last commit, and moves
+the target to it. If the check fails, bisection finds the first failing entry: the entries before it
+land, it returns to its agent, and the entries after it are queued again. An entry that conflicts
+with another one of the round, but not with the target, is queued again too.
 
-Durable are the rows of entries, and an operation while the target is moved. After a crash everything before that operation is repeated. With an
-operation, the branch itself tells whether it has moved, and the rows are updated.
+Durable are the rows of entries, and an operation while the target is moved. After a crash
+everything before that operation is repeated. With an operation, the branch itself tells whether it
+has moved, and the rows are updated.
 """
 
 import asyncio
@@ -34,7 +36,8 @@ from rametd.store import Unit
 
 
 class Bisection:
-    """Checks a batch of one queue, and bisects it. ``busy_with``: ids of the entries under check."""
+    """Checks a batch of one queue, and bisects it. ``busy_with``: ids of the entries under
+    check."""
 
     def __init__(self, core: Core, checker: Checker, outcomes: Outcomes, target: str) -> None:
         self._core = core
@@ -50,7 +53,8 @@ class Bisection:
             self._checking.cancel()
 
     async def check(self, scene: Scene, steps: Sequence[Step]) -> tuple[int, Checked | None] | None:
-        """Number of first steps that pass together, and the result of the check with the next one, if there is one.
+        """Number of first steps that pass together, and the result of the check with the next one,
+        if there is one.
 
         None if `stop` cancelled it.
         """
@@ -60,7 +64,8 @@ class Bisection:
         self.busy_with = batch
         try:
             good, bad, failure = 0, len(steps) + 1, None
-            # Check all steps first, which mostly pass. Then bisect until the first bad step follows the last good one.
+            # Check all steps first, which mostly pass. Then bisect until the first bad step follows
+            # the last good one.
             middle = len(steps)
             while bad - good > 1:
                 trees = [step.ready.session.worktree for step in steps]
@@ -120,7 +125,8 @@ class Bisection:
             return
         before = await self._check_one(scene, scene.old, landing.checks) if alone else None
         on_target = before is not None and not before.passed
-        # The repository's check should pass without this work; a check of the entry may need this work.
+        # The repository's check should pass without this work; a check of the entry may need this
+        # work.
         if on_target and (landing.checks == scene.config.land.check or culprit.in_setup):
             # The agent did not cause this failure.
             what = "setup" if culprit.in_setup else "check"
@@ -136,7 +142,8 @@ LISTED = 3
 NO_COMMIT = "; its agent made no new commit"
 """End of the reason of an entry that its agent did not fix, after the first cause."""
 PATIENCE_S = 30.0
-"""How long an entry waits for a merge to end in its worktree, or for files to be committed, before the daemon asks a person."""
+"""How long an entry waits for a merge to end in its worktree, or for files to be committed, before
+the daemon asks a person."""
 S = LandingState
 
 
@@ -172,7 +179,8 @@ class Lane:
             self._bisection.stop()
 
     async def round(self) -> Round:
-        """Run one round. Raises what git and the store raise; the rows are consistent then, and the next round continues."""
+        """Run one round. Raises what git and the store raise; the rows are consistent then, and the
+        next round continues."""
         core = self._core
         if not await core.store.read(lambda reader: reader.landings.open(self._repo_id, self._target)):
             return Round.EMPTY  # also if the repository is no longer registered
@@ -205,7 +213,8 @@ class Lane:
         return Round.AGAIN if moved_on or again else Round.REST
 
     async def fail(self, error: RametError, *, ask: bool) -> None:
-        """Record a failed round: entries wait with the error as reason; with ``ask`` they are held for the person."""
+        """Record a failed round: entries wait with the error as reason; with ``ask`` they are held
+        for the person."""
         core = self._core
         found = await core.store.read(
             lambda reader: [
@@ -266,7 +275,8 @@ class Lane:
             left.append(each)
         return left
 
-    # ── who is ready ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── who is ready
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _ready(self, info: RepositoryInfo) -> list[Ready]:
         """Ready entries in order; record why the others wait."""
@@ -308,7 +318,8 @@ class Lane:
         return f"its agent is at work ({session.state})" if busy else ""
 
     async def _unfinished_git(self, session: Session) -> str:
-        """Say which git command is under way in a session's worktree and what ends it, "" if none is."""
+        """Say which git command is under way in a session's worktree and what ends it, "" if none
+        is."""
         tree = session.worktree
         if not await asyncio.to_thread(tree.is_dir):
             return ""  # archived: only the branch exists
@@ -324,7 +335,8 @@ class Lane:
         return f"not committed: {', '.join(dirty[:LISTED])}{more}; commit it, or tell its agent to" if dirty else ""
 
     async def _in_order(self, ready: list[Ready]) -> list[Ready]:
-        """Order entries after those that they wait for; leave out, with a reason, those that wait for one that is not ready."""
+        """Order entries after those that they wait for; leave out, with a reason, those that wait
+        for one that is not ready."""
         ordered: list[Ready] = []
         left = list(ready)
         while True:

@@ -1,4 +1,5 @@
-"""Move a target exactly once: an operation is stored first; afterwards the branch tells whether it has moved."""
+"""Move a target exactly once: an operation is stored first; afterwards the branch tells whether it
+has moved."""
 
 from collections.abc import Sequence
 

@@ -67,7 +67,8 @@ class LandingQueue:
         self._task = asyncio.create_task(self._run(), name="landing")
 
     async def stop(self) -> None:
-        """End the tasks. Running checks are repeated after the next start; a running move is finished first."""
+        """End the tasks. Running checks are repeated after the next start; a running move is
+        finished first."""
         self._unsubscribe()
         tasks = [*([self._task] if self._task is not None else []), *(each.task for each in self._serving.values())]
         for task in tasks:
@@ -125,7 +126,8 @@ class LandingQueue:
             if outcome == Round.AGAIN:
                 rest = SHORTEST_REST_S
                 continue
-            # No await between this test and the end: a new entry finds this task, or starts another.
+            # No await between this test and the end: a new entry finds this task, or starts
+            # another.
             if outcome == Round.EMPTY and not news.is_set():
                 del self._serving[key]
                 return
@@ -141,15 +143,18 @@ class LandingQueue:
         except RametError as second:
             log.error("the failure of a round was not stored", error=second.message)
 
-    # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── calls
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def land(self, new: NewLandings, answer: Callable[[Unit, list[Landing], list[str]], Answer]) -> Answer:
-        """Queue sessions for their target, all or none. A queued entry stays; a held or returned one is queued again.
+        """Queue sessions for their target, all or none. A queued entry stays; a held or returned
+        one is queued again.
 
-        ``answer`` builds the result from the entries and warnings, in the unit of work that stores them.
+        ``answer`` builds the result from the entries and warnings, in the unit of work that stores
+        them.
 
-        Raises SessionNotFoundError, RefNotFoundError, ProtectedBranchError, InvalidInputError, and WrongStateError for a session without
-        work, or with uncommitted work.
+        Raises SessionNotFoundError, RefNotFoundError, ProtectedBranchError, InvalidInputError, and
+        WrongStateError for a session without work, or with uncommitted work.
         """
         core = self._core
         if not new.sessions:
@@ -197,7 +202,8 @@ class LandingQueue:
         return made
 
     async def wait(self, names: Sequence[str], within: float | None) -> tuple[list[Landing], bool]:
-        """Wait until all entries have ended or are held; return them, and whether ``within`` seconds passed first."""
+        """Wait until all entries have ended or are held; return them, and whether ``within``
+        seconds passed first."""
         core = self._core
         if not names:
             raise InvalidInputError("no landing was named", hint="`rametctl queue` lists them")
@@ -232,7 +238,8 @@ def is_settled(landings: Sequence[Landing]) -> bool:
 
 
 def queue(unit: Unit, draft: Landing, principal: str) -> Landing:
-    """Store an entry, or queue the session's present one again. Raises `WrongStateError` if that has another target."""
+    """Store an entry, or queue the session's present one again. Raises `WrongStateError` if that
+    has another target."""
     going = unit.operations.exclusive(draft.session_id)
     if unit.sessions.find(draft.session_id) is None or (going is not None and going.kind == Kind.REMOVE):
         raise SessionNotFoundError(f"{draft.session_name} was removed", hint="`rametctl ls` lists the sessions")
@@ -252,5 +259,6 @@ def queue(unit: Unit, draft: Landing, principal: str) -> Landing:
 
 
 def listed(reader: Reader, repo_id: str | None, *, ended: bool) -> list[Landing]:
-    """Open entries, queue by queue in their order; with ``ended``, then the ended ones, newest first."""
+    """Open entries, queue by queue in their order; with ``ended``, then the ended ones, newest
+    first."""
     return [*reader.landings.open(repo_id), *(reader.landings.ended(repo_id) if ended else [])]

@@ -68,11 +68,13 @@ class Composer:
         self._repo_id, self._target = repo_id, target
 
     async def blockers(self, landing: Landing, before: Sequence[str]) -> list[str]:
-        """Names of sessions that must land first. ``before``: ids of those that land together with it."""
+        """Names of sessions that must land first. ``before``: ids of those that land together with
+        it."""
         return await self._core.store.read(lambda reader: entries.blockers(reader, landing, before))
 
     async def compose(self, scene: Scene, ready: Sequence[Ready]) -> tuple[list[Step], bool]:
-        """Merge ready entries on top of each other; return the steps, and whether an entry left the queue."""
+        """Merge ready entries on top of each other; return the steps, and whether an entry left the
+        queue."""
         steps: list[Step] = []
         off = False
         onto = scene.old
@@ -137,7 +139,8 @@ class Composer:
                 return await scene.tree.merge(onto, each.tip, message, environment)
 
     async def _has_landed(self, scene: Scene, each: Ready) -> str:
-        """Return how the work reached the target outside of Ramet, "" if it did not. A merge of landed work would create an empty commit."""
+        """Return how the work reached the target outside of Ramet, "" if it did not. A merge of
+        landed work would create an empty commit."""
         onto = Target(self._target, scene.old)
         there = await self._core.git.landing.landed(scene.info, each.tip, each.session.base_commit, (onto,))
         return f"already: {there.reason}" if there else ""
@@ -152,7 +155,8 @@ class Composer:
         await self._core.store.write(work)
 
     async def reasons(self, info: RepositoryInfo, steps: Sequence[Step]) -> dict[str, str]:
-        """Why a checkout of the target blocks steps, by entry; without those that it does not block."""
+        """Why a checkout of the target blocks steps, by entry; without those that it does not
+        block."""
         targets = self._core.git.landing.targets
         every = [step.landing.id for step in steps]
         checkout = await targets.checkout(info, self._target)
@@ -175,7 +179,8 @@ class Composer:
         return reasons
 
     def _owner(self, reader: Reader, path: Path | None) -> tuple[Session | None, str]:
-        """The session that works in a checkout, and in words the operation that has it or is about to check out the target."""
+        """The session that works in a checkout, and in words the operation that has it or is about
+        to check out the target."""
         owner = next((each for each in reader.sessions.list(repo_id=self._repo_id) if each.worktree == path), None)
         found = (
             reader.operations.exclusive(owner.id)

@@ -1,4 +1,5 @@
-"""Worktrees of merge queues: one for each target, reused by later landings for the results of setups and checks."""
+"""Worktrees of merge queues: one for each target, reused by later landings for the results of
+setups and checks."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,5 @@
-"""The words of notifications: from items in the store to one message, with or without the texts of agents and people."""
+"""The words of notifications: from items in the store to one message, with or without the texts of
+agents and people."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -133,7 +134,8 @@ def of_limit(notification: Notification, session: Session, repo: str) -> Entry:
 
 
 def merge(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Entries in the order of a person's interest: what an agent waits for first, else the oldest first."""
+    """Entries in the order of a person's interest: what an agent waits for first, else the oldest
+    first."""
     order = list(Topic)
     return tuple(sorted(entries, key=lambda entry: (order.index(entry.topic), entry.time)))
 

@@ -1,8 +1,11 @@
-"""The notifier: queues a notification for each item that needs a person, and has each way deliver it.
+"""The notifier: queues a notification for each item that needs a person, and has each way deliver
+it.
 
-Events are read behind a stored cursor; the notifications of an event and the new cursor are one unit of work. So a kill neither loses an item nor
-queues it twice. Delivery is *at least once*: a message gets an id before it is sent, and its rows are deleted after its delivery. A daemon
-that is killed in between sends the same message with the same id again, so that a receiver that looks at ids shows it once.
+Events are read behind a stored cursor; the notifications of an event and the new cursor are one
+unit of work. So a kill neither loses an item nor queues it twice. Delivery is *at least once*: a
+message gets an id before it is sent, and its rows are deleted after its delivery. A daemon that is
+killed in between sends the same message with the same id again, so that a receiver that looks at
+ids shows it once.
 """
 
 import asyncio
@@ -63,10 +66,12 @@ class Notifier:
         self._news = asyncio.Event()
         self._off = False  # no way is enabled, and no cursor is stored
 
-    # ── from outside ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── from outside
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def report_focus(self, client: str, *, focused: bool) -> None:
-        """A dashboard has the keyboard, or no longer. A report counts for `FOCUS_S`: a client that was killed must not silence anything."""
+        """A dashboard has the keyboard, or no longer. A report counts for `FOCUS_S`: a client that
+        was killed must not silence anything."""
         if focused:
             self._focus[client] = self._core.clock() + FOCUS_S
         else:
@@ -86,7 +91,8 @@ class Notifier:
 
         return list(await asyncio.gather(*(one(way) for way in enabled(config))))
 
-    # ── the task ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the task
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
         core = self._core
@@ -117,7 +123,8 @@ class Notifier:
         return ProcessEnvironment(self._core.daemon_environment, self._core.home)
 
     async def step(self) -> float:
-        """Queue new items, deliver those that are due; return the seconds until there may be more to do."""
+        """Queue new items, deliver those that are due; return the seconds until there may be more
+        to do."""
         config, ways = self._config, enabled(self._config)
         await self._queue(config, ways)
         if not ways:
@@ -125,7 +132,8 @@ class Notifier:
         rests = await asyncio.gather(*(self._serve(way, settings, config) for way, settings in ways.items()))
         return min(rests)
 
-    # ── queueing ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── queueing
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _queue(self, config: Notify, ways: Mapping[Way, NotifyWay]) -> None:
         store = self._core.store
@@ -171,7 +179,8 @@ class Notifier:
             unit.notifications.add(Notification(item, way, topic, event.session_id, event.time + age, event.time))
         return True
 
-    # ── delivering ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── delivering
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _serve(self, way: Way, settings: NotifyWay, config: Notify) -> float:
         """Deliver the due items of one way; return the seconds until it may have more to do."""
@@ -208,7 +217,8 @@ class Notifier:
     def _claim(self, unit: Unit, way: Way, now: float) -> Message | None:
         """The next message of a way, bound to its items; None if no due item still needs a person.
 
-        A message that was bound before may have been sent by a daemon that was killed: it keeps its id and gets no other items.
+        A message that was bound before may have been sent by a daemon that was killed: it keeps its
+        id and gets no other items.
         """
         queued = unit.notifications.list(way)
         bound = next((each.message for each in queued if each.message), "")
@@ -232,7 +242,8 @@ class Notifier:
         return message
 
     def _focused(self, now: float) -> bool:
-        """Return whether a person looks at a dashboard, which shows the item: no way sends it then."""
+        """Return whether a person looks at a dashboard, which shows the item: no way sends it
+        then."""
         self._focus = {client: until for client, until in self._focus.items() if until > now}
         return bool(self._focus)
 
@@ -292,7 +303,8 @@ def repo_name(reader: Reader, repo_id: str) -> str:
 
 
 def quiet_until(quiet: str, now: float) -> float:
-    """Return when the present quiet hours end, as seconds since the epoch; 0 outside of them. They are hours of the local time."""
+    """Return when the present quiet hours end, as seconds since the epoch; 0 outside of them. They
+    are hours of the local time."""
     if not quiet:
         return 0.0
     begin, end = (time.fromisoformat(each) for each in quiet.split("-"))

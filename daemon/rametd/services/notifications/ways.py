@@ -1,4 +1,5 @@
-"""Ways that a notification takes: the desktop, ntfy, a webhook, a command. Each either delivers a message or raises `DeliveryError`."""
+"""Ways that a notification takes: the desktop, ntfy, a webhook, a command. Each either delivers a
+message or raises `DeliveryError`."""
 
 import asyncio
 import html
@@ -32,7 +33,8 @@ SCRIPT = (
 
 
 class DeliveryError(Exception):
-    """Raised when a way could not deliver a message. ``certain``: the message has not arrived; else it may have."""
+    """Raised when a way could not deliver a message. ``certain``: the message has not arrived; else
+    it may have."""
 
     def __init__(self, message: str, *, certain: bool = True) -> None:
         super().__init__(message)
@@ -125,7 +127,8 @@ async def _run(argv: Sequence[str], environment: ProcessEnvironment, *, stdin: b
 
 
 def ntfy_request(message: Message, config: Notify) -> tuple[str, dict[str, str], bytes]:
-    """URL, headers and body for an ntfy server: its JSON form, as headers cannot contain Unicode."""
+    """URL, headers and body for an ntfy server: its JSON form, as headers cannot contain
+    Unicode."""
     ntfy = config.ntfy
     parts = urlsplit(ntfy.url or "")
     base, _, topic = parts.path.rstrip("/").rpartition("/")

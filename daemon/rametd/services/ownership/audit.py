@@ -1,7 +1,8 @@
 """The audit: check the files after each command, and at the end of each turn.
 
-A shell command can write in ways that its text does not show, so the files are compared before and after it. If the daemon is killed in between,
-that call is not checked; the audit at the end of the turn, which compares with the session's base, still finds the changes.
+A shell command can write in ways that its text does not show, so the files are compared before and
+after it. If the daemon is killed in between, that call is not checked; the audit at the end of the
+turn, which compares with the session's base, still finds the changes.
 """
 
 import asyncio
@@ -36,7 +37,8 @@ def may_write(tool: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """State before a call: the worktree's tree ("" without claims), and a mark of the person's checkout."""
+    """State before a call: the worktree's tree ("" without claims), and a mark of the person's
+    checkout."""
 
     tree: str
     checkout: str
@@ -90,9 +92,11 @@ class Watch:
         return "\n\n".join(said)
 
     def forget(self) -> None:
-        """At a turn's end, stop watching the calls of the turn before: those that a person refused or cancelled report no end.
+        """At a turn's end, stop watching the calls of the turn before: those that a person refused
+        or cancelled report no end.
 
-        The calls of this turn stay for another one: the end of its last call may have come with the end of the turn, and `end` not have run.
+        The calls of this turn stay for another one: the end of its last call may have come with the
+        end of the turn, and `end` not have run.
         """
         for call in self._of_ended_turn:
             self._before.pop(call, None)
@@ -114,7 +118,8 @@ def warning(found: list[Foreign]) -> str:
 
 
 async def foreign_among(core: Core, session: Session, paths: Iterable[str]) -> list[Foreign]:
-    """Changed paths that the session may not write, without those that equal another's version, such as merged ones."""
+    """Changed paths that the session may not write, without those that equal another's version,
+    such as merged ones."""
     claims = await claims_on(core, session.id)
     found = {path: foreign for path in paths if (foreign := claims.foreign(path)) is not None}
     for commit in await sources(core, session, found.values()) if found else []:
@@ -144,7 +149,8 @@ async def sources(core: Core, session: Session, found: Iterable[Foreign]) -> lis
     return list(dict.fromkeys(commits))
 
 
-# ── the person's checkout ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the person's checkout
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def main_checkout(core: Core, session: Session) -> Path | None:
@@ -157,7 +163,8 @@ async def main_checkout(core: Core, session: Session) -> Path | None:
 
 
 async def checkout_of(core: Core, session: Session, use: ToolUse) -> str:
-    """A mark that changes with the person's checkout. It includes the files only for a command that may name them."""
+    """A mark that changes with the person's checkout. It includes the files only for a command that
+    may name them."""
     root = await main_checkout(core, session)
     if root is None:
         return ""
@@ -183,11 +190,13 @@ def mark_of(root: Path) -> str:
     return " ".join(marks)
 
 
-# ── the end of a turn ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the end of a turn
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def audit(core: Core, session: Session) -> None:
-    """After a turn: report changed paths that the session may not write in the inbox, once for the same paths."""
+    """After a turn: report changed paths that the session may not write in the inbox, once for the
+    same paths."""
 
     def find(reader: Reader) -> tuple[bool, bool]:
         claimed = bool(claims_of(reader, reader.sessions.get(session.id)))
@@ -217,7 +226,8 @@ def of_ownership(requests: Iterable[Request]) -> list[Request]:
 
 
 def note(unit: Unit, session: Session, found: list[Foreign]) -> None:
-    """Update the inbox. The same paths as the last time, answered or not, are not reported again."""
+    """Update the inbox. The same paths as the last time, answered or not, are not reported
+    again."""
     paths = sorted(each.path for each in found)
     known = audits(unit, session)
     if known and json.loads(known[-1].input)["paths"] == paths and known[-1].state != RequestState.GONE:

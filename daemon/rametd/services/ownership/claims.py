@@ -20,7 +20,8 @@ IGNORE_CASE = sys.platform == "darwin"
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A path that a session may not write: another ``owner`` has it, it is ``forbidden``, or it is outside the session's own paths."""
+    """A path that a session may not write: another ``owner`` has it, it is ``forbidden``, or it is
+    outside the session's own paths."""
 
     path: str
     owner: Session | None
@@ -50,7 +51,8 @@ class Claims:
         return bool(self.owns or self.forbids or self.others)
 
     def foreign(self, *names: str) -> Foreign | None:
-        """Judge a path by all its names, relative to the worktree; the result has the first. None: it may be written."""
+        """Judge a path by all its names, relative to the worktree; the result has the first. None:
+        it may be written."""
         mine = self._covers(self.owns, names)
         owner = next(
             (
@@ -118,9 +120,11 @@ def check_claims(
     session_id: str = "",
     tree: Tree | None = None,
 ) -> None:
-    """Check that a session may own paths: its parent owns them, and no other session except its descendants does.
+    """Check that a session may own paths: its parent owns them, and no other session except its
+    descendants does.
 
-    A child without paths of its own shares its parent's. ``tree``: files of the repository, for letter case and links. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`.
+    A child without paths of its own shares its parent's. ``tree``: files of the repository, for
+    letter case and links. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`.
     """
     for patterns in (owns, forbids):
         check_size(patterns)

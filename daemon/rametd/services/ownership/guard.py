@@ -1,4 +1,5 @@
-"""The guard: judges each call of an agent before it runs, by ownership and then by rules, in every mode."""
+"""The guard: judges each call of an agent before it runs, by ownership and then by rules, in every
+mode."""
 
 import asyncio
 import os
@@ -22,7 +23,8 @@ LINKED = "links of the worktree lead to it"
 
 
 async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
-    """Judge a call by ownership, then by the rules of repository and session. Without a matching rule there is no opinion."""
+    """Judge a call by ownership, then by the rules of repository and session. Without a matching
+    rule there is no opinion."""
     refused = await refuse(core, session, use)
     if refused is not None:
         return refused
@@ -47,7 +49,8 @@ async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
 
 
 async def ask_for_protected(session: Session, use: ToolUse) -> Judged:
-    """Ask before a write to files that decide which commands run, in every mode but bypassPermissions; no opinion on other calls."""
+    """Ask before a write to files that decide which commands run, in every mode but
+    bypassPermissions; no opinion on other calls."""
     named = use.input.get(WRITES.get(use.tool, ""))
     if session.mode == Mode.BYPASS or not isinstance(named, str):
         return Judged()
@@ -62,7 +65,8 @@ async def ask_for_protected(session: Session, use: ToolUse) -> Judged:
 
 
 async def refuse(core: Core, session: Session, use: ToolUse) -> Judged | None:
-    """Refuse a write outside the worktree, or to paths that the session may not write; None if there is nothing to refuse."""
+    """Refuse a write outside the worktree, or to paths that the session may not write; None if
+    there is nothing to refuse."""
     named = use.input.get(WRITES.get(use.tool, ""))
     if not isinstance(named, str) or not named:
         return None

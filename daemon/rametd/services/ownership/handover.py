@@ -1,7 +1,9 @@
-"""Hand paths over: a session asks, and the owning session or the person decides, whichever answers first. Each answer is one unit of work.
+"""Hand paths over: a session asks, and the owning session or the person decides, whichever answers
+first. Each answer is one unit of work.
 
-A request is in the inbox from the start, so that the person can always decide. If exactly one living session owns the paths, it gets a message
-with the request's id. The asking session gets a message with the outcome.
+A request is in the inbox from the start, so that the person can always decide. If exactly one
+living session owns the paths, it gets a message with the request's id. The asking session gets a
+message with the outcome.
 """
 
 import asyncio
@@ -32,7 +34,8 @@ DECIDING_STATES = frozenset(State) - {State.ARCHIVED, State.FAILED}
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Decision of an owner: an answer to ``request``, or ``paths`` given to ``session`` without one."""
+    """Decision of an owner: an answer to ``request``, or ``paths`` given to ``session`` without
+    one."""
 
     request: str = ""
     refuse: bool = False
@@ -43,7 +46,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """Paths that a session named, each with all its names: links of the repository lead to it, and letter case may not count."""
+    """Paths that a session named, each with all its names: links of the repository lead to it, and
+    letter case may not count."""
 
     paths: tuple[Patterns, ...] = ()
     ignore_case: bool = IGNORE_CASE
@@ -68,7 +72,8 @@ class Ownership:
     async def after_turn(self, session: Session) -> None:
         await audit(self._core, session)
 
-    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── asking
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def request(
         self,
@@ -154,7 +159,8 @@ class Ownership:
             decider.id,
         )
 
-    # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── deciding
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def hand_over(
         self,
@@ -162,7 +168,8 @@ class Ownership:
         decision: Decision,
         remember: Callable[[Unit, orchestration_pb2.HandOverPathResponse], object],
     ) -> orchestration_pb2.HandOverPathResponse:
-        """Decide on paths that the caller owns, or list the owners of paths. Raises `NotAllowedError`, `PathsNotOwnedError`, `RequestClosedError`."""
+        """Decide on paths that the caller owns, or list the owners of paths. Raises
+        `NotAllowedError`, `PathsNotOwnedError`, `RequestClosedError`."""
 
         meant = await self._meant(caller_id, decision.paths) if caller_id and decision.paths else Meant()
 
@@ -242,7 +249,8 @@ class Ownership:
                 post(unit, self._core.kind(session.agent), session, text, principal)
 
     def _carry_out(self, unit: Unit, request: Request, principal: str, *, approved: bool, words: str) -> set[str]:
-        """Apply an answer; send messages to the asking session, and to the owners if the person gave their paths. Return sessions to wake."""
+        """Apply an answer; send messages to the asking session, and to the owners if the person
+        gave their paths. Return sessions to wake."""
         asked = json.loads(request.input)
         asker = unit.sessions.get(request.session_id)
         had = [found for each in asked["owners"] if (found := unit.sessions.find(each)) is not None]

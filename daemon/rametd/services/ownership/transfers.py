@@ -1,4 +1,5 @@
-"""Transfers of paths between sessions and by the person. Everything here runs in one unit of work."""
+"""Transfers of paths between sessions and by the person. Everything here runs in one unit of
+work."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ def set_paths(
     principal: str,
     tree: Tree | None,
 ) -> Session:
-    """Set the owned and forbidden paths of a session; None leaves them. ``tree``: as for `check_claims`.
+    """Set the owned and forbidden paths of a session; None leaves them. ``tree``: as for
+    `check_claims`.
 
     Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`, `WrongStateError`.
     """
@@ -39,7 +41,8 @@ def set_paths(
 
 
 def _tidy(before: Sequence[str], wanted: Sequence[str], what: str) -> tuple[str, ...]:
-    """Drop exceptions of ``before`` that no longer exclude anything. Raises `PathsNotOwnedError` for a new exception that excludes nothing."""
+    """Drop exceptions of ``before`` that no longer exclude anything. Raises `PathsNotOwnedError`
+    for a new exception that excludes nothing."""
     patterns: list[str] = []
     for text in wanted:
         taken_in = tuple(each for each in patterns if not each.startswith("!"))
@@ -65,8 +68,8 @@ def transfer(
 ) -> None:
     """Move paths from their owners to another session, with events.
 
-    A session that owns nothing may write all paths without an owner. It gets no paths, since these would restrict it.
-    Raises `InvalidInputError` if a set becomes too large.
+    A session that owns nothing may write all paths without an owner. It gets no paths, since these
+    would restrict it. Raises `InvalidInputError` if a set becomes too large.
     """
     for each in had:
         lost = [text for text in paths.texts if meets(patterns_of(each.owns), Patterns((text,)), ignore_case)]

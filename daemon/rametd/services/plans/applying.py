@@ -92,7 +92,8 @@ def planned_rows(checked: Checked, plan_id: str) -> list[PlanThread]:
 def compare(
     known: Mapping[str, PlanThread], sessions: Mapping[str, Session], wanted: Sequence[PlanThread]
 ) -> list[Change]:
-    """One or more changes for each thread, in the order of landing, then for threads that the plan no longer has.
+    """One or more changes for each thread, in the order of landing, then for threads that the plan
+    no longer has.
 
     Raises `WrongStateError` for a change that an existing session does not allow.
     """
@@ -160,7 +161,8 @@ _STARTING_STATES = frozenset({State.QUEUED, State.STARTING})
 
 
 class Commit:
-    """The unit of work of an application: rows, changes of existing sessions, and prompts about them."""
+    """The unit of work of an application: rows, changes of existing sessions, and prompts about
+    them."""
 
     def __init__(
         self,
@@ -186,7 +188,8 @@ class Commit:
         self._briefings: dict[str, str] = {}  # by session: the briefing that its agent has
 
     def hand_over(self, unit: Unit) -> None:
-        """First, change the paths of existing sessions. Raises `ChangedError` if one was removed meanwhile, `PathsOwnedError`."""
+        """First, change the paths of existing sessions. Raises `ChangedError` if one was removed
+        meanwhile, `PathsOwnedError`."""
         for name, session in self._checked.sessions.items():
             if unit.sessions.find(session.id) is None:
                 raise ChangedError(f"the session of thread {name} was removed meanwhile", hint="apply the plan again")
@@ -314,7 +317,8 @@ class Commit:
         post(unit, self._core.kind(session.agent), session, row.prompt, principal)
 
     def _tell(self, unit: Unit, briefings: Mapping[str, str], prompted: Collection[str]) -> None:
-        """Send running agents a changed briefing, before their next prompt if there is one. ``briefings``: the briefings that they have.
+        """Send running agents a changed briefing, before their next prompt if there is one.
+        ``briefings``: the briefings that they have.
 
         An idle agent is not woken for it: that would cost a turn.
         """
@@ -364,7 +368,8 @@ class Plans:
         return await check_plan(self._core, path, text, file, by_session=by_session)
 
     async def apply(self, application: Application, remember: Remember, *, dry_run: bool = False) -> Applied:
-        """Apply a plan. Raises `BadPlanError` with the first problem, `WrongStateError` for a change that is no longer possible."""
+        """Apply a plan. Raises `BadPlanError` with the first problem, `WrongStateError` for a
+        change that is no longer possible."""
         info = await self._core.git.discover(application.path)
         async with self._locks.setdefault(info.common_dir, asyncio.Lock()):
             checked = await check_plan(self._core, application.path, application.text, application.file)

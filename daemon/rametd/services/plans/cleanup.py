@@ -36,8 +36,9 @@ class PlanCleaner:
     ) -> tuple[list[CleanedUp], bool]:
         """Results by thread, and whether the plan was deleted.
 
-        A session is removed as by `rm`: with an operation, and to the trash. The row of its thread first records that it has landed, so that
-        applying the plan again does not create it again, even after a kill in between.
+        A session is removed as by `rm`: with an operation, and to the trash. The row of its thread
+        first records that it has landed, so that applying the plan again does not create it again,
+        even after a kill in between.
         """
         statuses = await plan_status(self._core, plan)
         steps = [await self._one(status, principal, dry_run=dry_run) for status in statuses]

@@ -86,8 +86,8 @@ async def _touched(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Paths that the session changed, and uncommitted ones.
 
-    Merged work of others does not count: a path must differ from the session's base, from the merge base with the target, and from the
-    target itself.
+    Merged work of others does not count: a path must differ from the session's base, from the merge
+    base with the target, and from the target itself.
     """
     if session.state == State.ARCHIVED or not await asyncio.to_thread(session.worktree.exists):
         tip = await core.git.branches.tip(info, session.branch)

@@ -1,4 +1,5 @@
-"""Check a plan against the repository: existing sessions and branches, problems, and resulting threads."""
+"""Check a plan against the repository: existing sessions and branches, problems, and resulting
+threads."""
 
 import asyncio
 import os
@@ -49,7 +50,8 @@ class Checked:
 
 
 async def check_plan(core: Core, path: Path, text: str, file: str, *, by_session: bool = False) -> Checked:
-    """Read and check a plan. Raises only if there is no repository. ``file`` is absolute, "" for standard input."""
+    """Read and check a plan. Raises only if there is no repository. ``file`` is absolute, "" for
+    standard input."""
     info = await core.git.discover(path)
     reading = await asyncio.to_thread(read, text)
     plan = reading.plan
@@ -164,7 +166,8 @@ async def _target(
 async def _prompt_files(core: Core, threads: tuple[Thread, ...], folder: Path, *, own: bool) -> dict[str, Path]:
     """Prompt files that a plan may name, by name. The person's own plan may name any file.
 
-    A plan in a repository or from standard input may only name files that the checkout around it tracks, with symbolic links resolved.
+    A plan in a repository or from standard input may only name files that the checkout around it
+    tracks, with symbolic links resolved.
     """
     names = {thread.text.prompt_file for thread in threads if thread.text.prompt_file}
     if own:

@@ -1,7 +1,8 @@
 """Title and body of a session's pull request.
 
-Ramet's part is between two marks, above the repository's template. Later updates replace only the text between the marks, so that people can write
-around it. Ramet does not change a body without the marks.
+Ramet's part is between two marks, above the repository's template. Later updates replace only the
+text between the marks, so that people can write around it. Ramet does not change a body without the
+marks.
 """
 
 import re
@@ -43,7 +44,8 @@ class Text:
 
 
 async def describe(core: Core, session: Session, note: str = "") -> Text:
-    """Compose the text: goal or first prompt, report or last words, commits, and the repository's template."""
+    """Compose the text: goal or first prompt, report or last words, commits, and the repository's
+    template."""
     goal, title, summary = await core.store.read(lambda reader: _facts(reader, session))
     template = await core.git.commits.file_at(await info_of(core, session), session.base_commit, TEMPLATES)
     parts = [f"## Goal\n\n{shortened(goal, GOAL_LIMIT)}"] if goal else []
@@ -75,7 +77,8 @@ def _facts(reader: Reader, session: Session) -> tuple[str, str, str]:
 
 
 def marked(text: str) -> str:
-    """Our part of a body. Every line ends with a line feed. Marks inside the text are broken up, so that a quoted one does not end the block."""
+    """Our part of a body. Every line ends with a line feed. Marks inside the text are broken up, so
+    that a quoted one does not end the block."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return f"{BEGIN}\n{shortened(_MARK.sub('<!-- ramet :', lines), BODY_LIMIT)}\n{END}"
 

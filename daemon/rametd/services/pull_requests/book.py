@@ -35,7 +35,8 @@ def pull_message(reader: Reader, pull: PullRequest) -> landing_pb2.PullRequest:
 
 
 def store(unit: Unit, pull: PullRequest, principal: str = DAEMON) -> PullRequest:
-    """Store a pull request, with an event if a visible value changed. Raises `SessionNotFoundError` for a removed session."""
+    """Store a pull request, with an event if a visible value changed. Raises `SessionNotFoundError`
+    for a removed session."""
     unit.sessions.get(pull.session_id)
     before = unit.pull_requests.find(pull.session_id)
     stored = unit.pull_requests.put(pull)
@@ -80,7 +81,8 @@ class PullRequestBook:
                 return await self.note_failure(session_id, error) or pull
 
     async def look_again(self, session_id: str) -> PullRequest:
-        """Refresh with conditional requests, which cost nothing of the rate limit if nothing changed. Raises as `look` does."""
+        """Refresh with conditional requests, which cost nothing of the rate limit if nothing
+        changed. Raises as `look` does."""
         async with self.lock(session_id):
             pull = await self._core.store.read(lambda reader: reader.pull_requests.get(session_id))
             if pull.state not in OPEN_STATES:
@@ -110,7 +112,8 @@ class PullRequestBook:
         return GitHub(pull.host, await for_git(self._core, pull.session_id, forge=True))
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
-        """Drop the operation if GitHub refused it. After any other failure only GitHub knows the outcome: the tracker asks."""
+        """Drop the operation if GitHub refused it. After any other failure only GitHub knows the
+        outcome: the tracker asks."""
         if isinstance(error, PushRefusedError | ForgeRefusedError | ForgeLoginError):
             await self._core.store.write(lambda unit: unit.operations.undo(operation.id))
 
@@ -135,7 +138,8 @@ class PullRequestBook:
         return await self._core.store.write(work)
 
     async def resolve(self, operation: Operation) -> None:
-        """Find the outcome of a push or creation that a killed daemon began. If this raises, as `look` does, the operation stays."""
+        """Find the outcome of a push or creation that a killed daemon began. If this raises, as
+        `look` does, the operation stays."""
         core = self._core
         async with self.lock(operation.session_id):
             session = await core.store.read(lambda reader: reader.sessions.find(operation.session_id))

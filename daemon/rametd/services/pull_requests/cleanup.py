@@ -1,4 +1,5 @@
-"""Clean up after a merge: archive the session, delete its branch here, and on request on the remote."""
+"""Clean up after a merge: archive the session, delete its branch here, and on request on the
+remote."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ Archive = Callable[[Session, str], Awaitable[tuple[str, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class CleanedUp:
-    """``reason``: the action, done or planned, or why there is none. ``warnings``: those of archiving."""
+    """``reason``: the action, done or planned, or why there is none. ``warnings``: those of
+    archiving."""
 
     session: Session
     done: bool
@@ -42,7 +44,8 @@ class PullRequestCleaner:
     async def clean(
         self, sessions: Sequence[Session], *, remote_branches: bool, dry_run: bool, principal: str
     ) -> list[CleanedUp]:
-        """Return a result for each session that is not cleaned up yet. A failure of one does not stop the others."""
+        """Return a result for each session that is not cleaned up yet. A failure of one does not
+        stop the others."""
         found = []
         for session in sessions:
             try:
@@ -98,7 +101,8 @@ class PullRequestCleaner:
         return CleanedUp(session, True, ", ".join(steps), warnings)
 
     async def _why_not(self, session: Session, pull: PullRequest, tip: str | None) -> str | None:
-        """Say what cleaning up would lose or disturb. GitHub merged the branch of that time: later commits are not in it."""
+        """Say what cleaning up would lose or disturb. GitHub merged the branch of that time: later
+        commits are not in it."""
         if session.state in AT_WORK:
             return f"it is {session.state}: `rametctl stop {session.reference}` first"
         if session.state != State.ARCHIVED and (
@@ -111,7 +115,8 @@ class PullRequestCleaner:
 
 
 def _move_stacked(unit: Unit, merged: Session) -> None:
-    """Base the sessions that started from a merged branch on its base: the branch is deleted, so that they could not sync or land."""
+    """Base the sessions that started from a merged branch on its base: the branch is deleted, so
+    that they could not sync or land."""
     for each in unit.sessions.list(repo_id=merged.repo_id, include_archived=True):
         if each.base_ref == merged.branch and each.id != merged.id:
             log_update(unit, unit.sessions.update(each.id, base_ref=merged.base_ref), ["base_ref"], DAEMON)

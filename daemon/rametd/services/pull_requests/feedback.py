@@ -1,4 +1,5 @@
-"""Review comments and failed checks as a prompt to the agent. It is text from outside, and marked so."""
+"""Review comments and failed checks as a prompt to the agent. It is text from outside, and marked
+so."""
 
 import re
 from collections.abc import Collection, Iterator

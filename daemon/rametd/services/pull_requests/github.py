@@ -1,8 +1,10 @@
 """GitHub through the `gh` that people have, logged in as they are.
 
-Only `gh api` is run, never the porcelain (`gh pr create`, `gh pr view --json`): what that asks, prompts for, pushes and prints changes from release to
-release, while the flags used here (``--hostname``, ``--method``, ``--header``, ``--input``, ``--include``) and the REST and GraphQL interfaces behind them
-are stable. It also shows status and headers, without which there are no conditional requests and no ``Retry-After``.
+Only `gh api` is run, never the porcelain (`gh pr create`, `gh pr view --json`): what that asks,
+prompts for, pushes and prints changes from release to release, while the flags used here
+(``--hostname``, ``--method``, ``--header``, ``--input``, ``--include``) and the REST and GraphQL
+interfaces behind them are stable. It also shows status and headers, without which there are no
+conditional requests and no ``Retry-After``.
 """
 
 import asyncio
@@ -170,7 +172,8 @@ def _words(answer: Answer) -> str:
 
 
 def _patience(headers: Mapping[str, str]) -> float:
-    """Seconds to wait, 0 if not given. The reset of a rate limit is a time by the server's clock."""
+    """Seconds to wait, 0 if not given. The reset of a rate limit is a time by the server's
+    clock."""
     if (after := headers.get("retry-after", "")).isdigit():
         return float(after)
     if headers.get("x-ratelimit-remaining") == "0" and (reset := headers.get("x-ratelimit-reset", "")).isdigit():

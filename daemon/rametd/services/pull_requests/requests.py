@@ -1,7 +1,8 @@
 """Pull requests of sessions: push, open, update, link, refresh, and send reviews to the agent.
 
-Pushing and opening change the remote and the database, so an operation with the pushed commit is stored first. After a kill it is still there: a remote
-branch at that commit was pushed by Ramet, and may be replaced later. Before opening a pull request, an open one of the branch is searched, so
+Pushing and opening change the remote and the database, so an operation with the pushed commit is
+stored first. After a kill it is still there: a remote branch at that commit was pushed by Ramet,
+and may be replaced later. Before opening a pull request, an open one of the branch is searched, so
 that a retry after a kill adopts it.
 """
 
@@ -39,7 +40,8 @@ TO_READY = "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullReque
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """``action``: "opened", "adopted" (it existed), "updated", "unchanged", or "pushed" if Ramet cannot open one there."""
+    """``action``: "opened", "adopted" (it existed), "updated", "unchanged", or "pushed" if Ramet
+    cannot open one there."""
 
     pull_request: PullRequest
     action: str
@@ -48,7 +50,8 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class PullRequestValues:
-    """PullRequestValues values of a pull request. Empty or None: the default for a new one, unchanged for an existing one."""
+    """PullRequestValues values of a pull request. Empty or None: the default for a new one,
+    unchanged for an existing one."""
 
     title: str = ""
     body: str = ""
@@ -61,10 +64,12 @@ class PullRequestValues:
 class PullRequests(PullRequestBook):
     """Operations on pull requests, one at a time per session."""
 
-    # ── pushing and opening ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── pushing and opening
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create(self, session: Session, values: PullRequestValues, principal: str) -> Opened:
-        """Push, then open a pull request or adopt the open one. Raises `WrongStateError` without commits, and the errors of the steps."""
+        """Push, then open a pull request or adopt the open one. Raises `WrongStateError` without
+        commits, and the errors of the steps."""
         core = self._core
         if session.created_branch:
             target = await self._target(session, values.remote)
@@ -77,7 +82,8 @@ class PullRequests(PullRequestBook):
         return replace(opened, warnings=warnings + pushed.warnings + opened.warnings)
 
     async def push(self, session: Session, remote: str, principal: str) -> Pushed:
-        """Push the session's branch to a remote ("" for the usual one). Raises `PushRefusedError`, `ForgeUnavailableError`, `RemoteNotFoundError`."""
+        """Push the session's branch to a remote ("" for the usual one). Raises `PushRefusedError`,
+        `ForgeUnavailableError`, `RemoteNotFoundError`."""
         async with self.lock(session.id):
             return await self._push(session, await self._target(session, remote), principal)
 
@@ -122,7 +128,8 @@ class PullRequests(PullRequestBook):
         return pushed
 
     async def open_or_update(self, session: Session, values: PullRequestValues, principal: str) -> Opened:
-        """Open a pull request for the pushed branch, or update the open one. Raises `ForgeRefusedError`, `ForgeUnavailableError`."""
+        """Open a pull request for the pushed branch, or update the open one. Raises
+        `ForgeRefusedError`, `ForgeUnavailableError`."""
         async with self.lock(session.id):
             target = await self._target(session, values.remote)
             pull = await self._core.store.read(lambda reader: reader.pull_requests.find(session.id))
@@ -216,7 +223,8 @@ class PullRequests(PullRequestBook):
         action = "adopted" if not known else "updated" if changes or redraft else "unchanged"
         return Opened(stored, action)
 
-    # ── linking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── linking
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def link(self, session: Session, number: int, principal: str) -> PullRequest:
         """Raises `PullRequestNotFoundError`, `ForgeLoginError`."""
@@ -233,12 +241,14 @@ class PullRequests(PullRequestBook):
             self.changed()
             return linked
 
-    # ── reviews and checks ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── reviews and checks
+    # ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def fix(
         self, session: Session, principal: str, remember: Callable[[Unit, Feedback, Prompt | None], None]
     ) -> tuple[Feedback, Prompt | None]:
-        """Send unsent comments and failed checks to the agent, if there are any. Raises `PullRequestNotFoundError`."""
+        """Send unsent comments and failed checks to the agent, if there are any. Raises
+        `PullRequestNotFoundError`."""
         core = self._core
         async with self.lock(session.id):
             pull = await core.store.read(lambda reader: reader.pull_requests.get(session.id))
@@ -264,7 +274,8 @@ class PullRequests(PullRequestBook):
             core.live.wake(session.id)
             return feedback, prompt
 
-    # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── parts
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _tip(self, session: Session, target: Target) -> str:
         tip = await self._core.git.branches.tip(target.info, session.branch)

@@ -32,7 +32,8 @@ class Place:
 
 
 def place_of(address: str) -> Place | None:
-    """Host and path in a remote's address (URL or ``user@host:path``); None for a path on this machine."""
+    """Host and path in a remote's address (URL or ``user@host:path``); None for a path on this
+    machine."""
     if "://" in address:
         parts = urlsplit(address)
         if parts.scheme not in _SCHEMES or not parts.hostname:
@@ -55,7 +56,8 @@ def may_be_github(place: Place) -> bool:
 
 
 def opening_address(place: Place | None, *, branch: str, base: str, printed: str, remote: str) -> str:
-    """Page to open a pull request on: by the name of the host, the page that the server ``printed`` at the push, or the ``remote``'s address."""
+    """Page to open a pull request on: by the name of the host, the page that the server ``printed``
+    at the push, or the ``remote``'s address."""
     head, onto = quote(branch, safe="/"), quote(base, safe="/")
     if place is not None:
         root = f"https://{place.host}/{quote(place.path)}"
@@ -81,7 +83,8 @@ def _without_secrets(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``github`` is None unless `gh` is logged in to the remote's host; ``upstream`` is the parent repository of a fork."""
+    """``github`` is None unless `gh` is logged in to the remote's host; ``upstream`` is the parent
+    repository of a fork."""
 
     info: RepositoryInfo
     config: Config
@@ -136,7 +139,8 @@ async def identify(addresses: tuple[str, ...], environment: Mapping[str, str]) -
 
 
 async def remote_of_base(core: Core, info: RepositoryInfo, base_ref: str, found: Mapping[str, Remote]) -> str:
-    """The remote in the name of the base (``origin/main``), or that the base tracks; "" for none."""
+    """The remote in the name of the base (``origin/main``), or that the base tracks; "" for
+    none."""
     named = next((name for name in found if base_ref.startswith(f"{name}/")), "")
     return named or await core.git.remotes.of_branch(info, base_ref)
 
@@ -162,7 +166,8 @@ def choose(found: Mapping[str, Remote], wanted: str, configured: str, base_remot
 
 
 async def base_branch(core: Core, session: Session, target: Target, wanted: str) -> str:
-    """The branch that a pull request goes to: as ``wanted``, else the one that the session started from, else the remote's main one.
+    """The branch that a pull request goes to: as ``wanted``, else the one that the session started
+    from, else the remote's main one.
 
     Raises `InvalidInputError`, `BadNameError`, and what `GitHub` raises.
     """

@@ -29,7 +29,8 @@ class _Turn:
 class PullRequestTracker:
     """`run` refreshes each open pull request about once a minute, one after another.
 
-    After an error of a host, or a rate limit, all its pull requests wait. Tests wind ``core.clock`` and call `tick`.
+    After an error of a host, or a rate limit, all its pull requests wait. Tests wind ``core.clock``
+    and call `tick`.
     """
 
     def __init__(self, core: Core, pulls: PullRequestBook) -> None:
@@ -56,7 +57,8 @@ class PullRequestTracker:
                 continue
 
     async def tick(self) -> float | None:
-        """Refresh the pull requests that are due. Return the seconds until the next refresh, None if there is nothing to poll."""
+        """Refresh the pull requests that are due. Return the seconds until the next refresh, None
+        if there is nothing to poll."""
         core = self._core
         operations, pulls = await core.store.read(
             lambda reader: (reader.operations.list(kinds=(Kind.PULL_REQUEST,)), reader.pull_requests.open())

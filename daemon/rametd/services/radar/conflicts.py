@@ -43,7 +43,8 @@ NAMED = 5
 
 
 def record(unit: Unit, session: Session, other: Session | None, files: tuple[FileConflict, ...]) -> PairConflict | None:
-    """Store the result for a pair, with an event for a change, and an entry in the inbox for a new conflict of two sessions.
+    """Store the result for a pair, with an event for a change, and an entry in the inbox for a new
+    conflict of two sessions.
 
     ``other`` None: the session's base. Return the row, None for a clean pair.
     """
@@ -87,7 +88,8 @@ def _paths(files: Sequence[FileConflict]) -> set[tuple[str, str]]:
 
 
 def _mind_inbox(unit: Unit, session: Session, other: Session, now: PairConflict) -> None:
-    """Keep one entry in the inbox for each conflicting pair. An answered one returns only if other files conflict."""
+    """Keep one entry in the inbox for each conflicting pair. An answered one returns only if other
+    files conflict."""
     mine = [each for each in _requests(unit, session) if json.loads(each.input)["other_id"] == other.id]
     if not now.red:
         _close(unit, session, mine)
@@ -113,10 +115,11 @@ Clash = tuple[Session, tuple[FileConflict, ...]]
 def tell_agents(
     unit: Unit, pairs: Sequence[PairConflict], policy: Policy, resting: Collection[str], *, idle_too: bool = False
 ) -> list[str]:
-    """Warn working agents of new conflicts, each of all its pairs at once; return the warned sessions.
+    """Warn working agents of new conflicts, each of all its pairs at once; return the warned
+    sessions.
 
-    An idle agent is warned when it works again, since a prompt starts a paid turn, unless ``idle_too``. A ``resting`` one was warned a
-    moment ago, and is warned later.
+    An idle agent is warned when it works again, since a prompt starts a paid turn, unless
+    ``idle_too``. A ``resting`` one was warned a moment ago, and is warned later.
     """
     unwarned: dict[str, list[tuple[PairConflict, Clash]]] = {}
     for pair in pairs:

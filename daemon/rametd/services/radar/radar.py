@@ -1,7 +1,7 @@
 """The radar: predicts conflicts between sessions from all files in the worktrees, committed or not.
 
-Sessions whose work may have changed are noted. After a moment, the pairs of noted sessions are compared again. Results are rows, so that a
-restarted daemon sends no warning twice.
+Sessions whose work may have changed are noted. After a moment, the pairs of noted sessions are
+compared again. Results are rows, so that a restarted daemon sends no warning twice.
 """
 
 import asyncio
@@ -34,10 +34,12 @@ EXACT = 22
 def landing_order(
     sessions: Sequence[str], red: Collection[frozenset[str]], before: Mapping[str, Collection[str]] | None = None
 ) -> tuple[list[str], int]:
-    """Return the sessions in the best order of landing, and how many of them conflict with an earlier one.
+    """Return the sessions in the best order of landing, and how many of them conflict with an
+    earlier one.
 
-    ``red``: conflicting pairs. ``before``: sessions that must land before each. A largest set without conflicts comes first: every other
-    session conflicts with one of these in any order, so no order has fewer conflicts.
+    ``red``: conflicting pairs. ``before``: sessions that must land before each. A largest set
+    without conflicts comes first: every other session conflicts with one of these in any order, so
+    no order has fewer conflicts.
     """
     neighbours = {each: {other for pair in red if each in pair for other in pair if other != each} for each in sessions}
     first = _independent({each: others & neighbours.keys() for each, others in neighbours.items()})
@@ -86,7 +88,8 @@ def _largest(rest: Sequence[str], neighbours: Mapping[str, set[str]]) -> set[str
 log = structlog.get_logger()
 
 DEBOUNCE_S = 0.3
-"""From the first change to the comparison: a commit or a refactoring changes many files in a row."""
+"""From the first change to the comparison: a commit or a refactoring changes many files in a
+row."""
 REST_S = 60.0
 """Shortest time between two warnings of an agent: each may cost a turn."""
 BASE = "base:"
@@ -193,7 +196,8 @@ class Radar:
                 # The repository is not reachable now: the next change or call tries again.
                 log.warning("radar", repo=repo_id, error=error.message)
 
-    # ── comparing ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── comparing
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def refresh(self, repo_id: str, noted: Collection[str] | None = None) -> tuple[Session, ...]:
         """Compare the noted sessions again, or all; return the compared sessions."""
@@ -278,7 +282,8 @@ class Radar:
             asyncio.get_running_loop().call_later(REST_S, self.note, session_id)
             core.live.wake(session_id)
 
-    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── asking
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def picture(self, repo_id: str) -> Picture:
         """The present conflicts, and the best order of landing."""
@@ -307,7 +312,8 @@ class Radar:
 
     @asynccontextmanager
     async def watched(self, repo_id: str) -> AsyncIterator[Callable[[], Awaitable[Picture]]]:
-        """Yield a function that returns the present picture. Inside, changes of all sessions seen by it are tracked."""
+        """Yield a function that returns the present picture. Inside, changes of all sessions seen
+        by it are tracked."""
         async with AsyncExitStack() as stack:
             followed: set[str] = set()
 

@@ -1,1 +1,2 @@
-"""Trust: what a repository contains that could run a program or loosen a rule, and which version of it the person has trusted."""
+"""Trust: what a repository contains that could run a program or loosen a rule, and which version of
+it the person has trusted."""

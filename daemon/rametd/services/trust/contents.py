@@ -1,7 +1,8 @@
 """The contents of a repository that need trust, read from a directory or a commit.
 
-See `rametd.domain.trust`. They are read in the person's own checkout, or at HEAD of a bare repository. Settings are never read in a worktree of a
-session; there, only files that Claude would load are compared with the trusted ones.
+See `rametd.domain.trust`. They are read in the person's own checkout, or at HEAD of a bare
+repository. Settings are never read in a worktree of a session; there, only files that Claude would
+load are compared with the trusted ones.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ CLAUDE_FOLDERS = {
     ".claude/plugins": "",
     ".claude/workflows": "",
 }
-"""Folders of such files, with the suffix of their names: front matter has hooks, permissions and MCP servers, the text shell commands."""
+"""Folders of such files, with the suffix of their names: front matter has hooks, permissions and
+MCP servers, the text shell commands."""
 PLACES: dict[str, tuple[str, ...]] = {
     "claude": (".mcp.json", ".claude/"),
     **{preset.name: preset.places for preset in PRESETS},
@@ -46,7 +48,8 @@ FOLDERS = CLAUDE_FOLDERS | {
     each[:-1]: "" for each in chain(*PLACES.values()) if each.endswith("/") and each != f"{CLAUDE}/"
 }
 GENERATED = frozenset({".gitignore", "package.json", "package-lock.json", "bun.lock", "bun.lockb", "node_modules"})
-"""What agents write into their folders themselves; OpenCode's plugins import it, which is code that a trusted command runs."""
+"""What agents write into their folders themselves; OpenCode's plugins import it, which is code that
+a trusted command runs."""
 NESTED_FOLDERS = frozenset({"agents", "commands", "skills"})
 """Folders that Claude also loads from a nested `.claude`, when it reads a file beside it."""
 SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv"})
@@ -54,7 +57,8 @@ SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv"})
 MOST_FILES = 5_000
 MOST_LEVELS = 16
 MOST_BYTES = 16 << 20
-"""Limits for all files, and for one file. Beyond a limit, no file counts as trusted: see `UNBOUNDED`."""
+"""Limits for all files, and for one file. Beyond a limit, no file counts as trusted: see
+`UNBOUNDED`."""
 
 
 def runs(path: str) -> bool:
@@ -86,7 +90,8 @@ def _folders_at(place: str) -> dict[str, str]:
 
 
 def claude_files(tree: Path, nested: Iterable[str] = ()) -> dict[str, str]:
-    """Files in a worktree that Claude would load and that may run programs. Blocks; a millisecond for some dozen files.
+    """Files in a worktree that Claude would load and that may run programs. Blocks; a millisecond
+    for some dozen files.
 
     ``nested``: paths inside of nested `.claude` directories.
     """
@@ -117,7 +122,8 @@ class _UnboundedError(Exception):
 
 
 def runs_by_link(tree: Path, real: str) -> bool:
-    """Whether a link leads from a file or folder that needs trust to the file ``real``, a path without links. Blocks."""
+    """Whether a link leads from a file or folder that needs trust to the file ``real``, a path
+    without links. Blocks."""
     if any(os.path.realpath(tree / name) == real for name in (SETTINGS_FILE, INCLUDE_FILE, *FILES)):
         return True
     with suppress(_UnboundedError):
@@ -133,7 +139,8 @@ class _Directory(NamedTuple):
 
 
 def _directories(tree: Path, place: str) -> Iterator[_Directory]:
-    """The folders that Claude loads from the `.claude` in ``place``, with all folders below; links are followed."""
+    """The folders that Claude loads from the `.claude` in ``place``, with all folders below; links
+    are followed."""
     top = tree / place
     for folder, suffix in _folders_at(place).items():
         seen: set[str] = set()  # links may lead in a circle
@@ -180,7 +187,8 @@ async def claude_files_in(core: Core, tree: Path) -> dict[str, str]:
 
 
 async def settings_at(core: Core, repo: Repo, info: RepositoryInfo | None = None) -> tuple[Source, str]:
-    """The `.ramet.toml` and `.worktreeinclude` of the person's checkout; empty if missing. Raises `BadConfigError`."""
+    """The `.ramet.toml` and `.worktreeinclude` of the person's checkout; empty if missing. Raises
+    `BadConfigError`."""
     if not is_bare(repo):
         return await asyncio.to_thread(
             lambda: (
@@ -206,7 +214,8 @@ async def at_place(core: Core, repo: Repo) -> dict[str, str]:
 
 
 async def git_files(core: Core, repo: Repo, info: RepositoryInfo, environment: Mapping[str, str]) -> dict[str, str]:
-    """Files of the person's checkout that git's configuration includes, or that are hooks: a pull or a landing can change them."""
+    """Files of the person's checkout that git's configuration includes, or that are hooks: a pull
+    or a landing can change them."""
     if is_bare(repo):
         return {}
     folder = await core.git.hooks_folder(info, environment)

@@ -1,4 +1,5 @@
-"""Trust in checks of plans. A plan file outside of any repository is the person's own; checks of other plans run only once trusted."""
+"""Trust in checks of plans. A plan file outside of any repository is the person's own; checks of
+other plans run only once trusted."""
 
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from rametd.store import Reader
 
 
 async def is_own_plan(core: Core, file: str) -> bool:
-    """Whether a plan's file is outside of any repository; "" is standard input, whose source is unknown."""
+    """Whether a plan's file is outside of any repository; "" is standard input, whose source is
+    unknown."""
     folder = Path(file).parent
     if not file or not folder.is_dir():
         return False

@@ -17,7 +17,8 @@ from rametd.services.trust.settings import Settings
 
 
 def check_trust(settings: Settings, repo: Repo, part: Callable[[Config], object]) -> None:
-    """Raise `NotTrustedError` if the person has not trusted the present value of a part of the configuration."""
+    """Raise `NotTrustedError` if the person has not trusted the present value of a part of the
+    configuration."""
     if settings.untrusted is None or part(settings.untrusted) == part(settings.config):
         return
     why = "has changed it since you trusted it" if repo.trusted else "is not trusted"
@@ -27,7 +28,8 @@ def check_trust(settings: Settings, repo: Repo, part: Callable[[Config], object]
 
 
 async def hooks_trusted(core: Core, repo: Repo, info: RepositoryInfo, environment: Mapping[str, str]) -> bool:
-    """Whether git may run the repository's hooks: the person trusts the repository, and the present hooks in the checkout."""
+    """Whether git may run the repository's hooks: the person trusts the repository, and the present
+    hooks in the checkout."""
     if not repo.trusted:
         return False
     trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id))
@@ -44,7 +46,8 @@ def hooks_withheld(repo: Repo, names: Sequence[str]) -> str:
 
 
 async def included_withheld(core: Core, repo: Repo) -> tuple[str, ...]:
-    """The warning that git's configuration includes files of the checkout that the person has not trusted; empty without any."""
+    """The warning that git's configuration includes files of the checkout that the person has not
+    trusted; empty without any."""
     found = await included_files(core, repo, await info_of(core, repo))
     trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id))
     names = tuple(trusted.withheld(found))
@@ -55,7 +58,8 @@ async def included_withheld(core: Core, repo: Repo) -> tuple[str, ...]:
 
 
 async def untrusted_files(core: Core, repo: Repo, tree: Path, agent: str) -> tuple[str, ...]:
-    """Files in a worktree that an agent would load and whose content is not trusted. If there are any, it loads none of the repository."""
+    """Files in a worktree that an agent would load and whose content is not trusted. If there are
+    any, it loads none of the repository."""
     found = {path: text for path, text in (await claude_files_in(core, tree)).items() if loads(agent, path)}
     if not found:
         return ()
@@ -64,7 +68,8 @@ async def untrusted_files(core: Core, repo: Repo, tree: Path, agent: str) -> tup
 
 
 def not_loaded(repo: Repo, agent: str, files: tuple[str, ...]) -> str:
-    """Warning that an agent loads nothing of the repository, because the worktree has untrusted ``files``."""
+    """Warning that an agent loads nothing of the repository, because the worktree has untrusted
+    ``files``."""
     what = "Claude settings, CLAUDE.md, hooks and MCP servers" if agent == "claude" else f"settings for {agent}"
     return (
         f"the worktree has {listed(files)} with content that you have not trusted: {what} of {repo.name} are "
@@ -73,7 +78,8 @@ def not_loaded(repo: Repo, agent: str, files: tuple[str, ...]) -> str:
 
 
 async def changes_of_landing(core: Core, landing: Landing) -> str:
-    """Warning about untrusted commands and settings that a landing changes or removes; "" for none."""
+    """Warning about untrusted commands and settings that a landing changes or removes; "" for
+    none."""
     repo = await core.store.read(lambda reader: reader.repos.get(landing.repo_id))
     if not repo.trusted:
         return ""

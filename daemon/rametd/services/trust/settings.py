@@ -1,7 +1,9 @@
-"""Settings of one repository: the owner's, and those of its `.ramet.toml` that the person has trusted.
+"""Settings of one repository: the owner's, and those of its `.ramet.toml` that the person has
+trusted.
 
-The repository's file is read in the person's own checkout (`contents`), never in a worktree, commit or checkpoint of a session. Only trusted
-settings apply: a setting that has changed since keeps its trusted value, and a new one is withheld.
+The repository's file is read in the person's own checkout (`contents`), never in a worktree, commit
+or checkpoint of a session. Only trusted settings apply: a setting that has changed since keeps its
+trusted value, and a new one is withheld.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +18,8 @@ from rametd.services.trust.contents import INCLUDE_FILE, settings_at
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``config``: what applies. ``untrusted``: what would apply if the person trusted everything, None if that is the same.
+    """``config``: what applies. ``untrusted``: what would apply if the person trusted everything,
+    None if that is the same.
 
     ``changed``: items in which the two differ.
     """
@@ -37,7 +40,8 @@ async def for_session(core: Core, session: Session, repo: Repo) -> Settings:
 
 
 async def settings_of(core: Core, repo: Repo, info: RepositoryInfo | None = None) -> Settings:
-    """Settings of a repository. Raises `BadConfigError` only if the person trusts the repository; else the owner's settings apply."""
+    """Settings of a repository. Raises `BadConfigError` only if the person trusts the repository;
+    else the owner's settings apply."""
     try:
         theirs, include = await settings_at(core, repo, info)
     except BadConfigError:
@@ -66,7 +70,8 @@ async def settings_of(core: Core, repo: Repo, info: RepositoryInfo | None = None
 
 
 async def problem_of(core: Core, repo: Repo) -> str:
-    """Why the settings in the person's checkout are invalid, trusted or not; "" if they are valid."""
+    """Why the settings in the person's checkout are invalid, trusted or not; "" if they are
+    valid."""
     try:
         theirs, _ = await settings_at(core, repo)
         combine(core.owner, theirs, home=core.home)

@@ -1,7 +1,9 @@
-"""Changed trust in the inbox: one entry for each repository with commands or settings that the person has not trusted as they are now.
+"""Changed trust in the inbox: one entry for each repository with commands or settings that the
+person has not trusted as they are now.
 
-The daemon opens and closes these entries by itself. An entry belongs to a session of the repository, as every request does: to the newest
-one that is not archived. A repository without such a session runs nothing and has no entry.
+The daemon opens and closes these entries by itself. An entry belongs to a session of the
+repository, as every request does: to the newest one that is not archived. A repository without such
+a session runs nothing and has no entry.
 """
 
 import asyncio
@@ -35,7 +37,8 @@ SHOWN = 4000
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """Contents of a trusted repository that are withheld now; ``digest`` identifies them and is "" for none."""
+    """Contents of a trusted repository that are withheld now; ``digest`` identifies them and is ""
+    for none."""
 
     digest: str = ""
     keys: tuple[str, ...] = ()
@@ -106,7 +109,8 @@ class WithheldInbox:
 
 
 def resolve_withheld(unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
-    """A no dismisses the entry until the contents change again. A yes is refused: trust follows from having seen the contents."""
+    """A no dismisses the entry until the contents change again. A yes is refused: trust follows
+    from having seen the contents."""
     if resolution.WhichOneof("decision") == "approve":
         raise InvalidInputError(
             "approving this entry does not show what would run",
@@ -115,7 +119,8 @@ def resolve_withheld(unit: Unit, request: Request, resolution: attention_pb2.Res
 
 
 def _keep(unit: Unit, repo: Repo, found: Withheld) -> None:
-    """Have one open entry for ``found``, unless the person dismissed it, and close every other one."""
+    """Have one open entry for ``found``, unless the person dismissed it, and close every other
+    one."""
     sessions = {each.id: each for each in unit.sessions.list(repo_id=repo.id)}
     entries = unit.requests.of_kind(repo.id, RequestKind.TRUST)
     current = [

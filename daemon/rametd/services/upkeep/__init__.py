@@ -1,1 +1,2 @@
-"""Upkeep: differences between the database and the disk (`doctor`), and removable leftovers (`gc`)."""
+"""Upkeep: differences between the database and the disk (`doctor`), and removable leftovers
+(`gc`)."""

@@ -1,6 +1,7 @@
 """`gc`: remove landed, stale and long-archived sessions, and leftovers without a session.
 
-It removes no working session, nothing foreign, and nothing with work that exists nowhere else. Sessions move to the trash.
+It removes no working session, nothing foreign, and nothing with work that exists nowhere else.
+Sessions move to the trash.
 """
 
 import asyncio
@@ -44,7 +45,8 @@ class Collector:
         self._remover = remover
 
     async def collect(self, repo: Repo | None, *, dry_run: bool, principal: str) -> list[Garbage]:
-        """Judge everything, and unless ``dry_run`` remove what can be removed. Sessions that stay are listed with the reason."""
+        """Judge everything, and unless ``dry_run`` remove what can be removed. Sessions that stay
+        are listed with the reason."""
         core = self._core
         repos = await core.store.read(lambda reader: reader.repos.list() if repo is None else [repo])
         found: list[Garbage] = []

@@ -1,4 +1,5 @@
-"""`doctor`: compare the rows with worktrees, branches, agents, ports, refs and links. Each difference has a stable code.
+"""`doctor`: compare the rows with worktrees, branches, agents, ports, refs and links. Each
+difference has a stable code.
 
 Diagnosing changes nothing. A fix exists only if it cannot lose work; everything else gets advice.
 """
@@ -129,7 +130,8 @@ class Diagnosis:
 
 
 class Doctor:
-    """Created when the daemon starts: of older operations, only those that `Operations` recovers still run."""
+    """Created when the daemon starts: of older operations, only those that `Operations` recovers
+    still run."""
 
     def __init__(self, core: Core, supervisor: Supervisor) -> None:
         self._core = core
@@ -137,7 +139,8 @@ class Doctor:
         self._since = core.clock()
 
     async def diagnose(self, repo: Repo | None, *, fix: bool) -> Diagnosis:
-        """Check one repository, or everything. With ``fix``, repair what can be repaired without risk."""
+        """Check one repository, or everything. With ``fix``, repair what can be repaired without
+        risk."""
         checked: Counter[str] = Counter()
         findings = [found async for found in self._look(repo, checked)]
         if fix:

@@ -1,4 +1,5 @@
-"""Leftovers without a session: worktrees, branches, refs, directories of keepers; and idle worktrees of merge queues."""
+"""Leftovers without a session: worktrees, branches, refs, directories of keepers; and idle
+worktrees of merge queues."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -70,7 +71,8 @@ async def _trees(scene: Scene) -> AsyncIterator[Garbage]:
 
 
 def _trees_of(core: Core, repo: Repo) -> list[Path]:
-    """Directories of one repository that are named like ids, as a configured root may hold anything; blocks."""
+    """Directories of one repository that are named like ids, as a configured root may hold
+    anything; blocks."""
     folders = folders_of(core, repo)
     return sorted(
         path for folder in folders for path in folder.iterdir() if IDENTITY.fullmatch(path.name) and path.is_dir()
@@ -78,7 +80,8 @@ def _trees_of(core: Core, repo: Repo) -> list[Path]:
 
 
 async def _landing_trees(scene: Scene) -> AsyncIterator[Garbage]:
-    """Find worktrees of merge queues that have been idle for a week. The next landing creates its worktree again."""
+    """Find worktrees of merge queues that have been idle for a week. The next landing creates its
+    worktree again."""
     for tree in await trees.unused(scene.core, scene.repo):
         days = (scene.core.clock() - tree.since) / DAY_S
         if tree.since and days * DAY_S < LANDING_TREE_S:
@@ -105,7 +108,8 @@ async def _branches(scene: Scene) -> AsyncIterator[Garbage]:
 
 
 async def judge_branch(core: Core, info: RepositoryInfo, inventory: Inventory, branch: str) -> tuple[Risk, str]:
-    """Return what deleting the branch would lose, and where it has landed in words, "" if it has not."""
+    """Return what deleting the branch would lose, and where it has landed in words, "" if it has
+    not."""
     nowhere = inventory.made.get(branch, info.common_dir / "no-worktree")
     risk = await core.git.worktrees.work_at_risk(info, nowhere, branch, None)
     targets = await core.git.landing.targets_of(info, "", branch)

@@ -1,7 +1,8 @@
 """Recovery after a loss of power: delete damaged git objects, and check the newest checkpoints.
 
-Empty objects block git: it takes them for written and fails to read them (libgit2 reads forever). They are deleted before
-anything else. Then, in the background, a damaged newest checkpoint is reported and followed by a new one.
+Empty objects block git: it takes them for written and fails to read them (libgit2 reads forever).
+They are deleted before anything else. Then, in the background, a damaged newest checkpoint is
+reported and followed by a new one.
 """
 
 import asyncio
@@ -22,7 +23,8 @@ from rametd.services.worktrees.checkpoints import Checkpointer
 log = structlog.get_logger()
 
 PATIENCE_S = 2.0
-"""How long the start waits for the sweep. It takes some 20 ms a repository, unless a disk does not answer."""
+"""How long the start waits for the sweep. It takes some 20 ms a repository, unless a disk does not
+answer."""
 
 
 class Power:

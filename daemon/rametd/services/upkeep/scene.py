@@ -1,4 +1,5 @@
-"""Input and output of doctor and gc: a repository with its rows and directories, and the findings about it."""
+"""Input and output of doctor and gc: a repository with its rows and directories, and the findings
+about it."""
 
 import re
 import shlex
@@ -60,7 +61,8 @@ KINDS = frozenset({"trash", "archive", "checkpoints", "commits"})
 
 
 def known_ids(reader: Reader, *, trash: bool = True) -> set[str]:
-    """Ids that may have files: sessions, spares, operations, and with ``trash`` removed sessions."""
+    """Ids that may have files: sessions, spares, operations, and with ``trash`` removed
+    sessions."""
     ids = {session.id for session in reader.sessions.list(include_archived=True)}
     ids |= {spare.id for spare in reader.spares.list()}
     ids |= {operation.session_id for operation in reader.operations.list()}
@@ -78,7 +80,8 @@ def is_orphan(reader: Reader, ref: str) -> bool:
 def is_departed(reader: Reader, identity: str) -> bool:
     """Whether this Ramet had a session of this id and has it no longer.
 
-    Another Ramet (another person, another RAMET_HOME) may work in the same repository: unknown ids are its own.
+    Another Ramet (another person, another RAMET_HOME) may work in the same repository: unknown ids
+    are its own.
     """
     return reader.sessions.find(identity) is None and reader.sessions.knows_id(identity)
 
@@ -91,11 +94,12 @@ def kind_and_id(ref: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """``sessions``: the repository's, archived ones too. ``known``: ids of sessions, spares and operations of any repository.
+    """``sessions``: the repository's, archived ones too. ``known``: ids of sessions, spares and
+    operations of any repository.
 
-    ``trash``: ids in the trash, which may have branches and refs, but no directory. ``checked``: counts of checked things
-    by kind. ``departed``: ids of this Ramet's former sessions that still name things in the repository. ``strangers``: all
-    other such ids, which belong to another Ramet.
+    ``trash``: ids in the trash, which may have branches and refs, but no directory. ``checked``:
+    counts of checked things by kind. ``departed``: ids of this Ramet's former sessions that still
+    name things in the repository. ``strangers``: all other such ids, which belong to another Ramet.
     """
 
     core: Core
@@ -123,7 +127,8 @@ async def take_scene(core: Core, repo: Repo, checked: Counter[str]) -> Scene:
     named = _ids_in(inventory)
 
     def look(reader: Reader) -> tuple[set[str], set[str], set[str]]:
-        # A session that is created or removed meanwhile has a row before or after reading git: either counts.
+        # A session that is created or removed meanwhile has a row before or after reading git:
+        # either counts.
         known = before | known_ids(reader, trash=False)
         trash = {entry.id for entry in reader.trash.list()}
         return known, trash, {each for each in named - known - trash if is_departed(reader, each)}
@@ -153,7 +158,8 @@ def roots(core: Core) -> list[Path]:
 
 
 def folders_of_scene(scene: Scene) -> list[Path]:
-    """Directories with worktrees of the repository, also those older than a change of its name or of `worktrees.root`."""
+    """Directories with worktrees of the repository, also those older than a change of its name or
+    of `worktrees.root`."""
     found = [path for root in roots(scene.core) if root.is_dir() for path in root.iterdir() if is_of(scene.repo, path)]
     found += [
         placed(each.worktree.parent)

@@ -1,6 +1,8 @@
-"""First checkpoints of sessions: created while the agent starts, or in the background for a session without a prompt.
+"""First checkpoints of sessions: created while the agent starts, or in the background for a session
+without a prompt.
 
-No row records that one is due: after a kill the next daemon creates it for each session without an agent and without a checkpoint.
+No row records that one is due: after a kill the next daemon creates it for each session without an
+agent and without a checkpoint.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,7 +28,8 @@ class Beginnings:
         self._tasks = Tasks("first-checkpoint")
 
     def begin(self, session: Session) -> None:
-        """A session hook: create the first checkpoint of a session without a prompt in the background."""
+        """A session hook: create the first checkpoint of a session without a prompt in the
+        background."""
         if unused(session):
             self._keep([session])
 

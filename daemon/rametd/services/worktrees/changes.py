@@ -43,7 +43,8 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """The old side of a comparison. ``tree``: a commit or a tree. ``commit``: "" if the files are in no commit."""
+    """The old side of a comparison. ``tree``: a commit or a tree. ``commit``: "" if the files are
+    in no commit."""
 
     tree: str
     commit: str
@@ -76,9 +77,9 @@ def warnings_of(diff: Diff) -> list[str]:
 async def against(core: Core, session: Session, name: str, *, sessions: bool = True) -> Against:
     """Find what to compare with.
 
-    "" or "base": the start of the session, in place the person's files at that time. "target": the merge base with the target
-    branch. Else a checkpoint, another session (its present files), or any ref. Raises `RefNotFoundError` and what finding a session
-    raises.
+    "" or "base": the start of the session, in place the person's files at that time. "target": the
+    merge base with the target branch. Else a checkpoint, another session (its present files), or
+    any ref. Raises `RefNotFoundError` and what finding a session raises.
     """
     if name in {"", "base"}:
         return await _start(core, session)
@@ -121,7 +122,8 @@ async def _start(core: Core, session: Session) -> Against:
 
 
 def _named(reader: Reader, session: Session, name: str, *, sessions: bool) -> tuple[Checkpoint | None, Session | None]:
-    """Find a checkpoint by number or full id, or a session by name or full id. Prefixes come after refs: they look like short hashes."""
+    """Find a checkpoint by number or full id, or a session by name or full id. Prefixes come after
+    refs: they look like short hashes."""
     checkpoint = _checkpoint(reader, session, name)
     if checkpoint is not None and name in {checkpoint.id, str(checkpoint.number)}:
         return checkpoint, None
@@ -157,7 +159,8 @@ async def files_of(core: Core, session: Session) -> Against:
                 hint="`rametctl doctor` lists what is left and how to get it",
             )
         return Against(archived.files, archived.files)
-    # A worktree that Ramet did not create stays, and a person may have changed it since: use the checkpoint.
+    # A worktree that Ramet did not create stays, and a person may have changed it since: use the
+    # checkpoint.
     current = await core.store.read(lambda reader: reader.checkpoints.current(session))
     if current is None:
         hint = f"restore it: `rametctl restore {session.reference}`"
@@ -185,7 +188,8 @@ async def compare(
 
 
 def paths_inside(worktree: Path, paths: Sequence[str]) -> tuple[str, ...]:
-    """Paths relative to the worktree; () for all. Raises `InvalidInputError` for a path outside of it."""
+    """Paths relative to the worktree; () for all. Raises `InvalidInputError` for a path outside of
+    it."""
     inside: list[str] = []
     for path in paths:
         pure = PurePosixPath(path)

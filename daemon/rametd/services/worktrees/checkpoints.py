@@ -1,9 +1,12 @@
-"""Checkpoints: snapshots of a worktree at the start of a session, at the end of every turn, and on request.
+"""Checkpoints: snapshots of a worktree at the start of a session, at the end of every turn, and on
+request.
 
-**Before the next turn.** The end of a turn is stored with ``turns`` incremented; ``checkpointed_turns`` follows once the checkpoint exists. In
-between the scheduler gives the session no work, also after a restart of the daemon: no turn starts before the checkpoint of the last one. An
-agent that got its next prompt while it worked starts that turn by itself: its first tool call waits (`settle`, from `Conversation.guard`), and so
-do operations that change or remove files. A checkpoint that fails is skipped with a warning, so that no session is stuck.
+**Before the next turn.** The end of a turn is stored with ``turns`` incremented;
+``checkpointed_turns`` follows once the checkpoint exists. In between the scheduler gives the
+session no work, also after a restart of the daemon: no turn starts before the checkpoint of the
+last one. An agent that got its next prompt while it worked starts that turn by itself: its first
+tool call waits (`settle`, from `Conversation.guard`), and so do operations that change or remove
+files. A checkpoint that fails is skipped with a warning, so that no session is stuck.
 """
 
 import asyncio
@@ -47,9 +50,11 @@ def facts(
 
 
 async def recall(core: Core, session: Session) -> Checkpoint | None:
-    """Store rows for the checkpoint refs of a session without rows; return the newest, None without refs.
+    """Store rows for the checkpoint refs of a session without rows; return the newest, None without
+    refs.
 
-    A daemon that was killed before it stored the row of the first checkpoint leaves its ref too: it becomes a row.
+    A daemon that was killed before it stored the row of the first checkpoint leaves its ref too: it
+    becomes a row.
     """
     info = await info_of(core, session)
     taken = await core.git.snapshots.below(info, f"{CHECKPOINTS}{session.id}")
@@ -74,7 +79,8 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
         if now is not None and unit.checkpoints.latest(session.id) is None:
             for row in rows:
                 unit.checkpoints.add(row)
-            # The agent's journal is read again from its start, and its turns have their checkpoints.
+            # The agent's journal is read again from its start, and its turns have their
+            # checkpoints.
             kept_turns = max((row.turn for row in rows if row.reason == CheckpointReason.TURN), default=0)
             turns = max(kept_turns, now.checkpointed_turns)
             unit.sessions.update(session.id, checkpoint=rows[-1].number, checkpointed_turns=turns)
@@ -86,13 +92,15 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
 async def changed_since(
     core: Core, info: RepositoryInfo, session: Session, before: str | None, tree: str
 ) -> tuple[FileChange, ...]:
-    """Files that a checkpoint changed since the tree ``before``, or, for the first one, since the session's base."""
+    """Files that a checkpoint changed since the tree ``before``, or, for the first one, since the
+    session's base."""
     if before == tree:
         return ()
     try:
         return (await core.git.diffs.between(info, before or session.base_commit, tree, patch=False)).files
     except (RefNotFoundError, GitFailedError):
-        # The base was rewritten and collected, or lost in a power cut. The checkpoint is complete without it.
+        # The base was rewritten and collected, or lost in a power cut. The checkpoint is complete
+        # without it.
         return ()
 
 
@@ -124,7 +132,8 @@ log = structlog.get_logger()
 
 
 class Flusher:
-    """Syncs checkpoints to disk, one sync at a time for each repository. Requests during a sync share the next one."""
+    """Syncs checkpoints to disk, one sync at a time for each repository. Requests during a sync
+    share the next one."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -165,7 +174,8 @@ class Flusher:
 
 
 def asked_for(reader: Reader, session: Session, reason: CheckpointReason) -> str:
-    """First line of the prompt that started the present turn, or the last one; of several turns in one checkpoint, the first.
+    """First line of the prompt that started the present turn, or the last one; of several turns in
+    one checkpoint, the first.
 
     For a turn without a prompt: the last prompt before it.
     """
@@ -184,7 +194,8 @@ def asked_for(reader: Reader, session: Session, reason: CheckpointReason) -> str
 
 
 AT_ONCE = 4
-"""Most checkpoints of ended turns that are created at the same time: a hundred would delay the lines of the agents still at work."""
+"""Most checkpoints of ended turns that are created at the same time: a hundred would delay the
+lines of the agents still at work."""
 
 
 class Checkpointer:
@@ -214,10 +225,12 @@ class Checkpointer:
 
     @asynccontextmanager
     async def still(self, session_id: str) -> AsyncIterator[None]:
-        """Inside, the daemon does nothing else to a session's files. Raises `WrongStateError` while an exclusive operation has the session.
+        """Inside, the daemon does nothing else to a session's files. Raises `WrongStateError` while
+        an exclusive operation has the session.
 
-        The race: an operation is stored first, then takes the session's lock (at least in `settle`). A caller that has the lock and finds no
-        operation finishes before any operation starts. Otherwise a requested checkpoint could mix files from before and after an operation.
+        The race: an operation is stored first, then takes the session's lock (at least in
+        `settle`). A caller that has the lock and finds no operation finishes before any operation
+        starts. Otherwise a requested checkpoint could mix files from before and after an operation.
         """
         async with self._lock(session_id):
             await self._core.store.read(lambda reader: refuse_busy(reader, reader.sessions.get(session_id)))
@@ -226,12 +239,14 @@ class Checkpointer:
     async def make(
         self, session_id: str, reason: CheckpointReason, *, tree: str | None = None, principal: str = DAEMON
     ) -> Checkpoint:
-        """Create a checkpoint for an operation that has the session; of ``tree``, if the caller has captured the files."""
+        """Create a checkpoint for an operation that has the session; of ``tree``, if the caller has
+        captured the files."""
         async with self._lock(session_id):
             return await self._make(session_id, reason, tree, principal, lambda unit, made: None)
 
     async def first(self, session_id: str, guard: AbstractAsyncContextManager[None]) -> None:
-        """Create a session's first checkpoint inside ``guard`` (`alone` or `still`), unless it has one. A failure is logged."""
+        """Create a session's first checkpoint inside ``guard`` (`alone` or `still`), unless it has
+        one. A failure is logged."""
         async with guard:
             session, latest = await self._core.store.read(
                 lambda reader: (reader.sessions.find(session_id), reader.checkpoints.latest(session_id))
@@ -272,7 +287,8 @@ class Checkpointer:
         before = before or await recall(core, session)
         number = 1 if before is None else before.number + 1
         ref = f"{CHECKPOINTS}{session_id}/{number}"
-        # Create the ref first: a ref without a row is overwritten under the same number; a row without a ref would be broken.
+        # Create the ref first: a ref without a row is overwritten under the same number; a row
+        # without a ref would be broken.
         parent = session.checkpoint or (before.number if before is not None else 0)
         known = facts(reason, session.turns, conversation_id, message_id, summary, parent)
         depth = Depth.STAGED if reason in WAITED_FOR else Depth.FILES
@@ -286,7 +302,8 @@ class Checkpointer:
         # A checkpoint of a fork is dropped if the fork is refused: do not reuse it.
         usable = reason in WAITED_FOR and before is not None and before.reason != CheckpointReason.FORK
         same = before is not None and before.tree == taken.files
-        # Most turns change nothing, and no caller waits for their checkpoint, so the repository need not be read.
+        # Most turns change nothing, and no caller waits for their checkpoint, so the repository
+        # need not be read.
         info = None if same and reason in UNASKED else await info_of(core, session)
         if (
             info is not None
@@ -340,7 +357,8 @@ class Checkpointer:
         return made
 
     async def drop(self, checkpoint: Checkpoint) -> None:
-        """Drop a checkpoint of a fork that failed. An earlier call may have done any of the steps."""
+        """Drop a checkpoint of a fork that failed. An earlier call may have done any of the
+        steps."""
         core = self._core
         # Its number, and so its ref, can be reused once its row is gone.
         async with self._lock(checkpoint.session_id):
@@ -356,7 +374,8 @@ class Checkpointer:
                 await core.git.refs.drop_all(await info_of(core, session), checkpoint.ref)
 
     def unread(self, session_id: str) -> tuple[str, ...]:
-        """Files that the newest checkpoint of a session misses because git could not read them, in git's words."""
+        """Files that the newest checkpoint of a session misses because git could not read them, in
+        git's words."""
         return self._skipped.get(session_id, ())
 
     async def _tell_skipped(self, session: Session, skipped: tuple[str, ...]) -> None:
@@ -366,14 +385,16 @@ class Checkpointer:
             await self._core.store.write_for_sure(lambda unit: events.warn(unit, session, words))
         self._skipped[session.id] = skipped
 
-    # ── after turns, and at the start ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── after turns, and at the start
+    # ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def after_turn(self, session: Session) -> None:
         """A session hook."""
         self.catch_up(session.id)
 
     def catch_up(self, session_id: str) -> None:
-        """Create the checkpoint of a session's last turn in a task, unless it exists or is being created."""
+        """Create the checkpoint of a session's last turn in a task, unless it exists or is being
+        created."""
         if session_id not in self._tasks:
             task = self._tasks[session_id] = asyncio.create_task(
                 self._catch_up(session_id), name=f"checkpoint-{session_id}"
@@ -381,7 +402,8 @@ class Checkpointer:
             task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
 
     async def settle(self, session_id: str) -> None:
-        """Return once the checkpoint of the last turn exists or was skipped, and no other is being created."""
+        """Return once the checkpoint of the last turn exists or was skipped, and no other is being
+        created."""
 
         def unfinished(reader: Reader) -> bool:
             session = reader.sessions.find(session_id)
@@ -395,7 +417,8 @@ class Checkpointer:
             pass
 
     async def recover(self, but: AbstractSet[str] = frozenset()) -> None:
-        """Create the checkpoints that a killed daemon did not, ``but`` for sessions that an operation has.
+        """Create the checkpoints that a killed daemon did not, ``but`` for sessions that an
+        operation has.
 
         If the database was rebuilt, first read the checkpoints of all sessions from their refs.
         """
@@ -411,13 +434,15 @@ class Checkpointer:
             task.add_done_callback(lambda _: self._tasks.pop("", None))
 
     async def _make_due(self, session_ids: Sequence[str]) -> None:
-        """Create due checkpoints one after another, so that a thousand of them do not delay the start."""
+        """Create due checkpoints one after another, so that a thousand of them do not delay the
+        start."""
         await self._core.recovered.wait()
         for session_id in session_ids:
             await self.settle(session_id)
 
     async def _recall(self, session: Session) -> None:
-        """Read the checkpoints of a session without rows from its refs, after the database was rebuilt."""
+        """Read the checkpoints of a session without rows from its refs, after the database was
+        rebuilt."""
         try:
             async with self._lock(session.id):
                 if await self._core.store.read(lambda reader: reader.checkpoints.latest(session.id)) is None:
@@ -453,7 +478,8 @@ class Checkpointer:
 
 
 def position(reader: Reader, session: Session) -> tuple[str, str]:
-    """The conversation and the message from which a fork or a rewind to a present checkpoint continues."""
+    """The conversation and the message from which a fork or a rewind to a present checkpoint
+    continues."""
     message_id = session.last_message_id if session.conversation_begun else ""
     cut = reader.conversation_cuts.get(session.id)
     if not message_id and cut is not None:  # the agent has written no message yet
@@ -462,9 +488,11 @@ def position(reader: Reader, session: Session) -> tuple[str, str]:
 
 
 WAITED_FOR = frozenset({CheckpointReason.MANUAL, CheckpointReason.REWIND, CheckpointReason.SYNC})
-"""Reasons of requested checkpoints: they include the index, and an equal earlier checkpoint replaces them."""
+"""Reasons of requested checkpoints: they include the index, and an equal earlier checkpoint
+replaces them."""
 UNASKED = frozenset({CheckpointReason.START, CheckpointReason.TURN})
-"""Reasons of automatic checkpoints: they are synced to disk after their rows are stored (`Flusher`)."""
+"""Reasons of automatic checkpoints: they are synced to disk after their rows are stored
+(`Flusher`)."""
 
 
 def _give_up(unit: Unit, session_id: str, words: str) -> None:
@@ -476,7 +504,8 @@ def _give_up(unit: Unit, session_id: str, words: str) -> None:
 
 
 async def drop_checkpoints(core: Core, session_id: str) -> None:
-    """Delete the rows of all checkpoints of a session that is gone for good. The caller drops the refs."""
+    """Delete the rows of all checkpoints of a session that is gone for good. The caller drops the
+    refs."""
 
     def work(unit: Unit) -> None:
         unit.checkpoints.remove_all(session_id)

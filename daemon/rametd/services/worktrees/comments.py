@@ -1,4 +1,5 @@
-"""Review comments on a session's work: collected, sent to its agent as one prompt, tracked until resolved."""
+"""Review comments on a session's work: collected, sent to its agent as one prompt, tracked until
+resolved."""
 
 import asyncio
 from collections.abc import Callable
@@ -39,7 +40,8 @@ AT_WORDS = {"base": "the commit you started from", "target": "the branch you lan
 
 @dataclass(frozen=True, slots=True)
 class CommentPlace:
-    """The lines that a comment is about, of a file at a state named as in `changes.against`; see `Comment`."""
+    """The lines that a comment is about, of a file at a state named as in `changes.against`; see
+    `Comment`."""
 
     path: str
     line: int
@@ -61,7 +63,8 @@ class Reviewer:
     ) -> T:
         """Store a comment; return the result of ``answer`` in the same unit of work.
 
-        Raises `InvalidInputError` for a missing file or line, and for a text that is empty or too long.
+        Raises `InvalidInputError` for a missing file or line, and for a text that is empty or too
+        long.
         """
         refuse_archived(session)
         if not text.strip() or len(text.encode("utf-8", "surrogatepass")) > TEXT_LIMIT:
@@ -124,7 +127,8 @@ class Reviewer:
     async def send(
         self, session: Session, text: str, principal: str, answer: Callable[[Unit, Prompt, list[Comment]], T]
     ) -> T:
-        """Send the agent all open comments as one prompt, with ``text`` before them. Raises `WrongStateError` if there are none."""
+        """Send the agent all open comments as one prompt, with ``text`` before them. Raises
+        `WrongStateError` if there are none."""
         if len(text.encode("utf-8", "surrogatepass")) > TEXT_LIMIT:
             raise InvalidInputError("the text has more than 16,384 bytes", hint="send it as a prompt of its own")
 
@@ -147,7 +151,8 @@ class Reviewer:
         return done
 
     async def where_now(self, session: Session, comments: list[Comment]) -> list[int]:
-        """Present number of each comment's line: the nearest line with the same text, 0 if there is none."""
+        """Present number of each comment's line: the nearest line with the same text, 0 if there is
+        none."""
 
         def look() -> list[int]:
             files: dict[str, list[str] | None] = {}
@@ -175,7 +180,8 @@ def clean_path(path: str) -> str:
 
 
 def read_lines(worktree: Path, path: str) -> list[str] | None:
-    """Lines of a file, as git and editors count them: a form feed ends none. None for a missing or large file, or one outside the worktree."""
+    """Lines of a file, as git and editors count them: a form feed ends none. None for a missing or
+    large file, or one outside the worktree."""
     place = worktree / path
     try:
         inside = place.resolve(strict=True).is_relative_to(worktree.resolve())
@@ -197,7 +203,8 @@ def lines_of(data: bytes | None) -> list[str] | None:
 
 
 def quoted(lines: list[str], line: int, end_line: int) -> str:
-    """The lines from ``line`` to ``end_line`` with those around them, numbered; the commented ones are marked. Of a long range the first `MOST_QUOTED`."""
+    """The lines from ``line`` to ``end_line`` with those around them, numbered; the commented ones
+    are marked. Of a long range the first `MOST_QUOTED`."""
     if not line:
         return ""
     first, last = max(line - AROUND, 1), min(end_line + AROUND, line + MOST_QUOTED)
@@ -213,7 +220,8 @@ def place_of(comment: Comment, lines: list[str]) -> int:
 
 
 async def file_at(core: Core, session: Session, path: str, at: str) -> File:
-    """A file of a session at a state named as in `changes.against`, "" for the files as they are. Raises `InvalidInputError` where there is none."""
+    """A file of a session at a state named as in `changes.against`, "" for the files as they are.
+    Raises `InvalidInputError` where there is none."""
     state = await state_at(core, session, at)
     found = await core.git.diffs.file(await info_of(core, session), state.tree, path, FILE_LIMIT)
     if found is None:

@@ -11,7 +11,8 @@ from rametd.store import Reader
 
 
 def find_checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint:
-    """Find a checkpoint by number, id or unique prefix of an id. Raise `CheckpointNotFoundError`, `AmbiguousError`."""
+    """Find a checkpoint by number, id or unique prefix of an id. Raise `CheckpointNotFoundError`,
+    `AmbiguousError`."""
     if name.isascii() and name.isdigit() and len(name) < 10:
         found = reader.checkpoints.by_number(session.id, int(name))
         if found is not None:
@@ -24,7 +25,8 @@ def find_checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint:
 
 
 def list_checkpoints(reader: Reader, session_id: str, before: int | None, limit: int) -> list[worktree_pb2.Checkpoint]:
-    """Messages of checkpoints, newest first. ``abandoned``: a rewind left it behind; ``current``: the session continues from it."""
+    """Messages of checkpoints, newest first. ``abandoned``: a rewind left it behind; ``current``:
+    the session continues from it."""
     session = reader.sessions.get(session_id)
     on_it = set(reader.checkpoints.line(session_id, session.checkpoint))
     messages = []

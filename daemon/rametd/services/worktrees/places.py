@@ -28,7 +28,8 @@ def folders_of(core: Core, repo: Repo) -> Iterator[Path]:
 
 
 def link_by_name(session: Session) -> None:
-    """Create the link, with a name that needs no quoting; if it is taken (``a/b`` beside ``a-b``), add the id."""
+    """Create the link, with a name that needs no quoting; if it is taken (``a/b`` beside ``a-b``),
+    add the id."""
     first = slug(session.name, 48).replace("/", "-") or session.id
     folder = session.worktree.parent / LINKS
     folder.mkdir(parents=True, exist_ok=True)

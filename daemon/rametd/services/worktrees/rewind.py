@@ -1,7 +1,8 @@
 """Rewind a session to a checkpoint: its files, and its conversation at the end of that turn.
 
-The present files become a checkpoint first, so that another rewind undoes this one. The unit of work that stores the operation checks that no
-turn runs, and the scheduler starts none while the operation exists: no agent writes meanwhile. After a kill the next daemon repeats everything,
+The present files become a checkpoint first, so that another rewind undoes this one. The unit of
+work that stores the operation checks that no turn runs, and the scheduler starts none while the
+operation exists: no agent writes meanwhile. After a kill the next daemon repeats everything,
 starting with another checkpoint, which has what a person wrote in between.
 """
 
@@ -54,10 +55,12 @@ class Rewinder:
     async def rewind(
         self, session: Session, checkpoint: Checkpoint, *, files_only: bool, caller: Caller, check: str = ""
     ) -> Rewound:
-        """Raises `WrongStateError` while a turn runs or is about to start, and for a session in the person's checkout.
+        """Raises `WrongStateError` while a turn runs or is about to start, and for a session in the
+        person's checkout.
 
-        ``check`` is the id of a check whose changes this undoes. HEAD, the index and nested repositories then stay, and it raises
-        `WrongStateError` if HEAD, the index, or the session's checkpoints or turns are not those of the checkpoint.
+        ``check`` is the id of a check whose changes this undoes. HEAD, the index and nested
+        repositories then stay, and it raises `WrongStateError` if HEAD, the index, or the session's
+        checkpoints or turns are not those of the checkpoint.
         """
         if not files_only:
             require(self._core.kind(session.agent), "rewind", hint="add --files-only to rewind only its files")
@@ -81,10 +84,12 @@ class Rewinder:
         return rewound
 
     async def undo_check(self, command: Command) -> None:
-        """Undo what a check changed in its session's files: it would count as the session's work, and land with it.
+        """Undo what a check changed in its session's files: it would count as the session's work,
+        and land with it.
 
-        The last of several checks of the same files undoes the changes of all. Files stay, with a warning, where something else may have
-        changed them: a turn, a sync, a commit, another command. A checkpoint has what was undone.
+        The last of several checks of the same files undoes the changes of all. Files stay, with a
+        warning, where something else may have changed them: a turn, a sync, a commit, another
+        command. A checkpoint has what was undone.
         """
         core, session_id = self._core, command.session_id
         if command.kind != CommandKind.CHECK or not command.digest:
@@ -285,7 +290,8 @@ class Rewinder:
 
 
 def remember_before(unit: Unit, operation: Operation, checkpoint: Checkpoint) -> None:
-    """Store the checkpoint of what the rewind overwrites. The first one counts: a repeated rewind finds rewound files."""
+    """Store the checkpoint of what the rewind overwrites. The first one counts: a repeated rewind
+    finds rewound files."""
     now = unit.operations.get(operation.id)
     if now is not None and "before" not in now.data:
         unit.operations.advance(now.id, "kept", {"before": checkpoint.id})
@@ -301,7 +307,8 @@ def noted_before(reader: Reader, operation: Operation) -> Checkpoint | None:
 
 
 def company(reader: Reader, command: Command) -> tuple[bool, str]:
-    """Whether another check of the same files still runs; and what else may have changed files meanwhile, "" for nothing."""
+    """Whether another check of the same files still runs; and what else may have changed files
+    meanwhile, "" for nothing."""
     others = [
         each
         for each in reader.commands.list(command.session_id)
@@ -322,7 +329,8 @@ def company(reader: Reader, command: Command) -> tuple[bool, str]:
 
 
 def refuse_worked(unit: Unit, session: Session, checkpoint: Checkpoint) -> None:
-    """Raise `WrongStateError` unless ``checkpoint`` is the latest and current one, and no turn has ended since."""
+    """Raise `WrongStateError` unless ``checkpoint`` is the latest and current one, and no turn has
+    ended since."""
     latest = unit.checkpoints.latest(session.id)
     at = (latest.id if latest is not None else "", session.checkpoint, session.turns)
     if session.checkpoint_due or at != (checkpoint.id, checkpoint.number, checkpoint.turn):
@@ -348,7 +356,8 @@ def check_state(session: Session, checkpoint: Checkpoint) -> None:
 
 
 def cut_conversation(unit: Unit, session: Session, checkpoint: Checkpoint) -> None:
-    """Continue from the end of the checkpoint's turn in a new conversation; the old one stays, and a rewind can return to it."""
+    """Continue from the end of the checkpoint's turn in a new conversation; the old one stays, and
+    a rewind can return to it."""
     unit.sessions.update(
         session.id,
         conversation_id=str(uuid.uuid4()),

@@ -1,7 +1,8 @@
 """Sync: merge the newest commits of the base into an idle session's branch, or rebase onto them.
 
-While the operation exists, the scheduler starts no turn. It records what git is about to write. After a kill nothing is written or undone, since a
-person may have edited the files: finished work of git counts, and a warning describes unfinished work.
+While the operation exists, the scheduler starts no turn. It records what git is about to write.
+After a kill nothing is written or undone, since a person may have edited the files: finished work
+of git counts, and a warning describes unfinished work.
 """
 
 from collections.abc import Mapping
@@ -64,9 +65,11 @@ class Syncer:
         core.operations.handle(Kind.SYNC, self._undo, self._complete, self._settle)
 
     async def sync(self, session: Session, wanted: Sync, caller: Caller) -> Answer:
-        """Merge the base into the session's branch, or rebase the branch onto it. If the caller hangs up, git finishes all the same.
+        """Merge the base into the session's branch, or rebase the branch onto it. If the caller
+        hangs up, git finishes all the same.
 
-        Raises `WrongStateError` while a turn runs, `RefNotFoundError`, and git's error if uncommitted changes are in the way.
+        Raises `WrongStateError` while a turn runs, `RefNotFoundError`, and git's error if
+        uncommitted changes are in the way.
         """
         core = self._core
         await require_tree(core, session)
@@ -157,7 +160,8 @@ class Syncer:
         self._core.live.schedule()
 
     async def _settle(self, operation: Operation) -> None:
-        """Recover after a kill: count what git finished, and warn of what it did not. Write nothing."""
+        """Recover after a kill: count what git finished, and warn of what it did not. Write
+        nothing."""
         core, data = self._core, operation.data
         session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
         left, words = CutOff.NOTHING, ""
@@ -224,7 +228,8 @@ def log_synced(unit: Unit, session: Session, synced: Synced, operation: Operatio
         session = unit.sessions.update(session.id, base_commit=data["commit"])
         log_update(unit, session, ["base_commit"], principal)
     if not synced.conflicts and session.start_commit and synced.old == session.start_commit:
-        # A fork without commits of its own still has none: what the merge has is its original's and the base's.
+        # A fork without commits of its own still has none: what the merge has is its original's and
+        # the base's.
         session = unit.sessions.update(session.id, start_commit=synced.new)
     payload = event_pb2.SessionSynced(old_commit=synced.old, new_commit=synced.new, conflicts=synced.conflicts[:LISTED])
     events.log(unit, session, payload, principal)

@@ -1,4 +1,5 @@
-"""Checks of directories: unknown ones among the worktrees, sockets that are gone, ways of notification that fail."""
+"""Checks of directories: unknown ones among the worktrees, sockets that are gone, ways of
+notification that fail."""
 
 import asyncio
 import re
@@ -173,7 +174,8 @@ def _move_or_delete(path: Path) -> str:
 
 
 def what_is(path: Path, common_dir: Path | None) -> str:
-    """Say what a directory looks like. ``common_dir``: the git directory of the repository whose worktrees are beside it."""
+    """Say what a directory looks like. ``common_dir``: the git directory of the repository whose
+    worktrees are beside it."""
     if is_empty(path):
         return "empty"
     if (path / ".git").is_dir():

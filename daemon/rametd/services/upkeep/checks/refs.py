@@ -1,4 +1,5 @@
-"""Check the refs below `refs/ramet/` (orphaned, broken, missing, or of another Ramet), and branches created for sessions that are gone."""
+"""Check the refs below `refs/ramet/` (orphaned, broken, missing, or of another Ramet), and branches
+created for sessions that are gone."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -17,7 +18,8 @@ from rametd.store import Reader, load_session
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """``message`` continues the sentence about the ref; ``advice`` has a line for each way out but dropping it."""
+    """``message`` continues the sentence about the ref; ``advice`` has a line for each way out but
+    dropping it."""
 
     message: str
     advice: str
@@ -124,7 +126,8 @@ def _foreign(scene: Scene, ref: str) -> Finding:
 
 
 def _of_strangers(scene: Scene, maybe: list[str]) -> Finding | None:
-    """Report all refs and branches of another Ramet as one finding. ``maybe``: branches that may be its."""
+    """Report all refs and branches of another Ramet as one finding. ``maybe``: branches that may be
+    its."""
     ours = {ref: kind_and_id(ref) for ref in scene.inventory.refs}
     refs = sorted(ref for ref, (kind, identity) in ours.items() if kind in KINDS and identity in scene.strangers)
     branches = sorted(branch for branch, path in scene.inventory.made.items() if path.name in scene.strangers)
@@ -155,11 +158,13 @@ async def _trash(scene: Scene) -> AsyncIterator[Finding]:
 
 
 PREFIX = "ramet/"
-"""Default prefix of branches that Ramet creates. A configured `worktrees.branch_prefix` may be the person's own, so it proves nothing."""
+"""Default prefix of branches that Ramet creates. A configured `worktrees.branch_prefix` may be the
+person's own, so it proves nothing."""
 
 
 async def branches(scene: Scene) -> AsyncIterator[Finding]:
-    """Find branches of removed sessions, and branches with our prefix whose creation the reflog no longer records.
+    """Find branches of removed sessions, and branches with our prefix whose creation the reflog no
+    longer records.
 
     Skip branches that are checked out, and branches of sessions in the trash.
     """

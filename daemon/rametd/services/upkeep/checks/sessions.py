@@ -1,4 +1,5 @@
-"""Check each session: its worktree, branch, link by name, conversation, operations, processes, and the copy of its row."""
+"""Check each session: its worktree, branch, link by name, conversation, operations, processes, and
+the copy of its row."""
 
 import asyncio
 from collections import Counter
@@ -47,7 +48,8 @@ async def _conversation(scene: Scene, session: Session) -> AsyncIterator[Finding
 
 
 async def _is_settled(scene: Scene, session: Session) -> bool:
-    """Whether no operation changed the session while the check ran; `unfinished` reports operations that hang."""
+    """Whether no operation changed the session while the check ran; `unfinished` reports operations
+    that hang."""
     operations, now = await scene.core.store.read(
         lambda reader: (reader.operations.list(session.id), reader.sessions.find(session.id))
     )
@@ -143,7 +145,8 @@ async def _files_again(scene: Scene, session: Session) -> str:
 
 
 async def _again(scene: Scene, session: Session, again: str) -> str:
-    """Advice on creating a deleted worktree again: with the files of the current checkpoint, unless the branch has moved."""
+    """Advice on creating a deleted worktree again: with the files of the current checkpoint, unless
+    the branch has moved."""
     stood = await scene.core.store.read(lambda reader: reader.checkpoints.current(session))
     if stood is None:
         return f"create it again from its branch: {again}"
@@ -230,7 +233,8 @@ LONG_S = 600.0
 async def unfinished(
     core: Core, repo: Repo | None, checked: Counter[str], since: float, recovering: AbstractSet[str]
 ) -> AsyncIterator[Finding]:
-    """``since``: start of the daemon. It failed to recover older operations, except of sessions that it is ``recovering``."""
+    """``since``: start of the daemon. It failed to recover older operations, except of sessions
+    that it is ``recovering``."""
     for operation, session in await core.store.read(_pending):
         if session is None or (repo is not None and session.repo_id != repo.id):
             continue

@@ -1,4 +1,5 @@
-"""Check: worktrees registered in git without a session: ours, others in our directories, and missing ones."""
+"""Check: worktrees registered in git without a session: ours, others in our directories, and
+missing ones."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -109,7 +110,8 @@ def _remove(root: Path, path: Path) -> str:
 
 
 def _gone(scene: Scene, entry: Registration, *, inside: bool) -> Finding:
-    """Report a missing worktree that Ramet did not create, wherever it was: git considers its branch checked out."""
+    """Report a missing worktree that Ramet did not create, wherever it was: git considers its
+    branch checked out."""
     path, root = entry.path, scene.info.root
     assert path is not None
     where = " in a directory of Ramet's" if inside else ""
