@@ -68,8 +68,7 @@ class Performance:
         self._leave()
         return {"demo": self._highlights, **self._pictures}
 
-    # ── the acts
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the acts ──────────────────────────────────────────────────────────────────────────────────
 
     def _repository(self) -> None:
         self._teller.say("A sample repository: a program that greets, with a bug: it forgets Ada.")
@@ -181,8 +180,7 @@ class Performance:
     def _photograph(self, pages: dict[str, tuple[str, str]]) -> None:
         photograph_pages(self._stage.environ, self._stage.repository, self._stage.root, pages)
 
-    # ── helpers
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── helpers ───────────────────────────────────────────────────────────────────────────────────
 
     def _run(self, command: str, until: Callable[[Shown], bool] | None = None) -> Shown:
         return self._teller.run(command, self._stage.environ, self._stage.repository, until)

@@ -76,8 +76,7 @@ class DaemonKill:
         self._repository = sandbox.repository()
         self._talks: dict[str, Talk] = {}
 
-    # ── the rounds
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the rounds ────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, rounds: int, limit: float) -> None:
         began = time.monotonic()
@@ -142,8 +141,7 @@ class DaemonKill:
     def _fail(self, words: str) -> bool:
         raise RuntimeError(f"{words}: {(self._sandbox.root / 'rametd.out').read_text()[-2000:]}")
 
-    # ── talking
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── talking ───────────────────────────────────────────────────────────────────────────────────
 
     async def _talk_on(self) -> None:
         while True:
@@ -212,8 +210,7 @@ class DaemonKill:
 
         await eventually(quiet, within=120, every=0.2)
 
-    # ── checks
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── checks ────────────────────────────────────────────────────────────────────────────────────
 
     async def _check(self) -> None:
         for name, talk in self._talks.items():

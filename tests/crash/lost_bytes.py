@@ -110,8 +110,7 @@ class LostBytes:
         git(self._repository, "add", "dir1")
         self._person = fingerprint(self._repository)
 
-    # ── the rounds
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the rounds ────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, rounds: int, limit: float) -> None:
         began = time.monotonic()
@@ -216,8 +215,7 @@ class LostBytes:
         """Return whether a recorded state has rules that may ignore a path."""
         return any(name.rpartition("/")[2] == ".gitignore" for state in states for name in state) and path != "since"
 
-    # ── actions
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── actions ───────────────────────────────────────────────────────────────────────────────────
 
     async def _create(self) -> None:
         request = session_pb2.CreateSessionRequest(path=str(self._repository), mode=MODE, base_ref=BASE)
@@ -466,8 +464,7 @@ class LostBytes:
             if self._chance.random() < 0.5:
                 await self._lose_branch(known)
 
-    # ── checks
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── checks ────────────────────────────────────────────────────────────────────────────────────
 
     async def _checkpoints(self, known: Known) -> list[worktree_pb2.Checkpoint]:
         request = worktree_pb2.ListCheckpointsRequest(session=known.id, page_size=1000)

@@ -55,8 +55,7 @@ def one_more(sandbox: Sandbox) -> subprocess.Popen[str]:
     )
 
 
-# ── one daemon
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one daemon ────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_of_many_daemons_started_at_once_one_serves_and_the_others_say_so(sandbox: Sandbox) -> None:
@@ -117,8 +116,7 @@ async def test_a_service_manager_that_stops_the_daemon_leaves_the_agents_alone(
     assert (await settle_down(client, "asks")).turns == 1
 
 
-# ── state and disk
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── state and disk ────────────────────────────────────────────────────────────────────────────────
 
 
 def truncate(path: Path) -> None:
@@ -207,8 +205,7 @@ async def test_lines_of_several_agents_that_were_read_and_not_committed_are_read
     daemon.kill()
 
 
-# ── streams and processes
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── streams and processes ─────────────────────────────────────────────────────────────────────────
 
 
 async def test_an_agent_that_floods_its_output_does_not_fill_the_daemons_memory(

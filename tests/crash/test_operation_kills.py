@@ -88,8 +88,7 @@ async def work_on(client: Client, scene: Scene) -> None:
     leave_work(scene.tree)
 
 
-# ── archive, remove, restore, drop
-# ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── archive, remove, restore, drop ────────────────────────────────────────────────────────────────
 
 
 async def archive(client: Client, scene: Scene) -> Any:
@@ -162,8 +161,7 @@ async def is_dropped(client: Client, scene: Scene, answer: Any) -> None:
     assert not list((scene.sandbox.root / "state").rglob(f"{scene.one.id}.env"))
 
 
-# ── create, fork
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── create, fork ──────────────────────────────────────────────────────────────────────────────────
 
 
 async def create(client: Client, scene: Scene) -> Any:
@@ -197,8 +195,7 @@ async def is_forked(client: Client, scene: Scene, answer: Any) -> None:
     assert scene.work() == WORKED
 
 
-# ── rewind, sync
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── rewind, sync ──────────────────────────────────────────────────────────────────────────────────
 
 
 async def rewind(client: Client, scene: Scene) -> Any:
@@ -235,8 +232,7 @@ async def is_synced(client: Client, scene: Scene, answer: Any) -> None:
     assert scene.work() == WORKED
 
 
-# ── land, open-pull-request
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── land, open-pull-request ───────────────────────────────────────────────────────────────────────
 
 
 async def has_commit(client: Client, scene: Scene) -> None:
@@ -405,8 +401,7 @@ async def test_operations_of_sessions_that_are_gone_end_and_hold_nothing_up(sand
     daemon.kill()
 
 
-# ── pull requests need gh, and a remote
-# ──────────────────────────────────────────────────────────────────────────────────────────
+# ── pull requests need gh, and a remote ───────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -444,8 +439,7 @@ async def test_a_pull_request_whose_opening_is_killed_at_every_step_is_opened_on
     await sweep(daemon, scene, case)
 
 
-# ── the table is complete
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the table is complete ─────────────────────────────────────────────────────────────────────────
 
 ELSEWHERE = frozenset({"archive.recorded", "create.claimed"})
 """Failpoints with a separate setup: a lost database, a spare."""

@@ -109,8 +109,7 @@ class Play:
             error.add_note(f"state before: {state}")
             self.faults.setdefault(state, []).append(error)
 
-    # ── into the states
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── into the states ───────────────────────────────────────────────────────────────────────────
 
     async def create(self, state: str, *steps: dict[str, Any], after: tuple[str, ...] = ()) -> None:
         text = script({"text": f"I am {state}"}, *steps)
@@ -169,8 +168,7 @@ class Play:
 
         await eventually(called)
 
-    # ── the kill
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the kill ──────────────────────────────────────────────────────────────────────────────────
 
     def strike(self, victim: str) -> None:
         if victim == DAEMON:
@@ -188,8 +186,7 @@ class Play:
         if victim in {DAEMON, ALL}:
             self.daemon.start()
 
-    # ── after it
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── after it ──────────────────────────────────────────────────────────────────────────────────
 
     async def settled(self, state: str, victim: str) -> None:
         wanted, process = EXPECTED[state][victim]

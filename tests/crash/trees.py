@@ -58,8 +58,7 @@ def git(tree: Path, *arguments: str, stdin: bytes | None = None, check: bool = T
     return subprocess.run(command, env=environment, input=stdin, capture_output=True, check=check).stdout
 
 
-# ── reading
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def read_tree(tree: Path, paths: Iterator[str] | None = None) -> State:
@@ -129,8 +128,7 @@ def entry(mode: str, content: bytes) -> str:
     return f"{mode} {hashlib.sha256(content).hexdigest()} {content[:20]!r}"
 
 
-# ── editing
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── editing ───────────────────────────────────────────────────────────────────────────────────────
 
 
 class Edits:

@@ -23,8 +23,7 @@ from tests.support.eventually import eventually
 from tests.support.rpc import RPCS, SERVICES, Rpc
 from tests.support.running import repo_of, token_for
 
-# ── served calls
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── served calls ──────────────────────────────────────────────────────────────────────────────────
 
 
 async def health_of(client: Client, service: str = "") -> int:
@@ -81,8 +80,7 @@ async def test_nothing_is_served_before_recovery_is_over(sandbox: Sandbox, monke
         await client.aclose()
 
 
-# ── pages
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── pages ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def pages(rpc: Rpc, client: Client, rows: str, size: int, **fields: Any) -> list[list[Any]]:
@@ -150,8 +148,7 @@ async def test_a_page_token_that_the_list_did_not_give_is_refused(shared: Client
         assert await rpc.refusal(shared.channel, rpc.request(page_token=token)) == "BAD_PAGE_TOKEN"
 
 
-# ── roles
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── roles ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_request_id_belongs_to_its_caller(running: DaemonProcess, shared: Client) -> None:
@@ -208,8 +205,7 @@ async def test_the_owner_shuts_the_daemon_down_with_a_clean_exit(daemon: DaemonP
     assert await asyncio.to_thread(daemon.process.wait, 20) == 0
 
 
-# ── versions and secrets
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── versions and secrets ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

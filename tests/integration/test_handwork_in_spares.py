@@ -126,8 +126,7 @@ async def test_of_a_spare_that_was_being_made_commits_alone_count(
     assert ((tmp_path / "half").exists(), (tmp_path / "worked-in").exists()) == (False, True)
 
 
-# ── with a daemon
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── with a daemon ─────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture

@@ -89,8 +89,7 @@ async def test_a_retry_of_the_api_is_shown(client: Client, repository: Path) -> 
     assert event.api_retry.delay.ToMilliseconds() == 500
 
 
-# ── the queue
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the queue ─────────────────────────────────────────────────────────────────────────────────────
 
 
 async def started(client: Client) -> list[str]:

@@ -94,8 +94,7 @@ def test_sessions_of_several_repositories_do_not_meet(sandbox: Sandbox) -> None:
         assert [len(sandbox.ctl("ls", "--json", cwd=repo).json) for repo in repos] == [1, 0, 1]
 
 
-# ── slots
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── slots ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture(scope="module")

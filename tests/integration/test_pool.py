@@ -120,8 +120,7 @@ async def test_a_claim_waits_for_a_lock_file_and_then_names_it(
     assert sample.git("branch", "--show-current", at=spare) == "new"
 
 
-# ── with a daemon
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── with a daemon ─────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture

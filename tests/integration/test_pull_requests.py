@@ -110,8 +110,7 @@ async def shop(world: World) -> AsyncIterator[Shop]:
                 await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=session.id, force=True))
 
 
-# ── creating
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── creating ──────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_the_web_page_opens_a_pull_request_and_shows_it(shop: Shop) -> None:
@@ -244,8 +243,7 @@ async def test_the_servers_hook_output_is_shown(shop: Shop) -> None:
     assert "no pushes on Saturdays" in (caught.value.details() or "")
 
 
-# ── without gh
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── without gh ────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -301,8 +299,7 @@ async def test_a_refusal_without_a_remote_says_what_to_do(world: World) -> None:
             assert reason_of(caught.value) == "REMOTE_NOT_FOUND"
 
 
-# ── polling
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── polling ───────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_the_state_has_four_valued_checks_reviews_and_blockers(shop: Shop) -> None:
@@ -366,8 +363,7 @@ async def test_linking_takes_the_number_and_refuses_one_that_is_not_there(shop: 
     assert reason_of(caught.value) in {"FORGE_REFUSED", "PULL_REQUEST_NOT_FOUND"}
 
 
-# ── reviews and checks
-# ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── reviews and checks ────────────────────────────────────────────────────────────────────────────
 
 
 async def test_comments_and_failed_checks_reach_the_agent_once_quoted_and_marked(shop: Shop) -> None:
@@ -410,8 +406,7 @@ async def test_comments_and_failed_checks_reach_the_agent_once_quoted_and_marked
     assert "unknown wrote:\n> Still not." in late.prompt.text
 
 
-# ── cleaning up
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── cleaning up ───────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_what_is_merged_is_archived_and_its_branches_go_and_nothing_else(shop: Shop) -> None:
@@ -469,8 +464,7 @@ async def test_unmerged_work_stays_and_is_named(shop: Shop) -> None:
     assert shop.github.tip(moved.branch) == git(shop.path, "rev-parse", "main")
 
 
-# ── the command line
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the command line ──────────────────────────────────────────────────────────────────────────────
 
 
 async def test_the_verbs_say_what_happened(shop: Shop) -> None:

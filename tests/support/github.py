@@ -87,8 +87,7 @@ class GitHubModel:
     lock: threading.RLock = field(default_factory=threading.RLock)
     ids: int = 100
 
-    # ── for tests
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── for tests ─────────────────────────────────────────────────────────────────────────────────
 
     def fail(self, status: int, message: str = "no", *, path: str = "", headers: dict[str, str] | None = None) -> None:
         """Answer with an error from now on, until `heal`."""
@@ -176,8 +175,7 @@ class GitHubModel:
         )
         return done.stdout.strip()
 
-    # ── answers
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── answers ───────────────────────────────────────────────────────────────────────────────────
 
     def answer(self, method: str, path: str, payload: Any) -> tuple[int, Any]:
         """Return status and body: JSON, or bytes."""

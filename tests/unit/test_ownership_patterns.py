@@ -200,8 +200,7 @@ def test_more_patterns_than_can_be_compared_are_refused() -> None:
         check_size([f"x{number}" for number in range(10_000)])
 
 
-# ── properties
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── properties ────────────────────────────────────────────────────────────────────────────────────
 
 PIECES = [
     "a",

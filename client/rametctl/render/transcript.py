@@ -70,8 +70,7 @@ SILENT_FIELDS = frozenset({"base_commit", "budget_warned", "landed_reason", "res
 """Changes of a session that other events report."""
 
 
-# ── entries
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── entries ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(eq=False)
@@ -201,8 +200,7 @@ def is_open(request: "AttentionRequest") -> bool:
     return enum_name(request, "state") in {"open", None}
 
 
-# ── the model
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the model ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass
@@ -613,8 +611,7 @@ def field_words(session: "Session", name: str) -> str:
             return f"{name.replace('_', ' ')} changed"
 
 
-# ── lines
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── lines ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def entry_lines(entry: Entry, look: Look, conversation: Conversation) -> list[Line]:

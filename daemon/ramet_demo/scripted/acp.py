@@ -52,8 +52,7 @@ class Agent:
         self._mode = "free"
         self._store = Path(os.environ["HOME"], ".scripted-acp")
 
-    # ── lines
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── lines ─────────────────────────────────────────────────────────────────────────────────────
 
     def send(self, **message: Any) -> None:
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
@@ -93,8 +92,7 @@ class Agent:
             if not self.hear(None):
                 return 0
 
-    # ── requests
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────
 
     def _serve(self, message: Message) -> None:
         method, parameters, identity = message["method"], message.get("params", {}), message.get("id")
@@ -152,8 +150,7 @@ class Agent:
         with (self._store / f"{self._session}.jsonl").open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
-    # ── turns
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── turns ─────────────────────────────────────────────────────────────────────────────────────
 
     def _prompt(self, message: Message) -> None:
         text = "\n".join(block["text"] for block in message["params"]["prompt"])

@@ -114,8 +114,7 @@ class _Checker:
             yield from self._settings(thread)
         yield from PathChecker(self._reading, self._threads, self._world).problems()
 
-    # ── by itself
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── by itself ─────────────────────────────────────────────────────────────────────────────────
 
     def _duplicates(self) -> Iterator[Problem]:
         for key in ("id", "name", "branch"):
@@ -194,8 +193,7 @@ class _Checker:
                 todo += [(each, depth + 1) for each in reversed(self._by_id[name].text.after)]
             done.update(trail)
 
-    # ── against repository and sessions
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── against repository and sessions ───────────────────────────────────────────────────────────
 
     def _branch(self, thread: Thread) -> Iterator[Problem]:
         text, world = thread.text, self._world

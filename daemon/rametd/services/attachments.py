@@ -129,8 +129,7 @@ class Attachments:
         """Stop watching; the rows stay."""
         await self._tasks.close()
 
-    # ── attach
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── attach ────────────────────────────────────────────────────────────────────────────────────
 
     async def attach(
         self, session_id: str, pid: int, terminal: str, mcp_command: Sequence[str], *, interrupt: bool
@@ -206,8 +205,7 @@ class Attachments:
         )
         return kind.native(session, start)
 
-    # ── detach
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── detach ────────────────────────────────────────────────────────────────────────────────────
 
     def _follow(self, session_id: str) -> None:
         if session_id not in self._tasks:
@@ -258,8 +256,7 @@ class Attachments:
         if outside.turns:
             await self._with.hooks.turn_ended(session)
 
-    # ── conversations resumed by hand
-    # ────────────────────────────────────────────────────────────────────────────────
+    # ── conversations resumed by hand ─────────────────────────────────────────────────────────────
 
     async def before_launch(self, session: Session) -> None:
         """Import turns that a person made outside of Ramet. While a process has the conversation

@@ -151,8 +151,7 @@ class Operations:
 
         self._handlers[kind] = Handler(complete, undo, recover or complete or take_back)
 
-    # ── running
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── running ───────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, wanted: Operation, admit: Admit) -> Any:
         """Run an operation, or join a running one of the same kind and session; return its answer.
@@ -240,8 +239,7 @@ class Operations:
             await self._handlers[operation.kind].undo(operation, error)
             raise
 
-    # ── recovery
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── recovery ──────────────────────────────────────────────────────────────────────────────────
 
     async def recover(self, left_over: Callable[[str], Awaitable[None]]) -> frozenset[str]:
         """Complete or undo the operations of a killed daemon. Return the sessions whose operation

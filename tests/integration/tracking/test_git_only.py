@@ -128,8 +128,7 @@ async def test_git_is_asked_for_attributes_once_for_each_file_and_only_where_the
     await tracker.close()
 
 
-# ── failures
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_no_depth_is_too_much(context: GitContext, sample: Sample, tmp_path: Path) -> None:

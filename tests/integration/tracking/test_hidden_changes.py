@@ -142,8 +142,7 @@ async def test_a_tree_is_followed_also_after_a_copy_took_its_place(
         await same(tracked, context, linked, words)
 
 
-# ── while watches are set
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── while watches are set ─────────────────────────────────────────────────────────────────────────
 
 
 def after_begin(monkeypatch: pytest.MonkeyPatch, kind: type[InotifyEvents] | type[NotifyEvents], act: Any) -> None:
@@ -223,8 +222,7 @@ async def test_an_index_that_is_written_steadily_blocks_nothing(
     await tracker.close()
 
 
-# ── missing information in events
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── missing information in events ─────────────────────────────────────────────────────────────────
 
 
 async def test_a_file_system_that_others_write_to_is_scanned(

@@ -154,8 +154,7 @@ class Reader:
             return self._updated(table(parameters, "update"), frame)
         return frame
 
-    # ── answers
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── answers ───────────────────────────────────────────────────────────────────────────────────
 
     def _answered(self, message: Message, frame: Frame) -> Frame:
         frame.event.agent_notice.type = "response"
@@ -252,8 +251,7 @@ class Reader:
         self._asked.clear()
         return frame._replace(facts=tuple(facts), before=before)
 
-    # ── updates
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── updates ───────────────────────────────────────────────────────────────────────────────────
 
     def _updated(self, update: Message, frame: Frame) -> Frame:
         kind = text(update, "sessionUpdate")
@@ -362,8 +360,7 @@ class Reader:
         return frame._replace(facts=(TurnShown(), asked), control=whole, before=before)
 
 
-# ── tool calls
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── tool calls ────────────────────────────────────────────────────────────────────────────────────
 
 
 def tool_of(call: Message) -> tuple[str, Message]:
@@ -498,8 +495,7 @@ def _tokens(usage: Message) -> Tokens:
     )
 
 
-# ── lines for the agent
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── lines for the agent ───────────────────────────────────────────────────────────────────────────
 
 
 def key_of(identity: object) -> str:

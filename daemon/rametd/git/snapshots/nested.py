@@ -29,8 +29,7 @@ from rametd.git.repository import Head, common_dir, head_of, open_repository
 from rametd.git.snapshots.model import Nested, Snapshot
 from rametd.git.unread import add_all, hidden, is_unborn, parse_unread
 
-# ── capture
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── capture ───────────────────────────────────────────────────────────────────────────────────────
 
 
 async def capture(
@@ -175,8 +174,7 @@ async def _is_clean(git: GitContext, common: Path, directory: Path, inner: Path,
     return not await _is_own(git, common, directory, inner, recorded)
 
 
-# ── restore
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── restore ───────────────────────────────────────────────────────────────────────────────────────
 
 
 async def restore(

@@ -111,8 +111,7 @@ def place_of(repo: RepositoryInfo, worktree: Path) -> Place:
     )
 
 
-# ── shelve
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── shelve ────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def record(
@@ -385,8 +384,7 @@ def _move_to_shelf(repo: RepositoryInfo, place: Place, taken: Snapshot | None) -
     return [f"{why}: it stays where it is"] if why is not None else []
 
 
-# ── thin
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── thin ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def thin(git: GitContext, place: Place, taken: Snapshot) -> None:
@@ -509,8 +507,7 @@ async def _entries(git: GitContext, tree: Path, there: tuple[str, ...], name: st
     return {path: (words.split(" ")[0], words.split(" ")[2]) for words, _, path in records}
 
 
-# ── unshelve
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── unshelve ──────────────────────────────────────────────────────────────────────────────────────
 
 
 async def unshelve(
@@ -810,8 +807,7 @@ async def put_back_on_shelf(
             await branches.delete_branch(git, repo, branch, created_at, lock)
 
 
-# ── delete
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── delete ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def mark_of(repo: RepositoryInfo, worktree: Path) -> str:

@@ -83,8 +83,7 @@ class Snapshots:
         Overwrite no file that ``before`` does not have."""
         return tuple(await nested.restore(self._git, repo.common_dir, worktree, snapshot, before))
 
-    # ── archive and trash
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── archive and trash ─────────────────────────────────────────────────────────────────────────
 
     async def of_commit(self, repo: RepositoryInfo, commit: str, branch: str) -> Snapshot:
         """Write a snapshot of a commit's files, without a ref."""

@@ -223,8 +223,7 @@ class Tracker:
             made.put(None)
         return made
 
-    # ── what has happened
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what has happened ─────────────────────────────────────────────────────────────────────────
 
     async def _settle(self) -> None:
         """Process all changes until now."""
@@ -310,8 +309,7 @@ class Tracker:
         self._events, self.note = None, why
         self._news.set()  # from now on the tree is scanned now and then
 
-    # ── the tree
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the tree ──────────────────────────────────────────────────────────────────────────────────
 
     async def _up_to_date(self) -> WorktreeTree:
         rules, known, repository = self._rules, self._known, self._repository
@@ -380,8 +378,7 @@ class Tracker:
         self._attributes.forget(exist=begun.attributed)
         return begun
 
-    # ── telling
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── telling ───────────────────────────────────────────────────────────────────────────────────
 
     async def _tell(self) -> None:
         while True:

@@ -125,8 +125,7 @@ class Conversation:
         if future is not None and not future.done():
             future.set_result(request)
 
-    # ── ChannelIO
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ChannelIO ─────────────────────────────────────────────────────────────────────────────────
 
     async def write(self, line: bytes) -> None:
         await self._attachment.write(line)

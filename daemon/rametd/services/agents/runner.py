@@ -157,8 +157,7 @@ class Runner:
         self._clocks = Clocks(core, agent, self._spawn, self._follow)
         self._log = log.bind(session=session.id, generation=agent.generation)
 
-    # ── beginning and end
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── beginning and end ─────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
         """Attach, and start the tasks that do the rest. Raise what `Executor.attach` raises."""
@@ -232,8 +231,7 @@ class Runner:
         await self._core.executor.end(self._handle, grace, epoch=self._core.fence)
         await self.ended.wait()
 
-    # ── lines in
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── lines in ──────────────────────────────────────────────────────────────────────────────────
 
     async def _pump(self) -> None:
         # Output from the time without a daemon waits in the keepers' journals, so that it does not
@@ -374,8 +372,7 @@ class Runner:
         if frame.control is not None:
             self._live.conversation.feed(frame.control)
 
-    # ── lines out
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── lines out ─────────────────────────────────────────────────────────────────────────────────
 
     def wake_sender(self) -> None:
         """Have newly committed lines written to the agent."""
@@ -425,8 +422,7 @@ class Runner:
         except RametError:
             return 0
 
-    # ── the agent's end
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the agent's end ───────────────────────────────────────────────────────────────────────────
 
     async def _finish(self) -> None:
         recovered = await self._core.executor.recover(self._handle)

@@ -58,8 +58,7 @@ class Supervisor:
         self._untrusted: dict[str, tuple[str, ...]] = {}  # by session: files that the daemon has warned about
         self._stopping = False
 
-    # ── starting
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── starting ──────────────────────────────────────────────────────────────────────────────────
 
     def launch(self, session: Session, agent: Agent) -> None:
         """Start the process of a session that is STARTING, in a task of its own."""
@@ -173,8 +172,7 @@ class Supervisor:
             # the signal.
             await self._core.executor.end(Handle(agent.handle), STOP_GRACE_S, epoch=self._core.fence)
 
-    # ── taking up
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── taking up ─────────────────────────────────────────────────────────────────────────────────
 
     def take_up(self, session_id: str) -> None:
         """Reattach to the agent of a session that `recover` left out."""
@@ -264,8 +262,7 @@ class Supervisor:
         if not self._stopping:
             self._tasks.queue(session_id, again())
 
-    # ── after an agent's end
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── after an agent's end ──────────────────────────────────────────────────────────────────────
 
     async def after_end(self, session_id: str) -> None:
         """Resume a lost session after its back-off, and let the scheduler look at the others

@@ -145,8 +145,7 @@ class WarmProcess:
         if self._attachment is not None:
             await self._attachment.close()
 
-    # ── ChannelIO
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ChannelIO ─────────────────────────────────────────────────────────────────────────────────
 
     async def write(self, line: bytes) -> None:
         assert self._attachment is not None

@@ -56,8 +56,7 @@ class Setup:
         self._hurries: dict[str, asyncio.Event] = {}  # by session that waits in `ready`
         self._unsubscribe = core.store.subscribe(self._notice)
 
-    # ── hooks
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── hooks ─────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, session: Session) -> None:
         """A worktree was created, or the person trusted more: carry missing files, then run the
@@ -147,8 +146,7 @@ class Setup:
             if session.setup == SetupState.UNTRUSTED or untouched:
                 self.begin(session)
 
-    # ── a session's worktree
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── a session's worktree ──────────────────────────────────────────────────────────────────────
 
     async def _prepare(self, session_id: str, *, fresh: bool) -> None:
         core = self._core
@@ -242,8 +240,7 @@ class Setup:
             self._tasks.queue(session.id, self._judge(session, settings.config, running))
         return Asked(running)
 
-    # ── parts
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── parts ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _store(
         self, session_id: str, state: SetupState, digest: str, reason: str = "", command_id: str = ""

@@ -261,8 +261,7 @@ class Terminals:
         """
         self._tidy = tidy
 
-    # ── starting
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── starting ──────────────────────────────────────────────────────────────────────────────────
 
     async def start(self, session: Session, new: NewCommand) -> Command:
         """Start a command in the session's worktree. Raises `WrongStateError` while an operation
@@ -338,8 +337,7 @@ class Terminals:
         )
         return await environments.for_command(core, session, repo, more)
 
-    # ── until its end
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── until its end ─────────────────────────────────────────────────────────────────────────────
 
     def _watch(self, command: Command) -> None:
         self._watches.start(command.id, self._see_through(command))
@@ -389,8 +387,7 @@ class Terminals:
         if await self._core.store.write_for_sure(work):
             await self.sweep()
 
-    # ── for callers
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── for callers ───────────────────────────────────────────────────────────────────────────────
 
     async def get(self, command_id: str) -> Command:
         return await self._core.store.read(lambda reader: reader.commands.get(command_id))
@@ -446,8 +443,7 @@ class Terminals:
         await self._core.store.write_for_sure(lambda unit: unit.commands.remove(command.id))
         await self._ender.destroy(Handle(command.handle))
 
-    # ── over restarts
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── over restarts ─────────────────────────────────────────────────────────────────────────────
 
     async def recover(self) -> None:
         """Watch the commands of a former daemon. End those without a session or a row."""

@@ -275,8 +275,7 @@ class Lane:
             left.append(each)
         return left
 
-    # ── who is ready
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── who is ready ──────────────────────────────────────────────────────────────────────────────
 
     async def _ready(self, info: RepositoryInfo) -> list[Ready]:
         """Ready entries in order; record why the others wait."""

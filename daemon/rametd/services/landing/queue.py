@@ -143,8 +143,7 @@ class LandingQueue:
         except RametError as second:
             log.error("the failure of a round was not stored", error=second.message)
 
-    # ── calls
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── calls ─────────────────────────────────────────────────────────────────────────────────────
 
     async def land(self, new: NewLandings, answer: Callable[[Unit, list[Landing], list[str]], Answer]) -> Answer:
         """Queue sessions for their target, all or none. A queued entry stays; a held or returned

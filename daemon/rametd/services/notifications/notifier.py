@@ -66,8 +66,7 @@ class Notifier:
         self._news = asyncio.Event()
         self._off = False  # no way is enabled, and no cursor is stored
 
-    # ── from outside
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── from outside ──────────────────────────────────────────────────────────────────────────────
 
     def report_focus(self, client: str, *, focused: bool) -> None:
         """A dashboard has the keyboard, or no longer. A report counts for `FOCUS_S`: a client that
@@ -91,8 +90,7 @@ class Notifier:
 
         return list(await asyncio.gather(*(one(way) for way in enabled(config))))
 
-    # ── the task
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the task ──────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
         core = self._core
@@ -132,8 +130,7 @@ class Notifier:
         rests = await asyncio.gather(*(self._serve(way, settings, config) for way, settings in ways.items()))
         return min(rests)
 
-    # ── queueing
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── queueing ──────────────────────────────────────────────────────────────────────────────────
 
     async def _queue(self, config: Notify, ways: Mapping[Way, NotifyWay]) -> None:
         store = self._core.store
@@ -179,8 +176,7 @@ class Notifier:
             unit.notifications.add(Notification(item, way, topic, event.session_id, event.time + age, event.time))
         return True
 
-    # ── delivering
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── delivering ────────────────────────────────────────────────────────────────────────────────
 
     async def _serve(self, way: Way, settings: NotifyWay, config: Notify) -> float:
         """Deliver the due items of one way; return the seconds until it may have more to do."""

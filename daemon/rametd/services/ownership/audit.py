@@ -149,8 +149,7 @@ async def sources(core: Core, session: Session, found: Iterable[Foreign]) -> lis
     return list(dict.fromkeys(commits))
 
 
-# ── the person's checkout
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the person's checkout ─────────────────────────────────────────────────────────────────────────
 
 
 async def main_checkout(core: Core, session: Session) -> Path | None:
@@ -190,8 +189,7 @@ def mark_of(root: Path) -> str:
     return " ".join(marks)
 
 
-# ── the end of a turn
-# ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the end of a turn ─────────────────────────────────────────────────────────────────────────────
 
 
 async def audit(core: Core, session: Session) -> None:

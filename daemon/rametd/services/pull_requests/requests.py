@@ -64,8 +64,7 @@ class PullRequestValues:
 class PullRequests(PullRequestBook):
     """Operations on pull requests, one at a time per session."""
 
-    # ── pushing and opening
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── pushing and opening ───────────────────────────────────────────────────────────────────────
 
     async def create(self, session: Session, values: PullRequestValues, principal: str) -> Opened:
         """Push, then open a pull request or adopt the open one. Raises `WrongStateError` without
@@ -223,8 +222,7 @@ class PullRequests(PullRequestBook):
         action = "adopted" if not known else "updated" if changes or redraft else "unchanged"
         return Opened(stored, action)
 
-    # ── linking
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── linking ───────────────────────────────────────────────────────────────────────────────────
 
     async def link(self, session: Session, number: int, principal: str) -> PullRequest:
         """Raises `PullRequestNotFoundError`, `ForgeLoginError`."""
@@ -241,8 +239,7 @@ class PullRequests(PullRequestBook):
             self.changed()
             return linked
 
-    # ── reviews and checks
-    # ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── reviews and checks ────────────────────────────────────────────────────────────────────────
 
     async def fix(
         self, session: Session, principal: str, remember: Callable[[Unit, Feedback, Prompt | None], None]
@@ -274,8 +271,7 @@ class PullRequests(PullRequestBook):
             core.live.wake(session.id)
             return feedback, prompt
 
-    # ── parts
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── parts ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _tip(self, session: Session, target: Target) -> str:
         tip = await self._core.git.branches.tip(target.info, session.branch)

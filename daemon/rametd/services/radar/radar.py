@@ -196,8 +196,7 @@ class Radar:
                 # The repository is not reachable now: the next change or call tries again.
                 log.warning("radar", repo=repo_id, error=error.message)
 
-    # ── comparing
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── comparing ─────────────────────────────────────────────────────────────────────────────────
 
     async def refresh(self, repo_id: str, noted: Collection[str] | None = None) -> tuple[Session, ...]:
         """Compare the noted sessions again, or all; return the compared sessions."""
@@ -282,8 +281,7 @@ class Radar:
             asyncio.get_running_loop().call_later(REST_S, self.note, session_id)
             core.live.wake(session_id)
 
-    # ── asking
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── asking ────────────────────────────────────────────────────────────────────────────────────
 
     async def picture(self, repo_id: str) -> Picture:
         """The present conflicts, and the best order of landing."""

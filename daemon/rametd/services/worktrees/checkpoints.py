@@ -385,8 +385,7 @@ class Checkpointer:
             await self._core.store.write_for_sure(lambda unit: events.warn(unit, session, words))
         self._skipped[session.id] = skipped
 
-    # ── after turns, and at the start
-    # ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── after turns, and at the start ─────────────────────────────────────────────────────────────
 
     async def after_turn(self, session: Session) -> None:
         """A session hook."""
