@@ -122,6 +122,8 @@ async def test_git_finds_no_filters_by_itself_either(tmp_path: Path, process: Gi
         ("credential.helper", ""),
         ("credential.https://example.org.helper", ""),
         ("gpg.ssh.program", "false"),
+        ("gpg.ssh.defaultKeyCommand", ""),
+        ("gpg.format", "openpgp"),
         ("lfs.customtransfer.x.path", ""),
         ("lfs.extension.x.clean", ""),
         ("lfs.extension.x.smudge", ""),
@@ -183,8 +185,45 @@ async def test_git_configuration_in_the_checkout_runs_only_as_it_was_trusted(
             (each / "file.txt").write_text(f"{text}{runs}")
             await process.write(each, "add", "-A")
             assert mark.exists() == runs, (each, text)
-            with contextlib.nullcontext() if runs else pytest.raises(GitFailedError, match=r"\.gitconfig"):
-                await process.run(each, "fetch", str(tmp_path))
+            for words in (("fetch", str(tmp_path)), ("lfs", "push", "o", "HEAD")):
+                with contextlib.nullcontext() if runs else pytest.raises(GitFailedError, match=r"\.gitconfig"):
+                    await process.run(each, *words)
+
+
+@pytest.mark.parametrize(
+    ("own", "included", "words"),
+    [
+        pytest.param(
+            (
+                ("core.repositoryFormatVersion", "1"),
+                ("extensions.partialClone", "o"),
+                ("remote.o.promisor", "true"),
+                ("remote.o.url", "https://example.invalid/"),
+            ),
+            '[protocol "ext"]\n\tallow = always\n[url "ext::touch {mark}"]\n\tinsteadOf = https://example.invalid/\n',
+            ("cat-file", "-p", "1" * 40),
+            id="partial clone",
+        ),
+        pytest.param(
+            (("commit.gpgSign", "true"), ("gpg.program", "false")),
+            '[gpg]\n\tformat = ssh\n[gpg "ssh"]\n\tdefaultKeyCommand = touch {mark}\n',
+            ("commit", "--allow-empty", "-qm", "x"),
+            id="signing",
+        ),
+    ],
+)
+async def test_git_configuration_in_the_checkout_redirects_no_setting_of_the_person(
+    tmp_path: Path, mark: Path, own: tuple[tuple[str, str], ...], included: str, words: tuple[str, ...]
+) -> None:
+    top, trusted = tmp_path / "repo", dict[Path, frozenset[str]]()
+    process = GitProcess(repositories.git_environment(tmp_path / "home"), trusted=trusted)
+    common = await make(process, top, *own, ("include.path", "../.gitconfig"))
+    text = included.format(mark=mark)
+    (top / ".gitconfig").write_text(text)
+    for known in ("", text):
+        trusted[common.resolve()] = frozenset({item_digest(".gitconfig", known)})
+        await process.run(top, *IDENTITY, *words)
+        assert mark.exists() == bool(known)
 
 
 @pytest.mark.parametrize("place", ["sub", "sub/deeper"])

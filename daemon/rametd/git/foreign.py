@@ -34,6 +34,9 @@ _RUNNING: Final = {
     re.compile(r"remote\..*\.uploadpack", re.DOTALL): "git-upload-pack",
     re.compile(r"remote\..*\.receivepack", re.DOTALL): "git-receive-pack",
     re.compile(r"gpg\.(.*\.)?program", re.DOTALL): "false",
+    # Without a signing key, the format ssh runs this command for one.
+    re.compile(r"gpg\.ssh\.defaultkeycommand"): "",
+    re.compile(r"gpg\.format"): "openpgp",
     re.compile(r"merge\..*\.driver", re.DOTALL): "git merge-file %A %O %B",
     # The person's own `git lfs` filters run these.
     re.compile(r"lfs\.customtransfer\..*\.path|lfs\.extension\..*\.(clean|smudge)", re.DOTALL): "",
@@ -46,7 +49,7 @@ _MAY_RUN: Final = re.compile(
 """Matches every configuration file that has such a key, or includes another file."""
 _NO_TRANSPORT: Final = {"GIT_ALLOW_PROTOCOL": "none"}
 """Otherwise a command from the configuration would fetch a partial clone's missing objects."""
-_CONNECTING: Final = frozenset({"clone", "fetch", "ls-remote", "push", "submodule"})
+_CONNECTING: Final = frozenset({"clone", "fetch", "lfs", "ls-remote", "push", "submodule"})
 _ENTERING: Final = frozenset({"add", "commit", "diff", "diff-files", "status"})
 """Commands that run git in the submodules of a worktree, to see whether they have changes."""
 _LINK: Final = (0o160000).to_bytes(4, "big")
@@ -115,7 +118,9 @@ def restrictions(
     counted = {"GIT_CONFIG_COUNT": str(len(values))} if values else {}
     for number, (key, value) in enumerate(values.items()):  # not as `-c`: a driver's name may have a `=`
         counted |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    closed = foreign or any(key.endswith((".promisor", ".partialclone")) for key in settings)
+    # A registered partial clone would fetch a missing object from the address that a changed
+    # `url.*.insteadOf` names.
+    closed = foreign or bool(included) or any(key.endswith((".promisor", ".partialclone")) for key in settings)
     return {**(_NO_TRANSPORT if closed else {}), **counted}
 
 
