@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rametd.git import Git, RepositoryInfo
+from rametd.git.snapshots.model import point
 
 from tests.support import repositories
 from tests.support.repositories import Sample, fingerprint
@@ -282,3 +283,17 @@ async def test_changes_of_skip_worktree_files_are_work_too(
     (sample.path / "README.md").write_text("of another time\n")
     await git.snapshots.restore_files(sample.path, taken, keep)
     assert sample.git("show", f"{overwritten[-1]}:src/app.py") == "mine"
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("again", [False, True], ids=["another object", "the same object"])
+def test_the_lock_of_a_killed_daemon_stops_no_ref(sample: Sample, exists: bool, again: bool) -> None:
+    ref = "refs/ramet/commits/s/head"
+    tree = sample.git("rev-parse", "HEAD^{tree}")
+    if exists:
+        sample.git("update-ref", ref, tree if again else sample.head)
+    lock = sample.path / ".git" / f"{ref}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.touch()
+    point(sample.path / ".git", ref, tree)
+    assert (sample.git("rev-parse", ref), lock.exists()) == (tree, False)

@@ -173,6 +173,10 @@ def _read(repository: pygit2.Repository, top: pygit2.Tree) -> Snapshot | None:
     )
 
 
+_PACKING_S: Final = 0.5
+"""How long a git that packs refs may hold the lock of one of them."""
+
+
 def point(git_dir: Path, ref: str, name: str) -> None:
     """Set one of Ramet's refs to an object.
 
@@ -184,10 +188,13 @@ def point(git_dir: Path, ref: str, name: str) -> None:
         replace_file(f"{place}.lock", place, name.encode() + b"\n", 0o666)
         return
     repository = open_repository(git_dir)
-    if ref not in repository.references:
-        # Only the daemon writes this ref, one at a time, so a killed daemon left the lock. Once the
-        # ref exists, git may hold one to pack it.
-        (common_dir(git_dir) / f"{ref}.lock").unlink(missing_ok=True)
+    lock = common_dir(git_dir) / f"{ref}.lock"
+    # Only the daemon writes this ref, one at a time: the lock is of a killed daemon or, once the
+    # ref exists, for moments of a git that packs it.
+    deadline = time.monotonic() + (_PACKING_S if ref in repository.references else 0)
+    while lock.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    lock.unlink(missing_ok=True)
     repository.references.create(ref, pygit2.Oid(hex=name), force=True)
 
 
