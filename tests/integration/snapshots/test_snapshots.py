@@ -297,3 +297,24 @@ def test_the_lock_of_a_killed_daemon_stops_no_ref(sample: Sample, exists: bool, 
     lock.touch()
     point(sample.path / ".git", ref, tree)
     assert (sample.git("rev-parse", ref), lock.exists()) == (tree, False)
+
+
+async def test_files_replace_what_is_left_of_a_repository_that_the_index_points_at(git: Git, sample: Sample) -> None:
+    nest = sample.path / "nest"
+    nest.mkdir()
+    (nest / "draft").write_text("earlier\n")
+    target = await git.snapshots.take(sample.path)
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "inner"]):
+        sample.git("-C", str(nest), *words)
+    sample.git("add", "nest")
+    sample.git("commit", "-qm", "points at it")
+    shutil.rmtree(nest / ".git")
+    (nest / "draft").write_text("later\n")
+    captured: list[str] = []
+
+    async def capture(tree: str) -> None:
+        captured.append(sample.git("show", f"{tree}:nest/draft"))
+
+    await git.snapshots.restore_files(sample.path, target, capture)
+
+    assert (captured, (nest / "draft").read_text()) == (["later"], "earlier\n")

@@ -12,6 +12,7 @@ from typing import Final
 from rametd.domain.errors import GitFailedError, WorktreeChangedError
 from rametd.git.context import GitContext
 from rametd.git.file_trees import private_index
+from rametd.git.names import parents
 from rametd.git.obstacles import additions, in_the_way, refuse_repositories
 from rametd.git.process import at
 from rametd.git.registrations import registrations
@@ -95,6 +96,10 @@ async def _bring_back(
         ignored = await git.compute(in_the_way, worktree, wanted)
         if ignored:
             paths = b"".join(os.fsencode(path) + b"\0" for path in ignored)
+            # A commit that the index points at, whose repository is gone: git adds no file to it.
+            above = {os.fsencode(parent) for path in ignored for parent in parents(path)}
+            links = b"".join(parent + b"\0" for parent in sorted(above))
+            await write("update-index", "--force-remove", "-z", "--stdin", stdin=links)
             add = ("add", "--force", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul")
             await write("--literal-pathspecs", *add, stdin=paths)
             now = await write("write-tree", "--missing-ok")
