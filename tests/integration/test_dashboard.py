@@ -591,11 +591,29 @@ async def test_the_question_of_land_and_remove_names_uncommitted_work(world: Wor
         await shown.press(*" Well.", "enter")
         await eventually(lambda: world.state.called("LandSessions"), within=20)
         assert [each.commit_message for each in world.state.called("LandSessions")] == ["Fixed it. Well."]
+        for data, calls in (({"uncommitted": "a.py"}, [False, True]), ({"inside": "the repository lib"}, [False])):
+            world.state.refusals["DeleteSession"] = [Refusal("FAILED_PRECONDITION", "more", "WORK_AT_RISK", data=data)]
+            world.state.calls.clear()
+            world.state.sessions[session.id] = session
+            await shown.press("x")
+            await shown.shows("with its work that has not", "landed: 4 files, +7 −0?")
+            await shown.press("y")
+            await shown.shows("removed fix; u restores it" if calls[-1] else "Remove fix all the same?")
+            assert [each.force for each in world.state.called("DeleteSession")] == calls
+
+
+async def test_removing_does_not_end_a_turn_that_began_during_its_question(world: World) -> None:
+    session = world.state.session("fix", turns=1)
+    world.state.diff = worktree_pb2.GetDiffResponse(files=[worktree_pb2.FileChange(path="a.py")])
+    world.state.refusals["DeleteSession"] = [Refusal("FAILED_PRECONDITION", "fix is working", "WRONG_STATE")]
+    async with screen(world) as shown:
+        await shown.shows("✓ fix")
+        await eventually(lambda: shown.app._changed(session), within=20)
         await shown.press("x")
-        await shown.shows("with its work that has not", "landed: 4 files, +7 −0?")
+        await shown.shows("with its work that has not")
         await shown.press("y")
-        await eventually(lambda: world.state.called("DeleteSession"), within=20)
-        assert [each.force for each in world.state.called("DeleteSession")] == [True]
+        await shown.shows("  fix is working")
+        assert [each.force for each in world.state.called("DeleteSession")] == [False]
 
 
 def _words(lines: list[str]) -> list[str]:

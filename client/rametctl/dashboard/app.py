@@ -1569,9 +1569,9 @@ class Dashboard(App[None]):
         changed = self._changed(session)
         lost = "" if changed is None or not changed.files or session.landed_reason else _extent(changed)
 
-        async def work(*, force: bool) -> str:
+        async def work(*, force: bool = False) -> str:
             request = session_pb2.DeleteSessionRequest(session=session.id, force=force, request_id=new_request_id())
-            if working:
+            if working and not force:
                 stop = session_pb2.StopSessionRequest(session=session.id, request_id=new_request_id())
                 await self.call(lambda daemon: daemon.sessions.StopSession, stop)
             try:
@@ -1579,6 +1579,8 @@ class Dashboard(App[None]):
             except RefusedError as error:
                 if error.reason != "WORK_AT_RISK" or force:
                     raise
+                if lost and _holds_only_changes(error):
+                    return await work(force=True)
                 return self.ask_late(
                     Confirm(f"{error.message}. Remove {session.name} all the same? The trash keeps it for 30 days."),
                     lambda _: self.do(f"removing {session.name}", work(force=True)),
@@ -1595,7 +1597,7 @@ class Dashboard(App[None]):
             Confirm(
                 f"{first}Remove {session.name} with its worktree and branch{work_lost}? u restores it, for 30 days."
             ),
-            lambda _: self.do(f"removing {session.name}", work(force=bool(lost))),
+            lambda _: self.do(f"removing {session.name}", work()),
         )
 
     def action_undo(self) -> None:
@@ -1692,6 +1694,13 @@ def _headline(session: "Session") -> str:
 
 def _extent(changed: "worktree_pb2.GetDiffResponse") -> str:
     return f"{plural(len(changed.files), 'file')}, +{changed.additions} −{changed.deletions}"
+
+
+def _holds_only_changes(error: RefusedError) -> bool:
+    """Whether work at risk is only changes and commits: a count of changed files names these, but
+    no nested repository, no file that git cannot store, and no worktree that cannot be checked."""
+    held = {kind for kind, listed in error.data.items() if listed}
+    return bool(held) and held <= {"uncommitted", "untracked", "commits"}
 
 
 def _failed(error: str, width: int) -> list[Line]:
