@@ -538,6 +538,31 @@ async def test_a_line_of_the_diff_is_commented(world: World) -> None:
         assert (comment.path, comment.line, comment.text) == ("a.py", 2, "why")
 
 
+async def test_comments_are_not_sent_without_the_one_that_is_refused_and_its_text_is_offered_again(
+    world: World,
+) -> None:
+    world.state.session("fix", turns=1)
+    world.state.diff = worktree_pb2.GetDiffResponse(
+        files=[worktree_pb2.FileChange(path="a.py", additions=1)], patch=PATCH
+    )
+    world.state.refusals["AddComment"] = [Refusal("NOT_FOUND", "there is no a.py", "NOT_FOUND")]
+    async with screen(world) as shown:
+        await shown.shows("fix")
+        await shown.press("enter", "tab")
+        await shown.shows("   2 +two")
+        await shown.press("c")
+        await shown.dialog(Ask)
+        await shown.press(*"why", "enter", "C")
+        await shown.shows("nothing sent: there is no a.py; c on that line has your text; C sends the others")
+        assert not world.state.called("SendComments")
+        await shown.press("c")
+        dialog = await shown.dialog(Ask)
+        await eventually(lambda: dialog.query_one(Prompt).text == "why", within=20)
+        await shown.press("enter", "C")
+        await shown.shows("fix: the comments are sent")
+        assert [each.text for each in world.state.called("AddComment")] == ["why", "why"]
+
+
 async def test_the_diff_against_another_session_is_chosen_by_name(world: World) -> None:
     world.state.session("fix", turns=1)
     other = world.state.session("other")

@@ -155,7 +155,8 @@ class Dashboard(App[None]):
         self._undo: list[tuple[str, str]] = []
         self._failure: ClientError | None = None
         self._peeking = False
-        self._commenting: Worker[None] | None = None  # the newest comment, which is perhaps still being added
+        self._commenting: Worker[ClientError | None] | None = None  # the newest comment, perhaps still being added
+        self._refused_comments: dict[tuple[str, str, int], str] = {}  # by session, path and line
         self._client_id = new_request_id()
         self._alerting = ""  # the value of notify.terminal, once it is known
         self._seen_requests: set[str] = set()
@@ -628,15 +629,18 @@ class Dashboard(App[None]):
             # A new layout draws the complete screen again.
             note.update(to_text(lines), layout=note.size.height != max(len(lines), 1))
 
-    def do(self, words: str, work: Coroutine[Any, Any, str]) -> "Worker[None]":
+    def do(self, words: str, work: Coroutine[Any, Any, str]) -> "Worker[ClientError | None]":
         """Run ``work`` in the background: show ``words`` while it runs, then its result or error as
-        a note."""
+        a note. The worker returns the error."""
 
-        async def run() -> None:
+        async def run() -> ClientError | None:
             try:
                 self.note(await work)
             except ClientError as error:
                 self.note(f"{error.message}{'; ' + error.hint if error.hint else ''}", error=True)
+                return error
+            else:
+                return None
             finally:
                 self._busy.discard(words)
                 self._dirty = True
@@ -1188,17 +1192,17 @@ class Dashboard(App[None]):
         done: str,
         method: Callable[[Any], Any],
         request: type[Any],
-        after: "Worker[None] | None" = None,
+        after: "Worker[ClientError | None] | None" = None,
         **more: Any,
     ) -> None:
-        """Run a call for the selected session, once the work ``after`` has ended."""
+        """Run a call for the selected session, once the work ``after`` has succeeded."""
         session = self._chosen()
         if session is None:
             return
 
         async def work() -> str:
-            if after is not None:
-                await after.wait()
+            if after is not None and (failed := await after.wait()) is not None:
+                raise ClientError(f"nothing sent: {failed.message}", hint=f"{failed.hint}; C sends the others")
             answer = await self.call(method, request(session=session.id, request_id=new_request_id(), **more))
             warnings = "; ".join(getattr(answer, "warnings", ()))
             return f"{session.name}: {done}" + (f"; {warnings}" if warnings else "")
@@ -1489,25 +1493,36 @@ class Dashboard(App[None]):
             self.note("there is no line to comment on")
             return
 
+        at = (session.id, place.path, place.line)
+
         async def work(text: str) -> str:
             request = worktree_pb2.AddCommentRequest(
                 session=session.id, path=place.path, line=place.line, text=text, request_id=new_request_id()
             )
-            await self.call(lambda daemon: daemon.worktrees.AddComment, request)
+            try:
+                await self.call(lambda daemon: daemon.worktrees.AddComment, request)
+            except ClientError as error:
+                self._refused_comments[at] = text
+                raise ClientError(error.message, hint="c on that line has your text") from error
+            self._refused_comments.pop(at, None)
             return f"comment on {place.path}:{place.line}; C sends all comments"
 
         def then(text: str) -> None:
             self._commenting = self.do("adding the comment", work(text))
 
-        self.ask(Ask(f"Comment on {place.path}:{place.line}", does="add"), then)
+        text = self._refused_comments.get(at, "")
+        self.ask(Ask(f"Comment on {place.path}:{place.line}", does="add", text=text), then)
 
     def action_send_comments(self) -> None:
+        """Send the comments once the newest is added. If it was refused, say so and send nothing:
+        the next press sends the others."""
+        after, self._commenting = self._commenting, None
         self._simple(
             "sending the comments to",
             "the comments are sent",
             lambda daemon: daemon.worktrees.SendComments,
             worktree_pb2.SendCommentsRequest,
-            after=self._commenting,
+            after=after,
         )
 
     def _rewind(self) -> None:
