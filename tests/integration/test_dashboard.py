@@ -637,7 +637,7 @@ async def test_removing_does_not_end_a_turn_that_began_during_its_question(world
         await shown.press("x")
         await shown.shows("with its work that has not")
         await shown.press("y")
-        await shown.shows("  fix is working")
+        await shown.shows("fix is working")
         assert [each.force for each in world.state.called("DeleteSession")] == [False]
 
 
