@@ -450,16 +450,37 @@ async def test_a_form_that_is_refused_keeps_its_text_and_the_next_one_its_agent_
         await shown.press("n")
         await shown.dialog(Form)
         await shown.shows("do it")
-        await shown.press("tab", "2", "enter")
+        await shown.press(*" now", "tab", "2", "enter")
         await eventually(lambda: len(world.state.called("CreateSession")) == 2, within=20)
         last = world.state.called("CreateSession")[-1]
-        assert (last.prompt, last.name, last.mode) == ("do it", "fix2", mode_number("plan"))
+        assert (last.prompt, last.name, last.mode) == ("do it now", "fix2", mode_number("plan"))
         await shown.shows("created ")
         await shown.press("g", "n")
         form = await shown.dialog(Form)
         assert (form.query_one(Prompt).text, [each.value for each in form.query(Input)]) == (
             "", ["", "", "", "", "plan", "", "", "1"]
         )  # fmt: skip
+
+
+async def test_the_form_after_one_that_is_on_its_way_has_only_its_agent_and_mode(world: World) -> None:
+    world.state.session("fix")
+    ends = threading.Event()
+    world.state.on_call = lambda call: (
+        None if call.method != "CreateSession" or ends.wait(30) else pytest.fail("it took too long")
+    )
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("n")
+        await shown.dialog(Form)
+        await shown.press(*"one", "tab", *"first", *["tab"] * 4, *"plan", "enter")
+        await eventually(lambda: world.state.called("CreateSession"), within=20)
+        await shown.press("n")
+        form = await shown.dialog(Form)
+        await shown.press(*"two")
+        assert (form.query_one(Prompt).text, [each.value for each in form.query(Input)]) == (
+            "two", ["", "", "", "", "plan", "", "", "1"]
+        )  # fmt: skip
+        ends.set()
 
 
 @pytest.mark.parametrize(("key", "method"), [("x", "DeleteSession"), ("A", "ArchiveSession")])

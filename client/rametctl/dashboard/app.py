@@ -149,7 +149,7 @@ class Dashboard(App[None]):
         self._dirty = True
         self._painted_second = 0
         self._rests_until = 0.0
-        self._draft: dict[str, str] = {}  # the last form of a new session; all of it until the session is created
+        self._draft: dict[str, str] = {}  # the last form of a new session; all of it if it was refused
         self._note_until = 0.0
         self._busy: set[str] = set()
         self._undo: list[tuple[str, str]] = []
@@ -1297,7 +1297,7 @@ class Dashboard(App[None]):
         return path
 
     def _create(self, path: str, answer: dict[str, str]) -> None:
-        self._draft = answer
+        self._draft = answer  # until it is on its way
         mode = answer["mode"]
         try:
             budget = budget_of(answer["budget"]) if answer["budget"] else {}
@@ -1314,10 +1314,14 @@ class Dashboard(App[None]):
             contenders=[answer["agent"]] * count if count > 1 else (), request_id=new_request_id(),
         )  # fmt: skip
 
+        self._draft = {name: answer[name] for name in ("agent", "model", "mode")}
+
         async def work() -> str:
-            made = await self.call(lambda daemon: daemon.sessions.CreateSession, base)
-            if self._draft is answer:
-                self._draft = {name: answer[name] for name in ("agent", "model", "mode")}
+            try:
+                made = await self.call(lambda daemon: daemon.sessions.CreateSession, base)
+            except ClientError:
+                self._draft = answer
+                raise
             if not self._engaged:
                 self._jump(made.session.id)
             return f"created {', '.join(each.name for each in made.contenders or [made.session])}"

@@ -242,6 +242,7 @@ class Form(Dialog):
         if self._prompt is not None:
             prompt = self.query_one(Prompt)
             prompt.text = self._prompt
+            prompt.move_cursor(prompt.document.end)
             self.write_in(prompt)
         elif self._fields:
             self.write_in(self.query_one("#field0", Input))
