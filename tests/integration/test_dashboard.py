@@ -7,7 +7,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -690,7 +690,6 @@ async def test_a_dialog_cuts_no_word_at_any_width(world: World, width: int) -> N
     ("state", "keys", "note"),
     [
         (session_pb2.SESSION_STATE_ARCHIVED, "LPAmfipSo!rUW", "fix is archived; run: rametctl restore fix"),
-        (session_pb2.SESSION_STATE_IDLE, "LP", "fix has no changes"),
         (None, "LPAxmfipSo!rUCW", "no session is selected"),
     ],
 )
@@ -701,13 +700,27 @@ async def test_a_key_that_does_not_apply_says_why(world: World, state: Any, keys
         if state == session_pb2.SESSION_STATE_ARCHIVED:
             await shown.press("slash", *"s:archived", "enter")
         await shown.shows("no sessions here" if state is None else "fix  Conversation")
-        if state == session_pb2.SESSION_STATE_IDLE:
-            await eventually(lambda: shown.app._unchanged(next(iter(world.state.sessions.values()))), within=20)
         shown.now += 1
         for key in keys:
             shown.app.note(f"before {key}")
             await shown.press(key)
             await shown.shows(note)
+
+
+async def test_changes_made_after_the_last_comparison_can_be_landed(world: World) -> None:
+    """The daemon sends no event when the person edits a file of an idle session."""
+    session = world.state.session("fix", turns=1)
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await eventually(lambda: shown.app._unchanged(session), within=20)
+        world.state.diff = worktree_pb2.GetDiffResponse(files=[worktree_pb2.FileChange(path="a.py")])
+        for key in "LP":
+            await shown.press(key)
+            await shown.dialog(Confirm)
+            await shown.press("escape")
+        with mock.patch.object(Dashboard, "suspend", nullcontext), mock.patch("termios.tcflush"):
+            shown.app._outside("true")
+        await eventually(lambda: not shown.app._unchanged(session), within=20)
 
 
 async def test_the_foot_says_how_to_reach_the_next_session_that_needs_the_person(world: World) -> None:

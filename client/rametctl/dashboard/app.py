@@ -1334,9 +1334,6 @@ class Dashboard(App[None]):
         session = self._chosen()
         if session is None:
             return
-        if self._unchanged(session):
-            self.note(f"{session.name} has no changes to land")
-            return
         question = f"Land {session.name} on {session.base_ref or 'its base'}? It is merged and checked first."
         uncommitted = self._uncommitted(session)
         if uncommitted:
@@ -1354,7 +1351,8 @@ class Dashboard(App[None]):
         return None if slot.error else slot.value
 
     def _unchanged(self, session: "Session") -> bool:
-        """Whether it is known that a session has nothing to land."""
+        """Whether a session had nothing to land when its files were last compared. Its person may
+        have edited them since, so this only hides a hint; the daemon refuses an empty landing."""
         changed = self._changed(session)
         return changed is not None and not changed.files and state_name(session) == "idle"
 
@@ -1438,9 +1436,6 @@ class Dashboard(App[None]):
     def action_pull_request(self) -> None:
         session = self._chosen()
         if session is None:
-            return
-        if self._unchanged(session):
-            self.note(f"{session.name} has no changes for a pull request")
             return
 
         async def work() -> str:
@@ -1663,6 +1658,9 @@ class Dashboard(App[None]):
                     input("\nEnter returns to the dashboard ")
             except (OSError, EOFError) as error:
                 self.call_later(self.note, f"{command[0]}: {error}", error=True)
+        if self.view is not None:  # the person may have edited or committed
+            for key in (self._selected, *([f"{self._selected} {self.session.branch}"] if self.session else [])):
+                self.view.refresh(parts.COUNTS, key)
         self.refresh(layout=True)
 
     def _verb(self, *arguments: str, pause: bool = False) -> None:
