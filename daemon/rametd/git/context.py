@@ -5,6 +5,7 @@ import copy
 import functools
 import re
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +21,6 @@ from rametd.git.registrations import verify_worktree
 from rametd.git.repository import Head, common_dir
 from rametd.git.sharing import have_own_umask
 from rametd.platform import files as durability
-from rametd.platform.threads import Threads
 from rametd.platform.watches import Watches
 
 P = ParamSpec("P")
@@ -75,9 +75,9 @@ class GitContext:
         self.tree_sources = tree_sources  # by worktree, resolved
         self.watches = Watches()
         self._worktree_locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
-        self._threads = Threads(threads, "git", begin=have_own_umask)
-        self._deleter = Threads(1, "git-delete")
-        self._flushers = Threads(threads, "git-flush")
+        self._threads = ThreadPoolExecutor(threads, "git", initializer=have_own_umask)
+        self._deleter = ThreadPoolExecutor(1, thread_name_prefix="git-delete")
+        self._flushers = ThreadPoolExecutor(threads, thread_name_prefix="git-flush")
 
     def in_background(self) -> "GitContext":
         """Return a context whose git processes have the lowest priority."""
@@ -123,8 +123,8 @@ class GitContext:
 
         await self._in(self._flushers, flush)
 
-    async def _in(self, threads: Threads, call: Callable[[], T]) -> T:
-        future = threads.call(call)
+    async def _in(self, executor: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+        future = asyncio.get_running_loop().run_in_executor(executor, call)
         try:
             return await asyncio.shield(future)
         except OSError as error:
@@ -152,5 +152,5 @@ class GitContext:
 
     async def aclose(self) -> None:
         """Wait for the threads."""
-        for threads in (self._threads, self._deleter, self._flushers):
-            await asyncio.to_thread(threads.close)
+        for executor in (self._threads, self._deleter, self._flushers):
+            await asyncio.to_thread(executor.shutdown)

@@ -9,14 +9,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from rametd.domain.errors import ReadOnlyError, UnavailableError
 from rametd.domain.models import Event, NewEvent
-from rametd.platform.threads import Threads
 from rametd.store import connection
 from rametd.store.database import Database, open_database
 from rametd.store.rebuild import Rebuilt, RecoveredSession, rebuilt_event
@@ -36,11 +35,11 @@ class Readers:
         self._path = path
         self._local = threading.local()
         self._opened: list[sqlite3.Connection] = []
-        self.threads = Threads(threads, "store-reader")
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix="store-reader")
 
     def run(self, work: Callable[[Reader], T]) -> T:
-        """Run ``work`` on a consistent view: the last commit or a later one. Call it in one of the
-        threads."""
+        """Run ``work`` on a consistent view: the last commit or a later one. Call it in a thread of
+        the executor."""
         db, reader = self._mine()
         db.execute("BEGIN")
         try:
@@ -51,7 +50,7 @@ class Readers:
 
     def close(self) -> None:
         """Block until the current reads are done, then close the connections."""
-        self.threads.close()
+        self.executor.shutdown()
         for db in self._opened:
             db.close()
 
@@ -162,8 +161,8 @@ class Store:
         """Run ``work`` on the last committed state. Raises ``DatabaseDamagedError``;
         ``ReadOnlyError`` if the disk fails."""
         try:
-            answer = self._readers.threads.call(partial(self._readers.run, work))
-        except RuntimeError as error:  # the threads have ended
+            answer = self._loop.run_in_executor(self._readers.executor, self._readers.run, work)
+        except RuntimeError as error:  # the executor was shut down
             raise UnavailableError("the daemon is shutting down", hint="try again when it runs") from error
         try:
             return await answer
