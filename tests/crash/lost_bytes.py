@@ -347,8 +347,9 @@ class LostBytes:
             now = trees.read_inside(known.tree)
             nested = f"{rewound.before.ref}:nested" if rewound else ""
             if nested and git(self._repository, "ls-tree", "--name-only", rewound.before.ref).split().count("nested"):
-                saved = set(trees.read_commit(self._repository, nested).values())
-                inside = {path: entry for path, entry in inside.items() if entry not in saved}
+                # `read_inside` reads no modes.
+                saved = {each.split(" ")[1] for each in trees.read_commit(self._repository, nested).values()}
+                inside = {path: each for path, each in inside.items() if each.split(" ")[1] not in saved}
             assert inside.items() <= now.items(), (
                 f"what is in repositories inside {known.id}: {describe_difference(inside, now)}"
             )
