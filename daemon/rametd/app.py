@@ -229,17 +229,19 @@ class Daemon:
             stamp = _stamp(file)
             if stamp == self._configured and not again:
                 return
-            self._configured = stamp
             try:
                 owner = configuration.Source.read(file)
                 config = configuration.combine(owner, home=core.home)
             except RametError as error:
                 log.warning("the former configuration stays in effect", error=error.message)
+                self._configured = stamp
                 return
             core.owner, core.config = owner, config
             if not config.permissions.allow_bypass:
-                await core.store.write(forbid_bypass)
+                await core.store.write_for_sure(forbid_bypass)
             core.live.schedule()
+            # Last: a client that cancels its call before this leaves the file to the next poll.
+            self._configured = stamp
             log.info("configuration applied", file=str(file))
 
     def _facts(self) -> Facts:
