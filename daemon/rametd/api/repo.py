@@ -1,7 +1,9 @@
 """RepoService."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from ramet.v1 import repo_pb2, repo_pb2_grpc
@@ -24,6 +26,7 @@ from rametd.services.views import repo_message
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Response = TypeVar("Response")
 
 
 def message(reader: Reader, repo: Repo) -> repo_pb2.Repo:
@@ -101,9 +104,7 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
             response = repo_pb2.UpdateRepoResponse(repo=message(unit, changed))
             return call.remember(unit, response)
 
-        response = await self._core.store.write(update)
-        trusted = await self._core.store.read(lambda reader: reader.repos.trusted(repo.id))
-        self._core.git.trust(repo.common_dir, trusted.digests)
+        response = await self._change(repo, update)
         await self._withheld.survey(await resolve_repo(self._core, repo.id))
         return response
 
@@ -118,7 +119,22 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
             response = repo_pb2.RemoveRepoResponse(repo=repo_message(repos.remove(unit, repo.id, call.principal), 0))
             return call.remember(unit, response)
 
-        return await self._core.store.write(remove)
+        return await self._change(repo, remove)
+
+    async def _change(self, repo: Repo, work: Callable[[Unit], Response]) -> Response:
+        """Store a change, and let git apply the trust that is stored then: none of a removed
+        repository.
+
+        A write that the store has queued is done even if the caller hangs up, and a repeated
+        request gets its stored answer, so that the second step must not depend on the caller.
+        """
+
+        async def change() -> Response:
+            response, trusted = await self._core.store.write(lambda unit: (work(unit), unit.repos.trusted(repo.id)))
+            self._core.git.trust(repo.common_dir, trusted.digests)
+            return response
+
+        return await asyncio.shield(asyncio.create_task(change()))
 
     async def _remove_landing_trees(self, repo: Repo) -> None:
         try:
