@@ -239,10 +239,20 @@ class Daemon:
             core.owner, core.config = owner, config
             if not config.permissions.allow_bypass:
                 await core.store.write_for_sure(forbid_bypass)
+                await self._follow_settings(core)
             core.live.schedule()
             # Last: a client that cancels its call before this leaves the file to the next poll.
             self._configured = stamp
             log.info("configuration applied", file=str(file))
+
+    async def _follow_settings(self, core: Core) -> None:
+        """Set the modes of all attached agents. One that fails gets its mode when it is reattached
+        or restarted."""
+        agents = list(core.live)
+        answers = await asyncio.gather(*(agent.follow_settings() for agent in agents), return_exceptions=True)
+        for agent, error in zip(agents, answers, strict=True):
+            if error is not None:
+                log.warning("an agent keeps its former mode", session=agent.session_id, error=str(error))
 
     def _facts(self) -> Facts:
         places = self._directories

@@ -305,7 +305,7 @@ def forbid_bypass(unit: Unit) -> None:
     """Set sessions with bypassPermissions to the default mode: the configuration no longer allows
     it.
 
-    Their agents change mode when they are reattached.
+    Their agents change mode when they are reattached, attached ones by `follow_settings`.
     """
     for session in [each for mode in UNATTENDED for each in unit.sessions.with_mode(mode)]:
         log_update(unit, unit.sessions.update(session.id, mode=Mode.DEFAULT), ["mode"], DAEMON)

@@ -338,3 +338,15 @@ def test_a_setting_is_in_effect_when_config_set_returns() -> None:
                 "new", "--name", f"when-{allowed}".lower(), "--mode", "bypassPermissions", cwd=repository
             )
             assert (made.code == 0) == allowed, made.stderr
+
+
+async def test_a_living_agent_stops_bypassing_when_config_set_returns() -> None:
+    with make_sandbox(config="[permissions]\nallow_bypass = true\n") as sandbox:
+        async with daemon_here(sandbox), connected(sandbox) as client:
+            await client.create(sandbox.repository(), script({"text": "done"}), name="first", mode=BYPASS)
+            await client.reach("first", IDLE)
+            done = await asyncio.to_thread(sandbox.ctl, "config", "set", "permissions.allow_bypass", "false")
+            assert done.code == 0, done.stderr
+            await client.send("first", script(bash("echo ran > ran.txt"), {"text": "done"}))
+            session = await client.reach("first", WAITING)
+            assert not (Path(session.worktree) / "ran.txt").exists()
