@@ -559,7 +559,7 @@ async def test_a_line_of_the_diff_is_commented(world: World) -> None:
         assert (comment.path, comment.line, comment.text) == ("a.py", 2, "why")
 
 
-async def test_comments_are_not_sent_without_the_one_that_is_refused_and_its_text_is_offered_again(
+async def test_no_comments_are_sent_after_one_is_refused_and_its_text_is_offered_again(
     world: World,
 ) -> None:
     world.state.session("fix", turns=1)
@@ -853,6 +853,27 @@ async def test_a_key_is_answered_while_paintings_rest_and_before_new_words_are_d
         assert not any("new words" in line for line in shown.lines())
         app._rests_until = 0.0
         await shown.shows("new words")
+
+
+async def test_a_tab_a_click_a_dialog_and_escape_are_answered_while_paintings_rest(world: World) -> None:
+    world.state.session("one")
+    world.state.session("two")
+    async with screen(world) as shown:
+        await shown.shows("· one", "· two", "one  Conversation")
+        app = shown.app
+        row = next(at for at, each in enumerate(app._rows) if each.session_id and each.session_id != app._selected)
+        app._rests_until, app.wall = math.inf, lambda: BEGAN  # no other painting comes between
+        await shown.press("tab")
+        await shown.shows("against base")
+        await shown.pilot.click("#list", offset=(4, row))
+        await shown.shows("two ‹ Diff")
+        await shown.press("slash", *"one", "enter")
+        await shown.shows("all repositories /one")
+        await shown.press("r")
+        await shown.shows("enter send")
+        await shown.press("escape")
+        await eventually(lambda: not app._dirty, within=20)
+        await shown.shows("? all keys")
 
 
 async def test_a_row_is_built_once_for_a_painting(world: World) -> None:

@@ -305,6 +305,11 @@ class Dashboard(App[None]):
 
     # Painting: everything is drawn from the view, a few times a second
 
+    def _answer_key(self) -> None:
+        """Paint soon what a key or a click has changed, even while paintings rest."""
+        self._dirty = True
+        self.call_next(self._paint, hurried=True)
+
     def _paint_in_turn(self) -> None:
         """Paint what has changed, and then rest as long as `REST` says, so that a key rarely waits
         for a painting."""
@@ -607,7 +612,7 @@ class Dashboard(App[None]):
         """Show the keys of the current focus, the most useful first, as many as fit."""
         if self.only:
             keys = "space answer · esc interrupt · ctrl-q detach · enter send · r write · tab tabs"
-        elif self._prompt.has_focus:
+        elif self.screen_stack[0].focused is self._prompt:
             keys = "enter send · esc back · shift-enter new line · space answer · ↑ earlier · @file or /command: tab completes · ctrl-v pastes an image"
         else:
             answer = "space answer"
@@ -659,6 +664,7 @@ class Dashboard(App[None]):
         def answered(answer: Any) -> None:
             if answer is not None:
                 then(answer)
+                self._answer_key()
 
         self.push_screen(dialog, answered)
 
@@ -785,7 +791,7 @@ class Dashboard(App[None]):
             self.set_focus(None)  # the keys move and comment there; r writes
         self._content.cursor = -1
         self._content.scroll_to(y=0, animate=False, force=True)
-        self._dirty = True
+        self._answer_key()
         if self._tab == "Conversation":
             self.call_after_refresh(self._content.to_end)
 
@@ -879,6 +885,7 @@ class Dashboard(App[None]):
         elif event.widget.id == "content" and self._tab in {"Diff", "Checkpoints"}:
             self.add_class("whole")
             self._content.move_to(event.row)
+        self._answer_key()
 
     def _find_repo(self) -> None:
         """Find the repository of the current directory, once the daemon knows it."""
@@ -1173,7 +1180,7 @@ class Dashboard(App[None]):
         if not self._prompt.text:
             self._prompt.display = False
             self.remove_class("whole")
-        self._dirty = True
+        self._answer_key()
 
     def on_prompt_answering(self, event: Prompt.Answering) -> None:
         """Focus the request, so that keys answer it; after the answer, or by r, they write
@@ -1184,7 +1191,7 @@ class Dashboard(App[None]):
             return
         self._peeking = True
         self.note(self._hints(self._shown))
-        self._dirty = True
+        self._answer_key()
 
     def _simple(
         self,
