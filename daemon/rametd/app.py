@@ -237,6 +237,8 @@ class Daemon:
                 self._configured = stamp
                 return
             core.owner, core.config = owner, config
+            for call in list(core.on_configured):
+                call()
             if not config.permissions.allow_bypass:
                 await core.store.write_for_sure(forbid_bypass)
                 await self._follow_settings(core)

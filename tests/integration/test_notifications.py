@@ -1,5 +1,6 @@
 """Notifications: a real store, real servers and programs, a manual clock."""
 
+import asyncio
 import json
 import os
 from collections import Counter
@@ -24,6 +25,7 @@ from rametd.services.notifications.notifier import FAILURES_SAID, FOCUS_S, PAUSE
 from rametd.services.upkeep.checks.directories import notifications as diagnose
 
 from tests.support.core import bare_core
+from tests.support.eventually import eventually
 from tests.support.receivers import Receiver, program, receiver, runs
 from tests.support.rows import a_landing, a_repo, a_request, a_session
 
@@ -329,3 +331,18 @@ async def test_old_items_are_not_sent_when_notifications_are_enabled(tmp_path: P
         await here.asks("new", "other")
         await here.after(10)
         assert [each["request_id"] for each in server.posted[0].document["items"]] == ["new"]
+
+
+async def test_the_first_item_after_notifications_are_enabled_is_queued(tmp_path: Path, server: Receiver) -> None:
+    async with world(tmp_path, "") as here:
+        running = asyncio.create_task(here.notifier.run())
+        await eventually(lambda: here.core.on_configured)
+        await asyncio.sleep(0.1)  # it waits for news
+        here.core.config = combine(Source("", webhook(server)), home=tmp_path)
+        for call in here.core.on_configured:
+            call()
+        await eventually(lambda: here.core.store.read(lambda reader: reader.notifications.cursor() is not None))
+        await here.asks("first")
+        await eventually(here.queued)
+        running.cancel()
+        await asyncio.wait([running])

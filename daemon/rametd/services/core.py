@@ -84,6 +84,7 @@ class Core:
     live: LiveAgents = field(default_factory=LiveAgents)
     newcomers: dict[Path, str] = field(default_factory=dict)  # ids of repositories without a row (`services.repos`)
     rates: Rates = field(default_factory=Rates)
+    on_configured: list[Callable[[], None]] = field(default_factory=list)  # called when `config` was replaced
     recovered: asyncio.Event = field(default_factory=asyncio.Event)  # set once the daemon serves calls
 
     @property

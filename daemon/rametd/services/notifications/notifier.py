@@ -95,6 +95,8 @@ class Notifier:
     async def run(self) -> None:
         core = self._core
         unsubscribe = core.store.subscribe(self._offered)
+        # A way that was enabled sets the cursor now: the next event would be behind it.
+        core.on_configured.append(self._news.set)
         try:
             while True:
                 self._news.clear()
@@ -106,6 +108,7 @@ class Notifier:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._news.wait(), None if rest == math.inf else max(rest, 0.05))
         finally:
+            core.on_configured.remove(self._news.set)
             unsubscribe()
 
     def _offered(self, committed: Sequence[Event]) -> None:
