@@ -5,6 +5,7 @@ import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rametd.domain.errors import GitFailedError, PathTakenError
@@ -200,6 +201,41 @@ async def test_an_archived_worktree_is_restored_exactly(
     if state is worktree_inside:
         assert tree.git("show", ":e", at=tree.path / "within") == "only staged"
     open_up(tree.path)
+
+
+class CutError(Exception):
+    """A kill between opening a file and writing to it."""
+
+
+@pytest.mark.parametrize("state", [staged, rebase], ids=lambda each: each.__name__)
+async def test_a_restore_cut_off_in_the_middle_of_any_write_is_completed(
+    git: Git, repo: RepositoryInfo, tree: Sample, monkeypatch: pytest.MonkeyPatch, state: Callable[[Sample], None]
+) -> None:
+    state(tree)
+    before, write = picture(tree), Path.write_text
+    cuts, done = 0, False
+    while not done:
+        snapshot = await archived(git, repo, tree)
+        left = cuts
+
+        def cut(file: Path, text: str, *arguments: Any, **keywords: Any) -> int:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                file.open("w").close()
+                raise CutError
+            return write(file, text, *arguments, **keywords)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "write_text", cut)
+            try:
+                await restored(git, repo, tree, snapshot)
+                done = True
+            except CutError:
+                cuts += 1
+        assert await restored(git, repo, tree, snapshot) == ()
+        assert picture(tree) == before
+    assert cuts
 
 
 async def test_what_git_can_make_again_takes_no_room(

@@ -374,7 +374,7 @@ def _move_to_shelf(repo: RepositoryInfo, place: Place, taken: Snapshot | None) -
             else:  # a second entry of the same path, or an incomplete one
                 entry.admin_dir.rename(free_path(place.entry.with_name(f"removing-{worktree.name}")))
         if taken is not None and taken.facts.get("thin") and place.entry.is_dir():
-            (place.entry / _MARK).write_text(f"{taken.id}\n")
+            _write(place.entry / _MARK, f"{taken.id}\n")
     except OSError as error:
         raise GitFailedError(
             f"{error.filename} cannot be moved: {error.strerror}", hint="look at who owns it, then try again"
@@ -631,7 +631,7 @@ async def _mend_entry(git: GitContext, place: Place, taken: Snapshot) -> list[st
         }
         for name, content in wanted.items():
             if not (folder / name).is_file():
-                (folder / name).write_text(content)
+                _write(folder / name, content)
         return folder
 
     folder = await git.compute(begin)
@@ -718,10 +718,10 @@ async def _set_head(
     if taken.branch in {own, branch} and taken.branch:
 
         def attach() -> None:
-            (git_dir / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
+            _write(git_dir / "HEAD", f"ref: refs/heads/{branch}\n")
             for name in ("rebase-merge/head-name", "rebase-apply/head-name"):
                 if (git_dir / name).is_file():
-                    (git_dir / name).write_text(f"refs/heads/{branch}\n")
+                    _write(git_dir / name, f"refs/heads/{branch}\n")
 
         await git.compute(attach)
         tip = await git.compute(branch_tip, repo, branch)
@@ -735,7 +735,7 @@ async def _set_head(
     on = {each.name: each for each in await git.compute(branches.list_branches, repo)}.get(taken.branch)
     if on is not None and on.commit == taken.head and on.worktree is None:
         return []
-    await git.compute((git_dir / "HEAD").write_text, f"{taken.head}\n")
+    await git.compute(_write, git_dir / "HEAD", f"{taken.head}\n")
     why = "is gone" if on is None else f"is checked out at {on.worktree}" if on.worktree else "has changed"
     return [f"{taken.branch}, which it had checked out, {why}: HEAD is detached at {taken.head[:12]}"]
 
@@ -750,11 +750,11 @@ def _move_back(repo: RepositoryInfo, place: Place) -> list[str]:
         warnings += _inner_back(repo, place, entry)
     (home / _MARK).unlink(missing_ok=True)
     if place.shelf.exists():
-        (home / "gitdir").write_text(f"{place.worktree / '.git'}\n")
+        _write(home / "gitdir", f"{place.worktree / '.git'}\n")
         if git_dir_of(place.shelf) != home:  # it was deleted, or the repository was moved meanwhile
             _point(place.shelf, home)
         if not (home / "locked").exists():
-            (home / "locked").write_text(f"{REASON}\n")
+            _write(home / "locked", f"{REASON}\n")
         with suppress(FileNotFoundError):
             place.worktree.rmdir()  # empty
         place.shelf.rename(place.worktree)
@@ -774,7 +774,7 @@ def _inner_back(repo: RepositoryInfo, place: Place, entry: Path) -> list[str]:
     if branch and branch in branches.checked_out(repo):
         stood = last_head(entry)
         if stood is not None:
-            (entry / "HEAD").write_text(f"{stood}\n")
+            _write(entry / "HEAD", f"{stood}\n")
             warnings.append(
                 f"{branch}, which the worktree {name} inside it had checked out, is checked out elsewhere: HEAD is detached there"
             )
@@ -785,6 +785,13 @@ def _inner_back(repo: RepositoryInfo, place: Place, entry: Path) -> list[str]:
         if inner.is_dir():
             _point(inner, home)
     return warnings
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file of a git directory; a kill leaves the former one, not an empty one."""
+    scratch = file.with_name(f"{file.name}.ramet")
+    scratch.write_text(text)
+    scratch.replace(file)
 
 
 def _point(tree: Path, git_dir: Path) -> None:
