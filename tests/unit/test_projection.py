@@ -20,7 +20,7 @@ from rametd.agents.claude.kind import Claude
 from rametd.config import Config
 from rametd.domain.calls import describe_wish
 from rametd.domain.errors import StaleBatchError
-from rametd.domain.models import PromptState, RequestKind, Tokens
+from rametd.domain.models import AgentState, PromptState, RequestKind, Tokens
 from rametd.domain.states import State
 from rametd.domain.text import first_line
 from rametd.services.agents.projection import MOST_OPEN, open_request
@@ -244,3 +244,11 @@ def test_a_session_has_no_more_open_requests_than_a_person_can_answer() -> None:
         unit.requests.answer(asked[0].id, "{}", "owner")
         open_request(unit, POLICY, "one", 1, str(MOST_OPEN + 1), question)
         assert len(unit.requests.open("one")) == MOST_OPEN
+        # The next process asks something else: the leftovers of this one must not block it.
+        first = unit.agents.update("one", 1, state=AgentState.EXITED)
+        unit.requests.detach("one", 1)
+        unit.agents.insert(replace(first, generation=2, handle="h2", state=AgentState.LIVE))
+        unit.control.add(a_control_request(id="next", generation=2))
+        other = Question("permission", "Bash", "next", json.dumps({"command": "other"}), "", "[]")
+        open_request(unit, POLICY, "one", 2, "next", other)
+        assert [each.generation for each in unit.requests.open("one")] == [2]

@@ -312,10 +312,11 @@ class Projection:
         request = same_question(self.unit, self.session.id, question)
         if request is not None:
             request = self.unit.requests.rebind(request.id, self.agent.generation, control_id)
-        elif self.unit.requests.open_count(self.session.id) >= MOST_OPEN:
-            return
         else:
+            # First: leftovers of a dead process must not block the questions of the next one.
             self._close(self.unit.requests.supersede(self.session.id, self.agent.generation))
+            if self.unit.requests.open_count(self.session.id) >= MOST_OPEN:
+                return
             request = self.unit.requests.add(
                 new_request(
                     self.agent,

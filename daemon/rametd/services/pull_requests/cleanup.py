@@ -88,8 +88,9 @@ class PullRequestCleaner:
         if session.state != State.ARCHIVED:
             warnings = await self._archive(session, principal)
             core.failpoint.hit("pr.archived")
+        if tip is None or session.created_branch:
+            await core.store.write(lambda unit: move_stacked(unit, session))
         if tip is not None and session.created_branch:
-            await core.store.write(lambda unit: _move_stacked(unit, session))
             reasons.append(await core.git.branches.delete(info, session.branch, tip))
             core.failpoint.hit("pr.branch-deleted")
         if there:
@@ -114,9 +115,10 @@ class PullRequestCleaner:
         return None
 
 
-def _move_stacked(unit: Unit, merged: Session) -> None:
+def move_stacked(unit: Unit, merged: Session) -> None:
     """Base the sessions that started from a merged branch on its base: the branch is deleted, so
-    that they could not sync or land."""
+    that they could not sync or land. In a stack its base may have moved in the same clean-up."""
+    base = unit.sessions.get(merged.id).base_ref
     for each in unit.sessions.list(repo_id=merged.repo_id, include_archived=True):
         if each.base_ref == merged.branch and each.id != merged.id:
-            log_update(unit, unit.sessions.update(each.id, base_ref=merged.base_ref), ["base_ref"], DAEMON)
+            log_update(unit, unit.sessions.update(each.id, base_ref=base), ["base_ref"], DAEMON)
