@@ -226,11 +226,11 @@ class Daemon:
         nothing and is logged."""
         file = self._directories.config_file
         async with self._configuring:
-            stamp = _stamp(file)
+            stamp = await asyncio.to_thread(_stamp, file)
             if stamp == self._configured and not again:
                 return
             try:
-                owner = configuration.Source.read(file)
+                owner = await asyncio.to_thread(configuration.Source.read, file)
                 config = configuration.combine(owner, home=core.home)
             except RametError as error:
                 log.warning("the former configuration stays in effect", error=error.message)

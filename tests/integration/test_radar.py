@@ -76,7 +76,7 @@ async def test_uncommitted_work_on_the_same_lines_is_a_conflict_and_in_the_inbox
     assert set(answer.landing_order) == {one.id, two.id}, "the third has nothing to land"
     assert (await listed(client, shared)).conflicts[0].change_time == pair.change_time
     (request,) = await inbox(client)
-    assert "shared.txt (11)" in request.reason
+    assert "shared.txt (line 11)" in request.reason
 
     # After an answer it stays closed until the pair conflicts in another file.
     yes = attention_pb2.Resolution(approve=attention_pb2.Approval())

@@ -73,7 +73,8 @@ async def capture(
     def store() -> Snapshot:
         repository = open_repository(git_dir)
         position = head or head_of(repository)
-        same = staged and position.commit and staged == str(repository[position.commit].peel(pygit2.Tree).id)
+        # Raises KeyError if the commit of HEAD is lost: no ref may pin it.
+        same = position.commit is not None and staged == str(repository[position.commit].peel(pygit2.Tree).id)
         nested = [each for each in found if not (apart and _is_worktree(git_dir, worktree / each.place))]
         made = write(
             git_dir,
