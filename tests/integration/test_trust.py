@@ -429,7 +429,10 @@ async def test_a_change_is_shown_as_a_difference_until_it_is_trusted(world: Worl
 
 async def test_git_configuration_in_the_checkout_is_shown_and_waits_for_trust(world: World) -> None:
     git(world.path, "config", "include.path", "../.gitconfig")
-    text = f'[filter "evil"]\n\tclean = touch {world.marks}/clean; cat\n\tsmudge = touch {world.marks}/smudge; cat\n'
+    # Quoted, as git reads `;` as the begin of a comment.
+    text = (
+        f'[filter "evil"]\n\tclean = "touch {world.marks}/clean; cat"\n\tsmudge = "touch {world.marks}/smudge; cat"\n'
+    )
     (world.path / ".gitconfig").write_text(text)
     (world.path / ".gitattributes").write_text("*.txt filter=evil\n")
     (world.path / "work.txt").write_text("work\n")
