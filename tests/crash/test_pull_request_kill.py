@@ -99,6 +99,7 @@ async def test_a_cleaning_up_that_is_killed_is_finished_by_the_next(
     async with connected(sandbox) as client:
         made = await make(sandbox, client, "cleans")
         await create(client, "cleans")
+        await client.create(sandbox.root / "shop", name="stacked", base_ref=made.branch)
     github.merge(github.pulls[0].number)
     request = landing_pb2.CleanUpPullRequestsRequest(sessions=["cleans"], remote_branches=True, request_id="clean")
     for point in ("pr.archived", "pr.branch-deleted"):
@@ -109,4 +110,5 @@ async def test_a_cleaning_up_that_is_killed_is_finished_by_the_next(
     assert done.done
     assert github.tip(made.branch) is None
     assert made.branch not in git(sandbox.root / "shop", "branch", "--format=%(refname:short)")
-    assert rows(sandbox, "SELECT state FROM sessions") == [("archived",)]
+    assert rows(sandbox, "SELECT state FROM sessions WHERE name = 'cleans'") == [("archived",)]
+    assert rows(sandbox, "SELECT base_ref FROM sessions WHERE name = 'stacked'") == [("main",)]

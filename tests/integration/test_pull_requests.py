@@ -13,6 +13,7 @@ import pytest
 from ramet.v1 import landing_pb2, session_pb2, worktree_pb2
 
 from tests.support.agents import script
+from tests.support.archiving import archive
 from tests.support.daemon import (
     IDLE,
     WORKING,
@@ -547,6 +548,57 @@ async def test_a_branch_on_which_another_pull_request_is_based_stays(shop: Shop)
     shop.github.pull(stacked).base = "main"
     (done,) = await shop.clean("first", remote_branches=True)
     assert done.reason == f"{first.branch} deleted on origin"
+
+
+async def stack_of_three(shop: Shop) -> list[session_pb2.Session]:
+    """Create three sessions, each based on the one before; the pull requests of the first two are
+    merged."""
+    first = await shop.session("first")
+    second = await shop.session("second", base_ref=first.branch)
+    third = await shop.session("third", base_ref=second.branch)
+    for name in ("first", "second"):
+        await shop.create(name, draft=False)
+    for pull in shop.github.pulls:
+        shop.github.merge(pull.number)
+    return [first, second, third]
+
+
+@pytest.mark.parametrize("order", [("first", "second"), ("second", "first")])
+async def test_cleaning_up_a_stack_of_three_bases_the_last_on_main(shop: Shop, order: tuple[str, str]) -> None:
+    await stack_of_three(shop)
+
+    assert [each.done for each in await shop.clean(*order)] == [True, True]
+
+    assert (await shop.client.get("third")).base_ref == "main"
+    git(shop.path, "commit", "-q", "--allow-empty", "-m", "more")
+    synced = await shop.client.worktrees.SyncSession(worktree_pb2.SyncSessionRequest(session="third"))
+    assert not synced.conflicts
+
+
+@pytest.mark.parametrize("archived", [False, True])
+async def test_a_merged_branch_that_is_already_deleted_here_moves_its_stack(shop: Shop, archived: bool) -> None:
+    first, _, _ = await stack_of_three(shop)
+    if archived:
+        await archive(shop.client, "first")
+    else:
+        git(Path(first.worktree), "checkout", "-q", "--detach")
+    git(shop.path, "branch", "-qD", first.branch)
+
+    await shop.clean("first", dry_run=True)
+    assert (await shop.client.get("second")).base_ref == first.branch
+    await shop.clean("first")
+    assert (await shop.client.get("second")).base_ref == "main"
+
+
+async def test_a_merged_branch_that_stays_keeps_its_stack(shop: Shop) -> None:
+    first, _, _ = await stack_of_three(shop)
+    await archive(shop.client, "first")
+    git(shop.path, "worktree", "add", "-q", str(shop.sandbox.root / "elsewhere"), first.branch)
+
+    (rest,) = await shop.clean("first")
+
+    assert (rest.done, "it is checked out at" in rest.reason) == (False, True), rest.reason
+    assert (await shop.client.get("second")).base_ref == first.branch
 
 
 async def test_a_push_that_the_persons_hook_refuses_opens_nothing(shop: Shop) -> None:

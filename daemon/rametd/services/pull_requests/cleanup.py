@@ -8,6 +8,7 @@ from rametd.domain.errors import RametError
 from rametd.domain.models import DAEMON, Session
 from rametd.domain.pull_requests import PullRequest, PullState
 from rametd.domain.states import State
+from rametd.git import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.environments import for_git
 from rametd.services.landing.landed import landed
@@ -79,6 +80,8 @@ class PullRequestCleaner:
         steps += [f"branch {session.branch} deleted"] if tip is not None and session.created_branch else []
         steps += [f"{pull.branch} deleted on {pull.remote}"] if there else []
         if not steps:
+            if not dry_run:  # an earlier run was killed after it deleted the branch
+                await self._move_stacked(info, session)
             return CleanedUp(session, False, f"kept: {reason}") if reason else None
         if dry_run:
             but = f"; would be kept: {reason}" if reason else ""
@@ -88,11 +91,10 @@ class PullRequestCleaner:
         if session.state != State.ARCHIVED:
             warnings = await self._archive(session, principal)
             core.failpoint.hit("pr.archived")
-        if tip is None or session.created_branch:
-            await core.store.write(lambda unit: move_stacked(unit, session))
         if tip is not None and session.created_branch:
             reasons.append(await core.git.branches.delete(info, session.branch, tip))
             core.failpoint.hit("pr.branch-deleted")
+        await self._move_stacked(info, session)
         if there:
             reasons.append(
                 await core.git.remotes.delete_branch(info, pull.remote, pull.branch, pull.head_commit, environment)
@@ -114,11 +116,17 @@ class PullRequestCleaner:
             return f"{session.branch} has commits that were not merged"
         return None
 
+    async def _move_stacked(self, info: RepositoryInfo, merged: Session) -> None:
+        """Move the sessions that started from a merged branch to its base if the branch is gone,
+        whoever deleted it."""
+        if await self._core.git.branches.tip(info, merged.branch) is None:
+            await self._core.store.write(lambda unit: move_stacked(unit, merged))
+
 
 def move_stacked(unit: Unit, merged: Session) -> None:
     """Base the sessions that started from a merged branch on its base: the branch is deleted, so
-    that they could not sync or land. In a stack its base may have moved in the same clean-up."""
-    base = unit.sessions.get(merged.id).base_ref
+    that they could not sync or land."""
+    base = unit.sessions.get(merged.id).base_ref  # cleaning up the session below may have moved it
     for each in unit.sessions.list(repo_id=merged.repo_id, include_archived=True):
         if each.base_ref == merged.branch and each.id != merged.id:
             log_update(unit, unit.sessions.update(each.id, base_ref=base), ["base_ref"], DAEMON)
