@@ -1,6 +1,7 @@
 """Background tasks of a service."""
 
 import asyncio
+import inspect
 
 from rametd.services.tasks import Tasks
 
@@ -80,3 +81,24 @@ async def test_close_ends_newer_and_older_tasks_of_a_key_and_reports_no_failure(
     await asyncio.sleep(0)
     await tasks.close()
     assert (sorted(ended), failed, len(tasks)) == ([1, 2], [], 0)
+
+
+async def test_queued_work_cancelled_before_its_first_step_ends_the_earlier_too() -> None:
+    ended: list[str] = []
+
+    async def work(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    tasks = Tasks("test")
+    tasks.start("one", work("first"))
+    await asyncio.sleep(0)
+    later = work("second")
+    tasks.queue("one", later)
+    queued = tasks.get("one")
+    assert queued is not None
+    queued.cancel()
+    await eventually(lambda: not tasks.running)
+    assert (ended, inspect.getcoroutinestate(later)) == (["first"], inspect.CORO_CLOSED)

@@ -32,6 +32,11 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._newest)
 
+    @property
+    def running(self) -> "tuple[asyncio.Task[None], ...]":
+        """All running tasks, also the earlier ones of a key."""
+        return tuple(self._running)
+
     def get(self, key: str) -> "asyncio.Task[None] | None":
         """Return the newest task of a key while it runs."""
         return self._newest.get(key)
@@ -52,13 +57,19 @@ class Tasks:
                 try:
                     await asyncio.wait([before])
                 except asyncio.CancelledError:
-                    work.close()
                     before.cancel()
                     await asyncio.wait([before])
                     raise
             await work
 
+        def ended(task: "asyncio.Task[None]") -> None:
+            # A task that is cancelled before its first step never enters `in_turn`.
+            work.close()
+            if task.cancelled() and before is not None:
+                before.cancel()
+
         self.start(key, in_turn())
+        self._newest[key].add_done_callback(ended)
 
     async def wait(self, key: str) -> None:
         """Return once no task of a key runs, other than the caller's own."""
