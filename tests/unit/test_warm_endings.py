@@ -94,3 +94,25 @@ async def test_one_that_has_gone_by_itself_is_not_tried_again() -> None:
     await warmer.recover()
     await warmer.end("spare")
     assert (executor.ends, pauses) == (1, [])
+
+
+async def test_a_stop_waits_for_an_earlier_ending_of_the_same_spare() -> None:
+    warmer, _ = warmer_of(StubbornExecutor(0))
+    gate, ended = asyncio.Event(), list[str]()
+
+    async def end_slowly() -> None:
+        await gate.wait()
+        ended.append("earlier")
+
+    async def end_at_once() -> None:
+        ended.append("newest")
+
+    warmer._begin_ending("spare", end_slowly())
+    warmer._begin_ending("spare", end_at_once())
+    stop = asyncio.create_task(warmer.stop())
+    await eventually(lambda: ended == ["newest"])
+    await asyncio.sleep(0.01)
+    assert not stop.done()
+    gate.set()
+    await stop
+    assert ended == ["newest", "earlier"]

@@ -79,7 +79,7 @@ class Warmer:
         self._retries.cancel()
         for session_id in (*self._starting, *self._agents):
             self.discard(session_id)
-        while under_way := [*(task for _, task in self._starting.values()), *(task for _, task in self._endings)]:
+        while under_way := [*(task for _, task in self._starting.values()), *self._endings.running]:
             await asyncio.wait(under_way)
         await self._configuring.close()
         await self._retries.close()
