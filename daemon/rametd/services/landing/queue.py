@@ -102,6 +102,8 @@ class LandingQueue:
                 found = await self._core.store.read(lambda reader: {each.lane for each in reader.landings.open()})
             except RametError as error:
                 log.error("merge queues not readable", error=error.message)
+                await asyncio.sleep(SHORTEST_REST_S)
+                self._news.set()  # no event announces that reading works again
                 continue
             for key in found - set(self._serving):
                 lane, news = Lane(self._core, self._checker, self._mover, *key), asyncio.Event()
