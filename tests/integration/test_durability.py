@@ -9,13 +9,18 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
+from rametd.domain.errors import GitFailedError
 from rametd.git.registrations import REASON
 from rametd.git.snapshots.shelf import shelf_of
 from rametd.platform import files as durability
+from rametd.services import events
+from rametd.services.worktrees.checkpoints import Flusher
 
 from tests.support.agents import script
 from tests.support.archiving import archive, remove, restore, restore_trash
@@ -23,6 +28,7 @@ from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_here, 
 from tests.support.doctor import record_former_ids
 from tests.support.eventually import eventually
 from tests.support.landing import Landings, commit
+from tests.support.rows import a_repo, a_session
 
 pytestmark = pytest.mark.full
 
@@ -218,6 +224,34 @@ async def test_a_turn_ends_without_a_wait_for_the_disk_and_its_checkpoint_is_dur
         return any(f"refs/ramet/checkpoints/{session.id}/2" in moment.refs for moment in disk.moments)
 
     await eventually(has_checkpoint)
+
+
+async def test_only_sessions_whose_place_cannot_be_synced_are_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    warned: list[str] = []
+
+    async def make_durable(common_dir: Path, *worktrees: Path) -> None:
+        if Path("/closed/two") in worktrees:
+            raise GitFailedError("/closed: Permission denied")
+        synced.extend(worktrees)
+
+    async def read(work: Callable[[Any], Any]) -> Any:
+        return work(SimpleNamespace(repos=SimpleNamespace(get=lambda repo_id: a_repo())))
+
+    async def write_for_sure(work: Callable[[Any], Any]) -> Any:
+        return work(None)
+
+    monkeypatch.setattr(events, "warn", lambda unit, session, words: warned.append(session.id))
+    store = SimpleNamespace(read=read, write_for_sure=write_for_sure)
+    core: Any = SimpleNamespace(store=store, git=SimpleNamespace(make_durable=make_durable))
+    flusher = Flusher(core)
+
+    for session_id, worktree in (("one", "/open/one"), ("two", "/closed/two"), ("three", "/open/three")):
+        flusher.soon(a_session(session_id, worktree=Path(worktree)))
+    await flusher.close()
+
+    assert warned == ["two"]
+    assert synced == [Path("/open/one"), Path("/open/three")]
 
 
 @pytest.mark.parametrize("scene", [removed, archived, synced], ids=lambda scene: scene.__name__)

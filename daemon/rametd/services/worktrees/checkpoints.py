@@ -163,6 +163,10 @@ class Flusher:
             repo = await self._core.store.read(lambda reader: reader.repos.get(repo_id))
             await self._core.git.make_durable(repo.common_dir, *(each.worktree for each in sessions))
         except RametError as error:
+            if len(sessions) > 1:  # one unreadable place fails the sync of all: find the sessions that it concerns
+                for each in sessions:
+                    await self._flush(repo_id, [each])
+                return
             log.warning("checkpoints may not be on the disk", repo=repo_id, error=error.message)
             words = f"its newest checkpoint may not be on the disk: {error.message}"
 
