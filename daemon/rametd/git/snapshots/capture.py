@@ -75,7 +75,7 @@ async def capture(
         position = head or head_of(repository)
         # Raises KeyError if the commit of HEAD is lost: no ref may pin it.
         same = position.commit is not None and staged == str(repository[position.commit].peel(pygit2.Tree).id)
-        nested = [each for each in found if not (apart and _is_worktree(git_dir, worktree / each.place))]
+        recorded = [each for each in found if not (apart and _is_worktree(git_dir, worktree / each.place))]
         made = write(
             git_dir,
             files,
@@ -84,14 +84,14 @@ async def capture(
             index="" if same or position.commit is None else staged,
             unmerged=[*unmerged, *staged_inside[1]],
             inner=staged_inside[0],
-            nested=nested,
+            nested=recorded,
             skipped=skipped,
             facts=facts,
         )
         if owner:
             if position.commit is not None:
                 pin(repository, git_dir, owner, position.commit)
-            pin_others(git_dir, owner, [each.head for each in nested if each.own])
+            pin_others(git_dir, owner, [each.head for each in recorded if each.own])
         if ref:
             point(git_dir, ref, made.id)
         return made
