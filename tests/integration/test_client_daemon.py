@@ -133,6 +133,22 @@ def test_a_setting_is_written_through_a_link_to_the_file(world: World) -> None:
     assert (file.is_symlink(), kept.read_text()) == (True, "max_working = 3\n# mine\n")
 
 
+def test_a_link_into_a_missing_directory_is_an_error_in_one_line(world: World) -> None:
+    file = world.home / "config" / "ramet" / "config.toml"
+    file.parent.mkdir(parents=True)
+    target = world.home / "missing" / "dotfiles.toml"
+    file.symlink_to(target)
+    result = world.run("config", "set", "max_working", "3")
+    said = f"rametctl: nothing was changed: {target} cannot be written: No such file or directory\n"
+    assert (result.code, result.err) == (1, said)
+
+
+def test_a_setting_without_a_daemon_takes_effect_at_its_start(world: World) -> None:
+    world.daemon.stop()
+    result = world.run("config", "set", "max_working", "3", terminal=True)
+    assert (result.code, "takes effect when the daemon starts" in result.out) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

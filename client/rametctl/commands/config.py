@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -149,10 +148,10 @@ def set_value(app: App, key: str, value: str) -> None:
     """
     file = app.directories.config_file
     before = _text(file)
-    _write(app, file, with_setting(before or "", key, toml_value(value)), placed=False)
+    running = _write(app, file, with_setting(before or "", key, toml_value(value)), placed=False)
     app.output.json({"ok": True, "key": key, "file": str(file)})
     app.output.text(f"{key} = {toml_value(value)}")
-    _say_how_it_takes_effect(app, key)
+    _say_how_it_takes_effect(app, key, running=running)
 
 
 @command.command("edit", cls=Verb, short_help="Edit your config.toml in $EDITOR.")
@@ -171,9 +170,9 @@ def edit(app: App) -> None:
     if after is None or after == before:
         app.output.text("nothing was changed")
         return
-    _write(app, file, after, placed=True)
+    running = _write(app, file, after, placed=True)
     app.output.text(f"{file}: ok")
-    _say_how_it_takes_effect(app)
+    _say_how_it_takes_effect(app, running=running)
 
 
 def _text(file: Path) -> str | None:
@@ -185,16 +184,20 @@ def _text(file: Path) -> str | None:
         raise ClientError(f"{file} cannot be read: {error}", reason="BAD_CONFIG") from error
 
 
-def _write(app: App, file: Path, text: str, *, placed: bool) -> None:
-    """Replace the file if the daemon would take the new one; raise ClientError else.
+def _write(app: App, file: Path, text: str, *, placed: bool) -> bool:
+    """Replace the file if the daemon would take the new one, or raise ClientError. Return whether a
+    running daemon has applied it.
 
     ``placed``: the error names the file and the line, for a person who has the file before them.
     """
     known = {_without_place(problem) for problem in _problems(app, None)}
-    file.parent.mkdir(parents=True, exist_ok=True)
     target = file.resolve()  # a link, as to a directory of dotfiles, stays one
     scratch = target.with_name(f".{target.name}.new")
-    scratch.write_text(text, encoding="utf-8")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        scratch.write_text(text, encoding="utf-8")
+    except OSError as error:  # a link into a directory that is missing or read-only
+        raise ClientError(f"nothing was changed: {target} cannot be written: {error.strerror}") from error
     try:
         if file.exists():
             scratch.chmod(file.stat().st_mode & 0o777)
@@ -203,15 +206,22 @@ def _write(app: App, file: Path, text: str, *, placed: bool) -> None:
             problem = wrong[0].replace(str(scratch), str(file)) if placed else _without_place(wrong[0])
             raise ClientError(f"nothing was changed: {problem}", reason="BAD_CONFIG")
         scratch.replace(target)
-        _apply(app)
     finally:
         scratch.unlink(missing_ok=True)
+    return _apply(app, file)
 
 
-def _apply(app: App) -> None:
-    """Wait until a running daemon has applied the file; another one reads it at its start."""
-    with suppress(UnreachableError):
+def _apply(app: App, file: Path) -> bool:
+    """Wait until a running daemon has applied the file; False if none runs. The daemon refuses a
+    file that had another error before."""
+    try:
         app.connect(autostart=False).call(lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
+    except UnreachableError:
+        return False
+    except ClientError as error:
+        message = f"{file} is saved; not in effect: {error.message}"
+        raise ClientError(message, hint=error.hint, reason=error.reason) from error
+    return True
 
 
 def _without_place(problem: str) -> str:
@@ -219,10 +229,12 @@ def _without_place(problem: str) -> str:
     return PLACE.sub("", problem)
 
 
-def _say_how_it_takes_effect(app: App, key: str | None = None) -> None:
+def _say_how_it_takes_effect(app: App, key: str | None = None, *, running: bool) -> None:
     """Print when ``key`` takes effect; None means the whole file."""
     late = "programs of agents and log.level after: rametctl daemon restart"
-    if key is None:
+    if not running:
+        app.output.hint("takes effect when the daemon starts")
+    elif key is None:
         app.output.hint(f"in effect; {late}")
     elif AT_START.fullmatch(key):
         app.output.hint("takes effect after: rametctl daemon restart")
