@@ -18,9 +18,11 @@ from rametctl.__main__ import application
 from rametctl.console.lines import Line, line
 from rametctl.dashboard.app import Dashboard
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Form, Help
+from rametctl.dashboard.keyboard import Keyboard
 from rametctl.dashboard.widgets import Lines, Prompt
 from rametctl.options import mode_number
 from textual import events
+from textual.message import Message
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -30,6 +32,8 @@ from tests.support.eventually import eventually
 from tests.support.fake_state import BEGAN, Refusal
 
 GOLDEN = Path(__file__).parents[1] / "support" / "golden" / "dashboard"
+NAMED = {"enter": "\r", "escape": "\x1b", "space": " "}
+"""Keys with a name, and their characters."""
 WAITING, WORKING = session_pb2.SESSION_STATE_WAITING, session_pb2.SESSION_STATE_WORKING
 
 
@@ -51,13 +55,17 @@ class Screen:
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
 
-    def burst(self, *keys: str) -> None:
-        """Press keys faster than the dashboard handles them."""
-        for key in keys:
-            event = events.Key(key, key if len(key) == 1 else " " if key == "space" else None)
-            event.set_sender(self.app)
-            assert self.app._driver is not None
-            self.app._driver.send_message(event)
+    def burst(self, *reads: str) -> None:
+        """Deliver reads of the terminal faster than the dashboard handles them: each is the name of
+        a key, or characters that arrive at once."""
+        keyboard = object.__new__(Keyboard)
+        for number, read in enumerate(reads):
+            keys = [read] if read in NAMED else ["enter" if each == "\n" else each for each in read]
+            messages: list[Message] = [events.Key(key, NAMED.get(key, key)) for key in keys]
+            for message in keyboard.grouped(messages, float(number)):
+                message.set_sender(self.app)
+                assert self.app._driver is not None
+                self.app._driver.send_message(message)
 
     def lines(self) -> list[str]:
         strips = self.app.screen._compositor.render_strips()
@@ -956,7 +964,7 @@ BURSTS: list[tuple[list[str], Callable[[World], bool]]] = [
 
 
 @pytest.mark.parametrize(("keys", "right"), BURSTS, ids=lambda each: "-".join(each) if isinstance(each, list) else "")
-async def test_keys_typed_in_one_go_mean_what_they_mean_one_by_one(
+async def test_keys_typed_ahead_in_separate_reads_mean_what_they_mean_one_by_one(
     world: World, keys: list[str], right: Callable[[World], bool]
 ) -> None:
     asks(world, "PERMISSION", COMMAND, tool="Bash")
@@ -967,13 +975,50 @@ async def test_keys_typed_in_one_go_mean_what_they_mean_one_by_one(
         await eventually(lambda: right(world), within=20)
 
 
-async def test_what_is_typed_before_a_dialog_is_drawn_is_written_in_it(world: World) -> None:
+async def test_a_prompt_typed_ahead_in_one_read_is_a_paste_that_is_ignored(world: World) -> None:
+    asks(world, "PERMISSION", COMMAND, tool="Bash")
+    async with screen(world) as shown:
+        await shown.ready()
+        shown.burst("ryip\n")
+        await shown.shows("pasted text is ignored here")
+        assert not {each.method for each in world.state.calls} & {"SendPrompt", "ResolveRequest"}
+
+
+@pytest.mark.parametrize("reads", [[*"do it"], ["do it"], ["do ", "it"], ["do it\n", "now"], ["do it\nnow\n"]])
+async def test_reads_before_a_dialog_has_its_field_are_written_in_it(world: World, reads: list[str]) -> None:
     world.state.session("fix")
     async with screen(world) as shown:
         await shown.shows("· fix")
-        shown.burst("f", *"do it")
+        shown.burst("f", *reads)
         dialog = await shown.dialog(Ask)
-        await eventually(lambda: dialog.query_one(Prompt).text == "do it", within=20)
+        await eventually(lambda: dialog.query_one(Prompt).text == "".join(reads), within=20)
+        assert shown.app.screen is dialog, "a line end sends nothing"
+
+
+async def test_text_that_a_dialog_handles_after_its_field_got_the_focus_is_written_in_it(world: World) -> None:
+    async with screen(world) as shown:
+        shown.app.ask(Ask("What?"), lambda answer: None)
+        dialog = await shown.dialog(Ask)
+        await eventually(lambda: dialog.focused is not None, within=20)
+        for fetched in (events.Paste("do"), events.Key("i", "i"), events.Paste("t")):
+            dialog.post_message(fetched)  # Textual had fetched it before
+        await eventually(lambda: dialog.query_one(Prompt).text == "doit", within=20)
+
+
+async def test_a_paste_before_the_field_of_a_late_dialog_has_the_focus_is_written_in_it(world: World) -> None:
+    answers: list[str] = []
+    async with screen(world) as shown:
+        ask = Ask("What?")
+        ask.late = True
+        shown.app.ask(ask, answers.append)
+        dialog = await shown.dialog(Ask)
+        shown.burst("meant for something else")
+        await shown.pilot.pause()
+        assert dialog.focused is None
+        shown.now += 10  # it accepts keys, and focuses its field at its next check
+        shown.burst("do it\n", "now")
+        await eventually(lambda: dialog.query_one(Prompt).text == "do it\nnow", within=20)
+        assert (shown.app.screen, answers) == (dialog, [])
 
 
 async def test_the_end_of_the_conversation_stays_visible_when_a_panel_opens_below(world: World) -> None:

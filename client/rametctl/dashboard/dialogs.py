@@ -42,6 +42,7 @@ class Dialog(ModalScreen[object]):
     BINDINGS: ClassVar[list[Any]] = [Binding("escape", "dismiss_none", show=False)]
     late = False
     _typed = ""
+    _field: Prompt | Input | None = None
     _since = math.inf
 
     def on_mount(self) -> None:
@@ -71,19 +72,36 @@ class Dialog(ModalScreen[object]):
         """Write in ``field`` the text typed since the dialog was requested, and focus it."""
         if self._deaf:
             self.set_timer(DEAF_S, lambda: self.write_in(field))
-            return
-        if self.message_queue_size:  # perhaps keys
+        elif self.message_queue_size:  # perhaps keys
             self.call_later(self.write_in, field)
-            return
-        insert = field.insert if isinstance(field, Prompt) else field.insert_text_at_cursor
-        insert(self._typed)
-        self._typed = ""
-        self.set_focus(field)
+        else:
+            self._field = field
+            self._type("")
+            self.set_focus(field)
+
+    def _type(self, text: str) -> None:
+        """Store text that is typed before a field has the focus; then write it there.
+
+        Textual fetches a message before it runs the handler of the previous one. `write_in` does
+        not see that message in the queue, and it arrives here although the field has the focus.
+        """
+        self._typed += text
+        if self._field is not None:
+            if isinstance(self._field, Prompt):
+                self._field.insert(self._typed)
+            else:
+                self._field.insert_text_at_cursor(" ".join(self._typed.splitlines()))
+            self._typed = ""
 
     def on_key(self, event: events.Key) -> None:
-        """Store text that is typed before a field has the focus."""
         if event.character is not None and event.is_printable and not self._deaf:
-            self._typed += event.character
+            self._type(event.character)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Take text that arrives at once; a line end in it confirms nothing."""
+        event.stop()
+        if not self._deaf:
+            self._type(event.text)
 
     def action_dismiss_none(self) -> None:
         self.dismiss(None)

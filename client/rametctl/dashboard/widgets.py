@@ -204,8 +204,8 @@ class Prompt(TextArea):
             super().action_paste()
 
     async def _on_paste(self, event: events.Paste) -> None:
+        event.stop()  # no screen needs a text that this field takes
         if self._modal and (path := pasted_file(event.text)):
-            event.stop()
             event.prevent_default()
             self.post_message(self.Dropped(path))  # else the text area inserts the text
 
