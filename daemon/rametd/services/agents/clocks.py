@@ -13,13 +13,13 @@ from rametd.services.lifecycle import change_state
 from rametd.store import Unit
 
 IDLE_GRACE_S = 2.0
-"""How long an agent that says it is idle may take to give its turn's result before the daemon ends
-the turn."""
+"""Seconds in which an agent that reports that it is idle must give its turn's result; then the
+daemon ends the turn."""
 
 
 class Clocks:
-    """``spawn`` starts a task of the runner; ``ended`` gets the session in the unit of work that
-    ends its turn."""
+    """``spawn`` starts a task of the runner. ``ended`` is called with the session, in the unit of
+    work that ends its turn."""
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ class Clocks:
         self._spawn(self._sleep(), "sleep")
 
     async def _sleep(self) -> None:
-        """End the process of an idle agent. A prompt that arrives meanwhile goes either to it or to
-        a new process, never to both."""
+        """End the process of an idle agent. A prompt that arrives meanwhile reaches either this
+        process or a new one, never both."""
         session_id, generation = self._session_id, self._generation
 
         def work(unit: Unit) -> bool:

@@ -1,8 +1,6 @@
-"""The daemon's side of an agent's control channel: durable answers, a person's decisions,
-judgements of calls, tools.
-
-In the other direction it sets the session's mode and model in the agent, and reads the agent's
-cost.
+"""The daemon's side of an agent's control channel. It answers the agent's requests durably:
+decisions of a person, judgements of calls, results of tools. It also sets the session's mode and
+model in the agent, and reads the agent's cost.
 """
 
 import asyncio
@@ -55,7 +53,7 @@ class Conversation:
         self._kind = kind
         self._session_id, self._generation = session.id, agent.generation
         self._agent = agent
-        # A resumed process adds to the earlier cost of its conversation, which the ledger already
+        # A resumed process includes the earlier cost of its conversation, which the ledger already
         # has.
         self._counts_on = bool(session.turns or session.forked_from) and not agent.activity
         self._attachment = attachment
@@ -203,16 +201,16 @@ class Conversation:
         return decision_of(request, mode if mode != Mode.PLAN else Mode.DEFAULT)
 
     async def guard(self, use: ToolUse) -> Judged:
-        """Judge a call before it runs, and deny it if that fails: an agent runs a call on which its
-        hook has answered with an error."""
+        """Judge a call before it runs. Deny it if the judgement fails: an agent runs a call if its
+        hook answers with an error."""
         try:
             return await self._judge(use)
-        except Exception:  # after any failure, an unjudged call must not run
+        except Exception:  # whatever failed, an unjudged call must not run
             log.exception("a call could not be judged", session=self._session_id, tool=use.tool)
             return Judged("deny", "Ramet could not judge this call, because of an error that its log describes.")
 
     async def _judge(self, use: ToolUse) -> Judged:
-        """Judge by budgets first, since the model's last reply has just been paid; then by rules.
+        """Judge by budgets first, since the cost of the model's last reply is new; then by rules.
 
         Wait for the previous turn's checkpoint: a prompt sent during that turn begins the next one
         inside the agent, so the call could change files before they are recorded.
@@ -251,19 +249,19 @@ class Conversation:
         self._core.live.schedule()
 
     def turn_ended(self) -> None:
-        """Stop watching the turn's calls, of which some never report an end."""
+        """Stop watching the turn's calls: some never report their end."""
         self._watch.forget()
 
     async def _running_cost(self) -> float:
-        """Return the cost of the running turn that the ledger does not have yet, in dollars."""
+        """Return the cost in dollars of the running turn that the ledger does not have yet."""
         session_id, generation = self._session_id, self._generation
         said = await self._channel.cost() if self._channel is not None else None
         agent = await self._core.store.read(lambda reader: reader.agents.get(session_id, generation))
         return max(0.0, said - agent.cost_base) if said is not None and agent is not None else 0.0
 
     async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Run a call of the daemon's own tools. The control request is its key, so that a repeat
-        after a crash is the same call."""
+        """Run a call of the daemon's own tools. The id of the control request is the call's request
+        id, so that a repeat after a crash is the same call."""
         key = f"{self._session_id}:{self._generation}:{control_id}"
         return await self._hooks.use_tools(self._session_id, key, message)
 

@@ -1,4 +1,4 @@
-"""Consequences of the end of an agent's process."""
+"""Record the end of an agent's process, and decide how its session continues."""
 
 from ramet.v1 import event_pb2
 from ramet.words import plural
@@ -28,12 +28,10 @@ def record_end(
     max_resumes: int,
     refusal: str = "",
 ) -> Session:
-    """Store how a process ended and decide how its session continues. A second call changes
-    nothing.
+    """Store how a process ended, and how its session continues. A second call changes nothing.
 
-    ``record`` is None when no keeper saw the end. ``refusal``: why the agent took no prompts, if
-    the daemon ended it for that. If the daemon asked for the end, that caller sets the session's
-    state.
+    ``record`` is None if no keeper saw the end. ``refusal``: why the agent took no prompts, if the
+    daemon ended it for that reason. If the end was requested, its caller sets the session's state.
     """
     session = unit.sessions.get(session_id)
     agent = unit.agents.get(session_id, generation)
@@ -63,9 +61,9 @@ def record_end(
     unit.prompts.requeue_unreceived(session_id, generation)
     unsent = unit.outbox.pending(session_id, generation)
     unit.outbox.drop(session_id, generation)
-    # An answer that cannot have reached the agent still counts when the agent asks again. One that
-    # may have reached it does not: the approved call may have run already, so the person decides
-    # anew.
+    # An answer that cannot have reached the agent counts when the agent asks again. One that may
+    # have reached it does not count again: the approved call may have run already, so the person
+    # decides anew.
     unanswered = {request.id for request in unit.control.open(session_id, generation)}
     unwritten = {line.ref for line in unsent if line.kind == OutgoingKind.ANSWER}
     unit.requests.detach_answered(session_id, generation, unanswered | unwritten)
@@ -77,7 +75,7 @@ def record_end(
             log_request(unit, session, closed)
     unit.requests.detach(session_id, generation)
     if agent.in_turn and not session.interrupted:
-        # Also for a requested end: the turn may have begun between the request and the end.
+        # A requested end may interrupt a turn too: one that began between the request and the end.
         session = unit.sessions.update(session_id, interrupted=True)
     if agent.stop_intent or session.state not in BUSY_STATES:
         return session
@@ -89,7 +87,7 @@ def record_end(
         if not session.conversation_lost:  # the program's last line may have ended the turn already
             session = begin_anew(unit, session)
     elif not agent.initialize_reply and record is not None and record.code:
-        # It did not start and gave a reason; another try would fail in the same way.
+        # It did not start, and gave a reason: another try would fail for the same reason.
         return change_state(unit, session, State.FAILED, reason=words or f"the agent did not start ({status})")
     how = f"the agent ended ({status})" if status else "the agent ended with its keeper, as in a reboot"
     return lose(unit, session, words or how, max_resumes)

@@ -1,5 +1,4 @@
-"""The command and environment of an agent's process, for a session and for a spare's warm agent
-alike."""
+"""The command and environment of an agent's process, for a session or for a spare's warm agent."""
 
 import shlex
 from collections.abc import Mapping
@@ -25,8 +24,8 @@ async def launch_of(
     cut: ConversationCut | None = None,
     caller: str = "",
 ) -> Launch:
-    """``around``: variables that describe the worktree. ``caller``: id of the session whose
-    caller's environment the agent gets; by default this session."""
+    """``around``: variables that describe the worktree. ``caller``: id of the session from whose
+    caller the agent gets its environment; by default this session."""
     kind = core.kind(session.agent)
     untrusted = await untrusted_files(core, repo, session.worktree, session.agent)
     if untrusted and kind.reads_settings:

@@ -1,5 +1,5 @@
-"""Lines for one agent: committed first, written in order, marked as sent once the keeper has
-them."""
+"""Lines for one agent. Each is committed before it is written, and marked as sent once the keeper
+has it; the order stays."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from rametd.store import Unit
 log = structlog.get_logger()
 
 RELEASE_BYTES = 1 << 20
-"""Step, in bytes, after which the daemon tells the keeper to rotate its record of the agent's
+"""Number of written bytes after which the daemon has the keeper rotate its record of the agent's
 input."""
 
 
@@ -47,8 +47,8 @@ class Sender:
         await self._note([number for number, _, line in pending if line in lines], written[-1].end)
 
     async def _pending(self) -> list[tuple[int, OutgoingKind, bytes]]:
-        """Return number, kind and bytes of each unsent line; prompts are completed with what the
-        process reported at its start."""
+        """Return number, kind and bytes of each unsent line. Values that the process reported at
+        its start complete a prompt."""
         session_id, generation = self._session_id, self._generation
         pending, agent = await self._core.store.read(
             lambda reader: (reader.outbox.pending(session_id, generation), reader.agents.get(session_id, generation))
@@ -83,8 +83,8 @@ class Sender:
             await self._news.wait()  # for lines that were committed since the read too
 
     async def _note(self, outgoing: list[int], end: int) -> None:
-        """Mark lines as sent. The keeper's record ends at ``end``; `reconcile` need not read it
-        again up to there."""
+        """Mark lines as sent. ``end`` is the end of the keeper's record, from which `reconcile`
+        continues to read."""
         session_id, generation, since = self._session_id, self._generation, self._offset
 
         def work(unit: Unit) -> None:

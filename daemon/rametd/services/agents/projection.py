@@ -1,6 +1,5 @@
-"""Turn an agent's lines into events, states, requests and costs.
-
-One class, since each line may change any of them and the next line depends on the result.
+"""Turn an agent's lines into events, states, requests and costs. This is one class because each
+line may change any of them, and the next line depends on the result.
 """
 
 import random
@@ -60,12 +59,13 @@ from rametd.services.lifecycle import change_state, close_reviews, held_by_perso
 from rametd.store import Unit
 
 MOST_OPEN = 100
-"""Open requests of one session. An agent that asks without end would slow down every session."""
+"""Maximum number of open requests of a session: an agent that asks without end would slow down
+every session."""
 UNKNOWN_RESET_S = 3600.0
 """How long to wait if a usage limit does not say when it ends."""
 LEAST_REST_S = 2.0
-"""Shortest wait for a usage limit: the line about the turn that it ended may arrive later, and
-clocks differ."""
+"""Minimum wait for a usage limit: clocks differ, and the line about the interrupted turn may arrive
+later."""
 LIMIT_RESUMES = 3
 """How many times in a row a session continues by itself after a usage limit."""
 FIRST_RETRY_S, LAST_RETRY_S = 30.0, 900.0
@@ -211,7 +211,7 @@ class Projection:
 
     def _seen(self, fact: PromptSeen) -> None:
         """Note a receipt. An agent that was killed between storing a prompt and confirming it gets
-        the prompt again and only confirms it: the turn was cut off, and continues with a
+        the prompt again, and only confirms it. Its turn was cut off, and continues with a
         continuation prompt."""
         if not self.unit.prompts.mark_received(fact.id, self.session.turns + 1):
             return
@@ -234,8 +234,8 @@ class Projection:
                 self._act(Activity("running"), frame)
 
     def _find_in_history(self, last_prompt: str) -> None:
-        """Decide about a prompt that an earlier process got without confirming it: if it is the
-        last one in the conversation's history, the agent took it and its turn was cut off."""
+        """Decide whether an earlier process took a prompt that it did not confirm: it did if the
+        prompt is the last one in the conversation's history. Its turn was then cut off."""
         for prompt in self.unit.prompts.queued(self.session.id):
             if prompt.text.strip() in last_prompt:
                 self.unit.prompts.mark_received(prompt.id, self.session.turns + 1)
@@ -275,9 +275,8 @@ class Projection:
             self._change(State.WORKING)
 
     def _settle(self, control_id: str) -> None:
-        """Note that the agent has an answer. If the answer is not on record (the database was
-        rebuilt, and this journal is read from its beginning), it was given nevertheless: close the
-        request, so that no person is asked again."""
+        """Note that the agent has an answer. A rebuilt database, which reads this journal from its
+        beginning, does not have the answer: close the request, so that no person is asked again."""
         session_id, generation = self.session.id, self.agent.generation
         self.unit.control.settle(session_id, generation, control_id)
         request = self.unit.control.get(session_id, generation, control_id)
@@ -313,7 +312,8 @@ class Projection:
         if request is not None:
             request = self.unit.requests.rebind(request.id, self.agent.generation, control_id)
         else:
-            # First: leftovers of a dead process must not block the questions of the next one.
+            # Close requests of a dead process first: they must not block the questions of the next
+            # one.
             self._close(self.unit.requests.supersede(self.session.id, self.agent.generation))
             if self.unit.requests.open_count(self.session.id) >= MOST_OPEN:
                 return
@@ -434,7 +434,7 @@ class Projection:
             withdraw(self.unit, self.session, prompt, DAEMON)
 
     def _hold_for_trouble(self, words: str) -> None:
-        """Hold the session after trouble upstream; it retries by itself until the model's side
+        """Hold the session after trouble upstream. It retries by itself until the model's server
         answers."""
         tries = self.session.upstream_tries + 1
         until = self.unit.now + rest_after(tries) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
@@ -460,8 +460,8 @@ class Projection:
         )
 
     def _hold_for_limit(self, until: float) -> None:
-        """Hold the session after a usage limit until the limit ends; after `LIMIT_RESUMES` times
-        leave it to a person."""
+        """Hold the session until a usage limit ends; after `LIMIT_RESUMES` limits in a row, set it
+        to FAILED."""
         times = self.session.limit_resumes + 1
         if times > LIMIT_RESUMES:
             self._change(State.FAILED, f"the usage limit was hit {times} times in a row")
@@ -482,8 +482,8 @@ class Projection:
         """Open a review request for a finished turn, except for a child session, which its parent
         reviews.
 
-        It replaces that of an earlier turn, after which no prompt arrived: the agent followed up
-        work in the background.
+        It replaces the request of an earlier turn if no prompt arrived in between: the agent
+        continued by itself after work in the background.
         """
         if self.session.parent_id:
             return

@@ -1,5 +1,5 @@
-"""Requests that agents put to people: their edits, offers, plans, and a line that describes
-each."""
+"""Requests from agents to people, with the edits, offered rules and plans that belong to them, and
+a one-line description."""
 
 import asyncio
 import json
@@ -19,12 +19,12 @@ from rametd.services.ids import new_id
 from rametd.store import Unit
 
 RECENT = 8
-"""How many of an agent's last messages to search for the call that it asks about."""
+"""Number of an agent's last messages in which to search for the call that it asks about."""
 
 
 def same_question(unit: Unit, session_id: str, question: Question) -> Request | None:
     """Return the request in which an earlier process, killed while it waited, asked the same; None
-    without one.
+    if there is none.
 
     An answer given in between still counts.
     """
@@ -88,7 +88,7 @@ async def with_edit(question: Question, worktree: Path) -> Question:
 
 
 def offers_of(question: Question, worktree: Path) -> tuple[str, ...]:
-    """Return the rules that an approval can remember: those that the agent's program suggests, and
+    """Return the rules that an approval can store: those that the agent's program suggests, and
     ours."""
     if question.kind != RequestKind.PERMISSION:
         return ()

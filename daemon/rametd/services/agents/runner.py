@@ -1,9 +1,9 @@
-"""One running agent, from the daemon's side: reads its lines, writes to it, speaks its control
-protocol, notices its end.
+"""The daemon's side of one running agent: read its lines, write to it, speak its control protocol,
+record its end.
 
-One class, since all of these share a connection and its tasks. A runner has no state that a crash
-could lose: it commits each line with its offset, and commits before it writes. The next daemon
-continues where this one was killed.
+This is one class because all of these share a connection and its tasks. A runner has no state that
+a crash could lose: it commits each line with its offset, and commits before it writes. The next
+daemon continues where this one was killed.
 """
 
 import asyncio
@@ -99,8 +99,7 @@ journal buffers."""
 BACKLOG_BYTES = 4 << 20
 """The same limit in bytes, since a line may have megabytes."""
 LATE_EXIT_GRACE_S = 10.0
-"""How long an agent that outlived its keeper, and so has lost its input, gets to finish its
-turn."""
+"""Seconds in which an agent may finish its turn after its keeper died and its input is closed."""
 FAULT_PAUSE_S = 2.0
 """Back-off before reattaching after an internal error."""
 
@@ -336,10 +335,10 @@ class Runner:
         frames: list[Frame] = []
 
         def work(unit: Unit) -> Projected:
-            # Takes the frames when it runs, not when it is submitted, so that lines that arrived
-            # while it waited are included. It runs in the store's thread while the loop's thread
-            # may append; `_drop` removes only committed frames. If this work is not urgent, it
-            # stops before the first urgent line, which needs an urgent commit.
+            # Take the frames when this runs, not when it is submitted: lines that arrived while it
+            # waited are included. It runs in the store's thread while the event loop may append;
+            # `_drop` removes only committed frames. Work that is not urgent stops before the first
+            # urgent line, which needs an urgent commit.
             frames[:] = self.frames[:] if urgent else takewhile(lambda frame: not is_urgent([frame]), self.frames[:])
             return project(unit, session_id, generation, frames, self._core.policy)
 
@@ -379,14 +378,14 @@ class Runner:
         self._live.sender.wake()
 
     async def _open(self) -> None:
-        """Open the control channel, once the daemon serves: reading and storing lines does not need
+        """Open the control channel once the daemon serves; reading and storing lines does not need
         it."""
         await self._core.recovered.wait()
         try:
             await self._live.conversation.open()
         except (AgentRefusedError, TimeoutError) as error:
-            # It is silent, or its permissions differ from the session's by now. Another process may
-            # work; after `max_resumes` the session fails and a person sees why.
+            # It is silent, or its permissions now differ from the session's. Another process may
+            # work; after `max_resumes` the session fails, with the reason.
             self._refusal = str(error) or f"it was not ready for prompts within {OPEN_PATIENCE_S:.0f} seconds"
             self._log.error("agent did not become ready", error=self._refusal)
             await self._core.executor.end(self._handle, 1.0, epoch=self._core.fence)

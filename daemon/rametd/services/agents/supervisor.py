@@ -32,14 +32,14 @@ from rametd.store import Unit
 log = structlog.get_logger()
 
 STOP_GRACE_S = 1.0
-"""Grace for an agent whose end was requested before the daemon attached to it."""
+"""Grace in seconds for an agent whose end was requested before the daemon attached to it."""
 PATIENCE_S = 5.0
 """How long recovery waits for reattaching before it serves; a hundred agents take one second."""
 LOOK_S = 0.05
 RESUME_DELAYS_S = (0.0, 2.0, 10.0)
 """Back-off before the first, second, and every further resume of a lost session."""
 LAUNCHES = 4
-"""Most programs that start at the same time; each uses a core for a second."""
+"""Maximum number of programs that start at the same time; each uses a core for a second."""
 
 
 class Supervisor:
@@ -65,8 +65,8 @@ class Supervisor:
         self._tasks.queue(session.id, self._launch(session, agent))
 
     async def settled(self, session_id: str) -> None:
-        """Wait until the session's agent has started or reattached; cut short the wait for its
-        setup, which may take half an hour."""
+        """Wait until the session's agent has started or reattached. Do not wait for its setup,
+        which may take half an hour."""
         self._hooks.hurry(session_id)
         await self._tasks.wait(session_id)
 
@@ -153,7 +153,7 @@ class Supervisor:
             change_state(unit, session, State.FAILED, reason=reason)
 
     async def _attach(self, session: Session, agent: Agent) -> None:
-        # Repeats what ran beside the launch, in case that launch was a killed daemon's.
+        # Repeat what ran beside the launch: a killed daemon may have launched it.
         await self._hooks.prompting(session)
         runner = Runner(self._core, self._hooks, self._intake, self, session, agent)
         try:
@@ -168,7 +168,7 @@ class Supervisor:
             await self._take_up(session, agent, attach=False)
             return
         if agent.stop_intent:
-            # Requested while the process started, or from a daemon that was killed before it sent
+            # The end was requested while the process started, or a daemon was killed before it sent
             # the signal.
             await self._core.executor.end(Handle(agent.handle), STOP_GRACE_S, epoch=self._core.fence)
 
@@ -190,7 +190,7 @@ class Supervisor:
                 self._tasks.queue(session.id, self._take_up(session, agent))
         try:
             async with asyncio.timeout(PATIENCE_S):
-                # Does not wait for a session in setup; it joins `_preparing` while we wait.
+                # Do not wait for a session in setup: it enters `_preparing` meanwhile.
                 while waiting := [task for of, task in self._tasks if of not in self._preparing]:
                     await asyncio.wait(waiting, timeout=LOOK_S)
         except TimeoutError:
@@ -215,8 +215,8 @@ class Supervisor:
         """Find out the state of an agent's process, and continue from there."""
         core = self._core
         if agent.state == AgentState.STARTING:
-            # The intent is stored. The executor knows whether the process exists, and a second
-            # start does not create another.
+            # The intent to start is stored. The executor knows whether the process exists; a second
+            # start creates no other.
             await self._launch(session, agent)
             return
         handle = Handle(agent.handle)
@@ -265,8 +265,7 @@ class Supervisor:
     # ── after an agent's end ──────────────────────────────────────────────────────────────────────
 
     async def after_end(self, session_id: str) -> None:
-        """Resume a lost session after its back-off, and let the scheduler look at the others
-        now."""
+        """Resume a lost session after its back-off, and have the scheduler check the others now."""
         session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
         if session is not None:
             await self._transcripts.renew(session)

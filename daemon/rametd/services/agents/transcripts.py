@@ -1,5 +1,5 @@
-"""Copies of agents' transcripts: agents' programs delete old ones, and a conversation cannot be
-resumed without its own.
+"""Copies of agents' transcripts. Agents' programs delete old transcripts, and cannot resume a
+conversation without its own.
 
 The daemon renews a copy when a turn or a process ends, and restores a missing transcript before a
 process resumes its conversation. It deletes the copies with their session.

@@ -1,15 +1,13 @@
-"""Warm agents: agent processes that are started in a spare, and are ready, before a session needs
-them.
+"""Warm agents: agents that run in a spare, ready before a session needs them.
 
 The process belongs to the spare: its keeper has the spare's id, which becomes the session's, and
-generation 0, which no session's own process has. The daemon knows everything else about it in
-memory only. A killed daemon therefore leaves a process of generation 0 without a row, and the next
-daemon ends it. A session takes it over in the unit of work that stores the handle with its agent;
-from then on it is an ordinary agent.
+generation 0, which no process of a session has. Everything else about it is only in the daemon's
+memory: a killed daemon leaves a process of generation 0 without a row, and the next daemon ends it.
+One unit of work stores the handle with a session's agent; from then on it is an ordinary agent.
 
-A session takes it over only if it equals what would be started for the session: same program and
-arguments, same environment of the person, same permissions. Mode, model and the variables with the
-session's branch and ports are set at that moment; nothing else can be changed in a running program.
+A session takes it over only if a new process for the session would be equal: same program and
+arguments, same environment of the person, same permissions. The daemon then sets mode, model and
+the variables with the session's branch and ports; nothing else can be changed in a running program.
 """
 
 import asyncio
@@ -61,8 +59,8 @@ class Warmer:
     _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
 
     async def recover(self) -> None:
-        """Begin to end the warm agents of the previous daemon; a caller that needs one of their ids
-        waits for it with `end`."""
+        """Begin to end the warm agents of the previous daemon. A caller that needs one of their ids
+        waits with `end`."""
         core = self.core
         for handle in await asyncio.to_thread(core.executor.discover):
             place = Place.from_handle(handle)
@@ -171,12 +169,12 @@ class Warmer:
         if after is not None:
             loop = asyncio.get_running_loop()
             self._timers[session.id] = loop.call_later(after, self.discard, session.id)
-        # In parallel with the other work before a launch, since the program takes a while; `take`
-        # then waits less.
+        # Run this in parallel with the other work before a launch: the program takes a while, and
+        # `take` then waits less.
         self._configuring.start(session.id, self._configure(session))
 
     async def _configure(self, session: Session) -> None:
-        """Configure it ahead of `take`, which repeats what failed here."""
+        """Configure the warm agent before `take` needs it; `take` repeats what failed here."""
         core = self.core
         if session.id in self._starting:
             await asyncio.wait([self._starting[session.id][1]])
@@ -194,7 +192,7 @@ class Warmer:
     async def take(
         self, session: Session, repo: Repo, *, around: Mapping[str, str], briefing: str, cut: ConversationCut | None
     ) -> Handover | None:
-        """Return the configured warm agent for this session. Without a fitting one end what runs,
+        """Return the configured warm agent for this session. If none fits, end the one that runs
         and return None."""
         if session.id in self._starting:  # it is ready sooner than one started now
             await asyncio.wait([self._starting[session.id][1]])

@@ -47,8 +47,8 @@ class Handover:
 
 
 class WarmProcess:
-    """One process with its control channel, and the `ChannelIO` of that channel: only the handshake
-    passes before a prompt."""
+    """One process with its control channel, and the `ChannelIO` of that channel, which handles only
+    the handshake: there is no prompt yet."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class WarmProcess:
             self._configured = (dict(around), session.mode, session.model)
 
     async def release(self) -> Handover:
-        """Detach and hand the process over; the session's runner reads unanswered requests
+        """Detach and hand the process over. The session's runner reads unanswered requests
         again."""
         await self.close()
         offset = min(self._unanswered.values(), default=self._read)

@@ -1,5 +1,5 @@
-"""Archiving a session: its worktree moves to the shelf, from where `Restorer` restores it;
-everything else stays."""
+"""Archive a session: move its worktree to the shelf. Everything else stays. `Restorer` moves it
+back."""
 
 import asyncio
 from dataclasses import replace
@@ -43,8 +43,7 @@ AT_REST = frozenset({State.IDLE, State.PAUSED, State.LOST, State.FAILED})
 
 
 def check_state(session: Session, *, force: bool) -> None:
-    """Raises `WrongStateError` for a session that is archived, or, unless with ``force``, at
-    work."""
+    """Raise `WrongStateError` for an archived session and, without ``force``, for one at work."""
     if session.state == State.ARCHIVED:
         raise WrongStateError(
             f"{session.name} is archived already", hint=f"`rametctl restore {session.reference}` restores it"
@@ -64,8 +63,7 @@ class Archiver:
         core.operations.handle(Kind.ARCHIVE, partial(undo_or_fail, core), self._complete)
 
     async def archive(self, session_id: str, *, force: bool, caller: Caller) -> Archived:
-        """Raises `WrongStateError` while it is at work unless ``force``, and for one that is
-        archived already."""
+        """Archive a session. Raise `WrongStateError` as `check_state` does."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(session_id))
         check_state(session, force=force)
@@ -98,8 +96,8 @@ class Archiver:
         return await core.store.write(lambda unit: self._archived(unit, operation, shelved, freed, warnings))
 
     async def _copy(self, session_id: str, shelved: Shelved | None) -> None:
-        """Record in the session's file that it is archived, or a rebuilt database would take it for
-        one whose worktree is lost."""
+        """Record the archive in the session's index file. Without it, a rebuilt database would show
+        a session that has lost its worktree."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(session_id))
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))

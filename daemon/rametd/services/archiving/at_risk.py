@@ -20,8 +20,8 @@ LISTED = 20
 
 
 async def work_at_risk(core: Core, session: Session) -> Risk:
-    """Work that removing a session would lose. A worktree that stays loses nothing, nor does work
-    that has landed."""
+    """Find work that removing a session would lose. Work that has landed is not lost, nor is work
+    in a worktree that stays."""
     if session.worktree_kind != WorktreeKind.OWN:
         return Risk((), (), ())
     if await asyncio.to_thread(session.worktree.is_symlink):
@@ -106,8 +106,8 @@ async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, r
 async def _is_elsewhere(
     core: Core, info: RepositoryInfo, session: Session, snapshot: Snapshot, changed: tuple[str, ...]
 ) -> bool:
-    """Whether a branch has the uncommitted changes of a snapshot anyway: they landed, or it has the
-    same files."""
+    """Whether a branch has the uncommitted changes of a snapshot: they landed, or it has the same
+    files."""
     if not changed:
         return True
     targets = await core.git.landing.targets_of(info, session.base_ref, session.branch)
@@ -126,8 +126,8 @@ async def _all_landed(core: Core, info: RepositoryInfo, session: Session, starts
 
 
 async def with_unstored(core: Core, session: Session, risk: Risk) -> Risk:
-    """Add the files that git cannot store. This stores all others, so it is only for a removal that
-    is about to be refused."""
+    """Add the files that git cannot store. Finding them stores all other files, so call this only
+    before refusing a removal."""
     if session.worktree_kind != WorktreeKind.OWN:
         return risk
     try:
@@ -145,7 +145,7 @@ async def with_unstored(core: Core, session: Session, risk: Risk) -> Risk:
 
 def at_risk(session: Session, risk: Risk) -> WorkAtRiskError:
     """Refuse a removal; the error lists the work."""
-    further = "; files that git cannot store are restored too" if risk.unread else ""
+    further = "; the trash has files that git cannot store too" if risk.unread else ""
     first = "if you moved the worktree, run: git worktree repair NEW-PATH; else " if risk.gone else ""
     lists = {
         "uncommitted": risk.uncommitted,

@@ -1,5 +1,5 @@
-"""A session's rows in other tables that the trash stores: rules, review comments, and prompts that
-the agent did not receive."""
+"""A session's rows in other tables that its entry in the trash contains: rules, review comments,
+and prompts that the agent did not receive."""
 
 import json
 from base64 import b64decode

@@ -13,12 +13,13 @@ from rametd.services.archiving.steps import archive_ref
 from rametd.services.core import Core
 from rametd.store import Reader
 
-LOOKED_AT = 20
+CHECKPOINTS_TRIED = 20
 """How many checkpoints, newest first, to try when the current one is damaged."""
 
 
 async def lost_checkpoint(core: Core, info: RepositoryInfo, session: Session) -> str:
-    """Say what the session's current checkpoint misses; "" if it is intact."""
+    """Describe the objects that git has lost of the session's current checkpoint; "" if it is
+    intact."""
     stood = await core.store.read(lambda reader: reader.checkpoints.current(session))
     if stood is None or not (lost := await core.git.snapshots.lost(info, stood.snapshot)):
         return ""
@@ -26,7 +27,8 @@ async def lost_checkpoint(core: Core, info: RepositoryInfo, session: Session) ->
 
 
 async def lost_archive(core: Core, info: RepositoryInfo, session: Session) -> str:
-    """Say what the archive of a session misses; "" if it is intact or its ref is gone."""
+    """Describe the objects that git has lost of a session's archive; "" if it is intact or its ref
+    is gone."""
     commit = (await core.git.refs.below(info, archive_ref(session.id))).get(archive_ref(session.id))
     if commit is None or not (lost := await core.git.snapshots.lost(info, commit)):
         return ""
@@ -51,7 +53,7 @@ async def ref_gone(core: Core, info: RepositoryInfo, session: Session, ref: str,
 
 
 def damaged(words: str) -> WorkAtRiskError:
-    """Error: a session with a damaged snapshot is not removed."""
+    """Refuse to remove a session with a damaged snapshot."""
     return WorkAtRiskError(
         f"{words}, so it is unknown what would be lost",
         hint="repair the repository (`git fsck` tells more), or add --force to move what is left to the trash",
@@ -70,7 +72,7 @@ async def last_intact(core: Core, info: RepositoryInfo, session: Session) -> tup
         stood = reader.checkpoints.current(session)
         if stood is None:
             return ()
-        return [stood, *reader.checkpoints.list(session.id, before=stood.number, limit=LOOKED_AT)]
+        return [stood, *reader.checkpoints.list(session.id, before=stood.number, limit=CHECKPOINTS_TRIED)]
 
     for tried, each in enumerate(await core.store.read(known)):
         snapshot = await core.git.snapshots.read(info, each.snapshot)

@@ -1,5 +1,5 @@
-"""Remove a session: refused if it would lose work, complete otherwise, and undoable until the trash
-expires."""
+"""Remove a session. A removal that would lose work is refused; any other can be undone until its
+entry in the trash expires."""
 
 import asyncio
 from dataclasses import replace
@@ -44,7 +44,7 @@ from rametd.store import Unit, dump_session
 log = structlog.get_logger()
 
 Removed = session_pb2.DeleteSessionResponse
-"""The answer; it is stored, so that a retry after a crash gets the same warnings."""
+"""The stored answer: a retry after a crash gets the same warnings."""
 
 
 class Remover:
@@ -55,8 +55,8 @@ class Remover:
         core.operations.handle(Kind.REMOVE, partial(undo_or_fail, core), self._complete)
 
     async def remove(self, session: Session, *, force: bool, caller: Caller) -> Removed:
-        """Unless ``force``, raises `WorkAtRiskError` with a list, and `WrongStateError` for a
-        session at work."""
+        """Remove a session. Without ``force``, raise `WorkAtRiskError` with a list of the work, and
+        `WrongStateError` for a session at work."""
         core = self._core
         begun = await core.store.read(lambda reader: reader.operations.exclusive(session.id))
         # A removal that is under way was checked when it began.
@@ -123,8 +123,8 @@ class Remover:
             await note_removal(core, operation, session)
             snapshot = shelved.snapshot if shelved is not None else None
             warnings += await git.snapshots.shelve(info, snapshot, session.worktree)
-            # Keep a branch that was created after the snapshot was found to be empty: nothing
-            # records it.
+            # If there is no snapshot, a branch that was created meanwhile stays: nothing records
+            # its commits.
             if session.created_branch and shelved is not None and shelved.branch_commit:
                 why = await git.branches.delete(info, session.branch, shelved.branch_commit)
                 warnings += [why] if why is not None else []
@@ -135,8 +135,8 @@ class Remover:
         return self._entry(session, shelved, size), warnings
 
     async def _record(self, session: Session, info: RepositoryInfo) -> tuple[Shelved | None, list[str]]:
-        """Move or take the snapshot for the trash, None if nothing is left. Return it with warnings
-        about lost objects."""
+        """Take the snapshot for the trash, or move that of the archive there. Return it, None if no
+        files are left, with warnings about lost objects."""
         core, ref = self._core, f"{TRASH}{session.id}"
         warnings: list[str] = []
         if session.state == State.ARCHIVED:
@@ -176,7 +176,7 @@ class Remover:
     def _forget(
         self, unit: Unit, session: Session, entry: TrashEntry | None, operation: Operation, warnings: list[str]
     ) -> Removed:
-        # Only here: a removal that fails earlier leaves the landing in the queue.
+        # Not earlier: if a removal fails, its landing stays in the queue.
         target = landing_entries.leave(unit, session.id, operation.principal)
         removed = Removed(
             session=one_session_message(unit, session),

@@ -1,8 +1,8 @@
 """Restore a session from the archive or the trash: branch, worktree, files, conversation, row.
 
-Nothing is overwritten: if the branch has moved or is taken, the work is restored on a new branch
-beside it. Warnings name every difference. The branch is chosen before the operation is stored, so
-that a restarted daemon makes the same choice.
+A restore overwrites nothing: if the branch has moved or is taken, it creates a new branch for the
+work. Warnings name every difference. The operation stores the chosen branch, so that a restarted
+daemon uses the same one.
 """
 
 import asyncio
@@ -54,13 +54,13 @@ def answer_of(origin: str, session: session_pb2.Session, warnings: Sequence[str]
     return session_pb2.RestoreSessionResponse(session=session, warnings=warnings)
 
 
-def is_back(reader: Reader, session_id: str) -> bool:
+def is_restored(reader: Reader, session_id: str) -> bool:
     session = reader.sessions.find(session_id)
     return session is not None and session.state != State.ARCHIVED
 
 
 def unrestored(reader: Reader, session: Session, snapshot: Snapshot) -> tuple[str, ...]:
-    """Warn of a checkpoint whose files the branch may not have by now."""
+    """Warn of a checkpoint if the branch may no longer have its files."""
     return tuple(
         f"its directory was deleted by hand, and its branch has moved since checkpoint {each.number}: `rametctl rewind {session.reference} {each.number}`"
         " restores the files of that checkpoint"
@@ -70,7 +70,7 @@ def unrestored(reader: Reader, session: Session, snapshot: Snapshot) -> tuple[st
 
 
 def row(unit: Unit, core: Core, session: Session, warnings: list[str]) -> Session:
-    """New row of a removed session; adds to ``warnings`` each value that differs from before."""
+    """New row of a removed session. Adds to ``warnings`` each value that differs from before."""
     name, number = session.name, 2
     while unit.sessions.by_name(name, session.repo_id):
         name, number = f"{session.name}-{number}", number + 1
@@ -86,7 +86,7 @@ def row(unit: Unit, core: Core, session: Session, warnings: list[str]) -> Sessio
         if (base, count) != wanted:
             warnings.append(f"its ports are taken: they start at {base} instead of {session.port_base}")
     if session.parent_id and unit.sessions.find(session.parent_id) is None:
-        warnings.append("the session that spawned it is gone")
+        warnings.append("its parent session is gone")
     return replace(
         session,
         name=name,
@@ -113,10 +113,10 @@ class Place:
 
 
 async def place_of(core: Core, info: RepositoryInfo, session: Session, snapshot: Snapshot, *, archived: bool) -> Place:
-    """Choose the session's branch if it has not moved, or has only moved forward and the snapshot
-    has nothing else.
+    """Choose the session's branch if it has not moved, or if it has only moved forward and the
+    snapshot has no uncommitted changes; else a new branch.
 
-    For an ``archived`` session a deleted branch is worth a warning; removal always deletes it.
+    Warn of a deleted branch only for an ``archived`` session: a removal always deletes the branch.
     """
     branch = session.branch
     tip = str(snapshot.facts.get("branch") or snapshot.head)
@@ -171,8 +171,8 @@ class Restorer:
         core.operations.handle(Kind.RESTORE, self._undo, self._complete)
 
     async def from_archive(self, session_id: str, caller: Caller) -> session_pb2.RestoreSessionResponse:
-        """Raises `WrongStateError` for a session that is not archived, `PathTakenError`,
-        `RefNotFoundError` for a lost snapshot."""
+        """Restore an archived session. Raise `WrongStateError` if it is not archived,
+        `PathTakenError`, and `RefNotFoundError` for a lost snapshot."""
         session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
         if session.state != State.ARCHIVED:
             raise WrongStateError(
@@ -183,7 +183,8 @@ class Restorer:
         return restored
 
     async def from_trash(self, entry: TrashEntry, caller: Caller) -> worktree_pb2.RestoreTrashResponse:
-        """Restore a removed session: with its id, and its name unless another session took it."""
+        """Restore a removed session with its id, and with its name unless another session has taken
+        it."""
         session = load_session(entry.session)
         restored = await self._restore(session, TRASH, entry.ref, caller, entry.commit, entry.branch_commit)
         assert isinstance(restored, worktree_pb2.RestoreTrashResponse)
@@ -192,7 +193,7 @@ class Restorer:
     async def _restore(
         self, session: Session, origin: str, ref: str, caller: Caller, commit: str = "", later: str = ""
     ) -> Message:
-        """``later``: the commit of the branch when removal deleted it, "" if it did not."""
+        """``later``: the commit at which a removal deleted the branch, "" if it did not."""
         core = self._core
         place = Place(session.branch, "", new=False)
         newer: list[str] = []
@@ -235,8 +236,8 @@ class Restorer:
                     f"{session.name} is not in the trash any more", hint="`rametctl trash ls` lists it"
                 )
             if origin == ARCHIVE and unit.sessions.get(session.id).state != State.ARCHIVED:
-                # Another call restored it since we looked. A second restore would drop the ref that
-                # the first one still needs.
+                # Another call has restored it since the check. A second restore would delete the
+                # ref that the first one still needs.
                 raise WrongStateError(f"{session.name} was restored already", hint="there is nothing to restore")
             if tree:
                 refuse_landing(unit, session, place.branch)
@@ -245,12 +246,12 @@ class Restorer:
         return restored
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
-        """Undo a restore that failed: the archive or the trash keeps its snapshot."""
+        """Undo a restore that failed; the snapshot stays in the archive or the trash."""
         log.warning("undoing a restore", session=operation.session_id, error=str(error))
         core, data = self._core, operation.data
         session = load_session(data["session"])
-        # Once the row is stored, the worktree is the session's: only the cleanup failed.
-        if data["ref"] and not await core.store.read(lambda reader: is_back(reader, session.id)):
+        # If the row is stored, the session has its worktree and only the cleanup failed.
+        if data["ref"] and not await core.store.read(lambda reader: is_restored(reader, session.id)):
             info = await self._info(session)
             created_at = data["commit"] if data["new"] else None
             await core.git.snapshots.undo_unshelve(info, session.worktree, data["branch"], created_at)
@@ -268,7 +269,7 @@ class Restorer:
         """Restore the session. An earlier run may have done any of the steps."""
         core = self._core
         session = load_session(operation.data["session"])
-        if not await core.store.read(lambda reader: is_back(reader, session.id)):
+        if not await core.store.read(lambda reader: is_restored(reader, session.id)):
             warnings = [*json.loads(operation.data["warnings"]), *await self._unshelve(session, operation.data)]
             core.failpoint.hit("restore.tree-made")
             await core.store.write(lambda unit: self._store(unit, operation, session, warnings))
@@ -324,7 +325,7 @@ class Restorer:
         return (*warnings, lost) if lost else warnings
 
     def _store(self, unit: Unit, operation: Operation, session: Session, warnings: list[str]) -> None:
-        """Store the restored session; adds to ``warnings`` each value of its row that differs from
+        """Store the restored session. Adds to ``warnings`` each value of its row that differs from
         before."""
         data = operation.data
         own = session.worktree_kind == WorktreeKind.OWN
@@ -350,7 +351,7 @@ class Restorer:
         )
         unit.restores.put(Restore(back.id, data["origin"], tuple(warnings), unit.now))
         if back.interrupted or unit.prompts.open(back.id):
-            # It does not resume by itself: the person who archived or removed it had stopped it.
+            # Do not resume it: the person stopped it by archiving or removing it.
             reason = f"restored: `rametctl resume {back.reference}` continues it"
             back = change_state(
                 unit, back, State.PAUSED, reason=reason, hold=Hold.STOPPED, principal=operation.principal

@@ -1,5 +1,5 @@
-"""Steps that remove and archive share: recording, undoing, and warnings of losses that they do not
-ask about."""
+"""Steps that remove and archive share: record, undo, and warn of losses that need no
+confirmation."""
 
 import asyncio
 import os
@@ -28,10 +28,10 @@ from rametd.services.views import in_background
 from rametd.store import Reader, Unit
 
 SHOWN = 60
-"""Characters of a command."""
+"""Characters of a command in a warning."""
 
 
-async def _what_ends(core: Core, session: Session) -> list[str]:
+async def _warn_of_ended(core: Core, session: Session) -> list[str]:
     """Warn of the running turn and commands that end with the session."""
     living, background = await core.store.read(
         lambda reader: (reader.commands.living(session.id), in_background(reader, session.id))
@@ -51,7 +51,7 @@ def ends_with_agent(command: BackgroundCommand) -> str:
     return f"ended `{first_line(command.description, SHOWN)}`, which ran in the background of its agent"
 
 
-async def _what_is_ignored(core: Core, session: Session, main: Path) -> list[str]:
+async def _warn_of_ignored(core: Core, session: Session, main: Path) -> list[str]:
     """Warn of the ignored files that are deleted with the worktree.
 
     Unchanged copies of files in ``main``, the main worktree, do not count.
@@ -103,8 +103,8 @@ log = structlog.get_logger()
 
 
 def refuse_around(reader: Reader, session: Session) -> None:
-    """Raise `WrongStateError` if the worktree of another session is inside this one: it would be
-    removed too."""
+    """Raise `WrongStateError` if another session's worktree is inside this one: it would be removed
+    too."""
     if session.worktree_kind != WorktreeKind.OWN or session.state == State.ARCHIVED:
         return
     for other in reader.sessions.list():
@@ -133,7 +133,7 @@ async def note_removal(core: Core, operation: Operation, session: Session) -> No
     await core.store.write(note)
 
 
-async def is_touched(core: Core, operation: Operation, session: Session) -> bool:
+async def is_past_undo(core: Core, operation: Operation, session: Session) -> bool:
     """Whether the worktree is gone already, so that the operation cannot be undone."""
     now = await core.store.read(lambda reader: reader.operations.get(operation.id))
     noted = now.data.get(TREE) if now is not None else None
@@ -145,11 +145,11 @@ async def wind_down(
 ) -> list[str]:
     """End the session's agent, settle its checkpoint, and warn of what is lost; safe to repeat."""
     repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-    warnings = await _what_ends(core, session)
+    warnings = await _warn_of_ended(core, session)
     await end_agent(core, supervisor, session, operation.kind)
     core.failpoint.hit(f"{operation.kind}.agent-ended")
     await hooks.settle_checkpoint(session.id)
-    return [*warnings, *await hooks.tree_removal(session), *await _what_is_ignored(core, session, repo.root)]
+    return [*warnings, *await hooks.tree_removal(session), *await _warn_of_ignored(core, session, repo.root)]
 
 
 def log_warnings(operation: Operation, warnings: Sequence[str]) -> list[str]:
@@ -164,13 +164,13 @@ def log_warnings(operation: Operation, warnings: Sequence[str]) -> list[str]:
 async def recorded_under(
     core: Core, info: RepositoryInfo, operation: Operation, session: Session, ref: str
 ) -> AsyncIterator[None]:
-    """Around taking a snapshot under ``ref`` and shelving the worktree: if that fails early, delete
-    the new ref."""
+    """Enclose taking a snapshot under ``ref`` and shelving the worktree; if that fails before the
+    worktree moves, delete the new ref."""
     before = (await core.git.refs.below(info, ref)).get(ref)
     try:
         yield
     except RametError:
-        if before is None and not await is_touched(core, operation, session):
+        if before is None and not await is_past_undo(core, operation, session):
             try:
                 if ref in await core.git.refs.below(
                     info, ref
@@ -185,12 +185,12 @@ async def undo_or_fail(core: Core, operation: Operation, error: BaseException | 
     """Undo a failed removal or archiving. If the worktree is gone already, record on the session
     how to retry."""
     session = await core.store.read(lambda reader: reader.sessions.find(operation.session_id))
-    touched = session is not None and await is_touched(core, operation, session)
+    past_undo = session is not None and await is_past_undo(core, operation, session)
     words = error.message if isinstance(error, RametError) else str(error)
 
     def work(unit: Unit) -> None:
         found = unit.sessions.find(operation.session_id)
-        if found is None or not touched:
+        if found is None or not past_undo:
             unit.operations.undo(operation.id)
         elif (failed := unit.operations.fail(operation.id, words)) is not None:
             again = shlex.join(("rametctl", *failed.traits.retry, found.name))

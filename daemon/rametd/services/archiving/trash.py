@@ -22,8 +22,8 @@ from rametd.services.worktrees.checkpoints import drop_checkpoints
 from rametd.store import Reader, Unit, load_session
 
 PERIOD_S = 3600.0
-CALLS_KEPT_S = 7 * 86400.0
-"""How long answers to calls are stored."""
+ANSWERS_STORED_S = 7 * 86400.0
+"""How long the store has answers to calls, in seconds."""
 
 
 log = structlog.get_logger()
@@ -33,7 +33,8 @@ def find_entry(reader: Reader, name: str, repo_id: str | None = None, *, near: s
     """Find an entry by id, unique name, or unique prefix of an id. Raises
     `TrashEntryNotFoundError`, `AmbiguousError`.
 
-    If a name fits several entries, the only one of the repository ``near`` counts.
+    If several entries have the name, choose the one of the repository ``near``, if it is the only
+    one there.
     """
     exact = reader.trash.get(name)
     if exact is not None:
@@ -45,12 +46,12 @@ def find_entry(reader: Reader, name: str, repo_id: str | None = None, *, near: s
     if len(here) == 1 or len(found) == 1:
         return (here or found)[0]
     if not found:
-        raise _not_there(reader, name, short, repo_id)
+        raise _missing_entry(reader, name, short, repo_id)
     matches = ", ".join(f"{entry.name} ({entry.id})" for entry in found)
     raise AmbiguousError(f"{name!r} fits several in the trash: {matches}", hint="use the id", matches=matches)
 
 
-def _not_there(reader: Reader, name: str, short: str, repo_id: str | None) -> RametError:
+def _missing_entry(reader: Reader, name: str, short: str, repo_id: str | None) -> RametError:
     """Explain a missing entry: an earlier call may have restored it, and its answer got lost."""
     found = reader.sessions.find(name)
     for session in (found,) if found is not None else reader.sessions.by_name(short, repo_id):
@@ -72,8 +73,8 @@ class Trash:
         core.operations.handle(Kind.DROP, self._undo, self._complete)
 
     async def empty(self, response: worktree_pb2.EmptyTrashResponse, caller: Caller) -> None:
-        """Drop all entries of ``response``, the call's answer. They are stored together, so a
-        restarted daemon drops all of them.
+        """Drop all entries of ``response``, the call's answer. One unit of work stores their
+        operations, so a restarted daemon drops all of them.
 
         Raises `WrongStateError` while one of them is being restored.
         """
@@ -108,7 +109,7 @@ class Trash:
         while True:
             now = core.clock()
             try:
-                await core.store.write(lambda unit, now=now: unit.calls.prune(now - CALLS_KEPT_S))  # type: ignore[misc]
+                await core.store.write(lambda unit, now=now: unit.calls.prune(now - ANSWERS_STORED_S))  # type: ignore[misc]
                 for entry in await core.store.read(lambda reader, now=now: reader.trash.expired(now)):  # type: ignore[misc]
                     await self._drop_expired(entry)
             except RametError as error:
@@ -136,7 +137,7 @@ class Trash:
         core.live.schedule()
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
-        """Keep what is left of the entry: the same call, or its expiry, drops it."""
+        """Keep the rest of the entry: a repeated call, or its expiry, drops it."""
 
         def work(unit: Unit) -> None:
             for other in _others_of_call(unit, operation):
@@ -147,7 +148,7 @@ class Trash:
         self._core.live.schedule()
 
     async def _forget(self, entry: TrashEntry) -> None:
-        """Delete refs and files before the row, so that no leftovers exist without a row."""
+        """Delete refs and files before the row: a row must exist for every leftover."""
         core, session = self._core, load_session(entry.session)
         repo = await core.store.read(lambda reader: reader.repos.get(entry.repo_id))
         own = session.worktree_kind == WorktreeKind.OWN
@@ -170,7 +171,7 @@ class Trash:
 
 
 def _others_of_call(unit: Unit, operation: Operation) -> list[Operation]:
-    """The other drops that one call asked for and that are not finished."""
+    """The unfinished other operations of the same call."""
     now = unit.operations.get(operation.id)
     if now is None or not now.request_id:
         return []

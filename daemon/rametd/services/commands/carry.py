@@ -1,8 +1,8 @@
 """Carry: copy ignored files from the main worktree into a new one.
 
 Candidates are the files that git ignores there. A completely ignored directory (``node_modules``)
-is one candidate. A pattern that names it copies all of it; a pattern for a path inside it copies
-the matching files, so that ``.env*`` does not collect files of a thousand packages.
+is one candidate: a pattern that names the directory copies all of it, and one for a path inside it
+copies the matching files. So ``.env*`` does not collect files of a thousand packages.
 
 Files are copied, sharing blocks if the file system can (`clone_file`). A link instead of a copy
 would let a setup or an agent write to the person's files. Copied links keep their targets; a target
@@ -41,8 +41,8 @@ Stamp = tuple[int, ...]
 
 @dataclass(slots=True)
 class Given:
-    """Record of copies. ``files``: by name, the stamps of source and copy. ``settled``: a session
-    has the worktree, and owns the copies."""
+    """Record of copies. ``files`` has by name the stamps of source and copy. ``settled``: a session
+    has the worktree and owns the copies."""
 
     settled: bool = False
     files: dict[str, tuple[Stamp, Stamp]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ def _of_target(seen: os.stat_result) -> Stamp:
 
 
 def read_given(tree: Path) -> Given:
-    """Read the record; empty if there is none, or it is incomplete. Blocks."""
+    """Read the record, an empty one if it is missing or incomplete. Blocks."""
     git_dir = existing_git_dir(tree)
     if git_dir is None:
         return Given()
@@ -82,7 +82,7 @@ def read_given(tree: Path) -> Given:
 
 
 def write_given(tree: Path, given: Given) -> None:
-    """Blocks."""
+    """Write the record. Blocks."""
     git_dir = existing_git_dir(tree)
     if git_dir is None:
         return
@@ -92,7 +92,7 @@ def write_given(tree: Path, given: Given) -> None:
 
 
 REWRITE_LIMIT = 16 << 20
-"""Bytes of a file in which paths are rewritten."""
+"""Maximum size in bytes of a file in which paths are rewritten."""
 
 
 @dataclass(slots=True)
@@ -122,8 +122,8 @@ class Chosen:
 
 
 async def carry(core: Core, source: Path, tree: Path, config: Config, *, settle: bool) -> Carried:
-    """Copy the configured files from the worktree ``source`` into ``tree``. Failures are lines of
-    the result.
+    """Copy the configured files from the worktree ``source`` into ``tree``. The result describes
+    failures.
 
     ``settle``: a session has the worktree, and owns its copies from now on.
     """
@@ -166,8 +166,8 @@ def choose(source: Path, tree: Path, candidates: Sequence[str], order: Order, do
 def bring(
     source: Path, tree: Path, chosen: Chosen, ignored: Collection[str], order: Order, given: Given, done: Carried
 ) -> None:
-    """Copy the chosen paths that are ``ignored`` in the new worktree; record them in ``given`` and
-    ``done``. Blocks."""
+    """Copy the chosen paths that git ignores in the new worktree (``ignored``). Record them in
+    ``given`` and ``done``. Blocks."""
     copying = _Copying(source, tree, _spec(order.rewrite, done) if order.rewrite else None, order.limit, done)
     too_much: list[str] = []
     exposed: list[str] = []
@@ -204,7 +204,7 @@ def _files(names: Sequence[str]) -> str:
 
 
 def _is_copied(name: str, seen: os.stat_result, target: Path, given: Given, done: Carried) -> bool:
-    """Whether to copy it: it is missing, or an unchanged copy of an older source."""
+    """Whether to copy a file: it is missing, or an unchanged copy of an older source."""
     if not (stat.S_ISREG(seen.st_mode) or stat.S_ISLNK(seen.st_mode) or stat.S_ISDIR(seen.st_mode)):
         return False  # a socket or a pipe
     there = _lstat(target)
@@ -262,8 +262,8 @@ def _is_forbidden(path: str) -> bool:
 
 
 def _is_open(tree: Path, path: str) -> bool:
-    """Whether all parents of a path are directories of the worktree: links and nested repositories
-    lead out of it."""
+    """Whether all parents of a path are directories of the worktree, not links or nested
+    repositories."""
     place = tree
     for part in Path(path).parts[:-1]:
         place /= part
@@ -277,8 +277,8 @@ def _is_open(tree: Path, path: str) -> bool:
 
 @contextmanager
 def _scratch(tree: Path) -> Iterator[Path]:
-    """Return a temporary directory beside the worktree, where git sees no leftovers of a kill. Its
-    name makes sure that it is removed with the worktree."""
+    """Yield a temporary directory beside the worktree, where git does not see it after a kill. By
+    its name it is removed with the worktree."""
     folder = tree.with_name(f".{tree.name}.removing-0")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -302,8 +302,8 @@ class _Copying:
         self._done = done
 
     def put(self, path: str, scratch: Path, target: Path) -> bool:
-        """Copy one path completely or not at all, through ``scratch``; return whether there is a
-        copy. Raises _TooMuchError, OSError."""
+        """Copy one path completely or not at all, through ``scratch``. Return whether a copy
+        exists. Raises `_TooMuchError`, `OSError`."""
         _clear(scratch)
         files, used = self._done.files, self._done.bytes
         try:
@@ -358,8 +358,7 @@ class _Copying:
     def _copy_link(self, name: str, place: Path, made: Path) -> None:
         """Copy a link. A target inside the main worktree becomes the same path in the new one.
 
-        Of other targets a file is copied, and a directory is left out: a tool would write through
-        the link.
+        For any other target, copy a file and omit a directory: a tool would write through the link.
         """
         text = place.readlink()
         end = Path(os.path.normpath(place.parent / text))

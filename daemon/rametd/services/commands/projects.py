@@ -15,7 +15,7 @@ LOCK_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """``kind``: the name of the tool, or of all tools, with commas."""
+    """``kind``: names of the tools, with commas."""
 
     kind: str
     setup: tuple[str, ...]

@@ -27,7 +27,8 @@ OF_A_SESSION = re.compile(r"RAMET_(PORT|SESSION|BRANCH)")
 
 @dataclass(frozen=True, slots=True)
 class SetupResult:
-    """``digest``: the new `Session.setup_digest`. ``words``: what failed, "" for nothing."""
+    """``digest``: the new `Session.setup_digest`. ``words`` describes the failure, "" without
+    one."""
 
     digest: str
     state: SetupState
@@ -40,8 +41,8 @@ class SetupResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """``status``: as in `Command.exit_status`. ``words``: one line about the failure. ``tail``: the
-    end of the output."""
+    """``status`` is as in `Command.exit_status`. ``words`` describes a failure in one line.
+    ``tail`` is the end of the output."""
 
     ok: bool
     status: str
@@ -141,7 +142,7 @@ class Scripts:
         return result
 
     async def why(self, command: Command) -> str:
-        """How a command failed, and its last line of output, in one line."""
+        """Describe in one line how a command failed, with its last line of output."""
         how = command.stop_reason or command.exit_status or "its end was not seen"
         lines = [line.strip() for line in (await self._terminals.tail(command, 4096)).splitlines() if line.strip()]
         return f"{how}: {lines[-1][:300]}" if lines else how
@@ -149,7 +150,7 @@ class Scripts:
 
 def shell_argv(commands: Sequence[str]) -> tuple[str, ...]:
     """Arguments of a program that prints and runs shell commands, each in its own shell, until one
-    fails."""
+    of them fails."""
     steps = (
         f"printf '%s\\n' {shlex.quote('$ ' + command)} && /bin/sh -c {shlex.quote(command)}" for command in commands
     )

@@ -1,8 +1,8 @@
-"""Setup and teardown of worktrees: copy ignored files, run the setup; run the teardown before a
-worktree is removed.
+"""Setup and teardown of worktrees. Copy ignored files into a new one and run its setup; run the
+teardown before its removal.
 
 A setup runs once per worktree, and again when the files that it depends on change. An agent starts
-even if the setup fails; a warning tells of the failure.
+even if the setup fails; a warning describes the failure.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ SETUP_STATES = enum_numbers(session_pb2.SetupState.DESCRIPTOR, SetupState)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Result of a requested setup: its command, or, if none is configured, a project with a
+    """Result of a requested setup: its command or, if no setup is configured, a project with a
     suggestion."""
 
     command: Command | None
@@ -59,12 +59,12 @@ class Setup:
     # ── hooks ─────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, session: Session) -> None:
-        """A worktree was created, or the person trusted more: carry missing files, then run the
-        setup, in the background."""
+        """Carry missing files, then run the setup, in the background: for a new worktree, or after
+        the person has trusted more."""
         self._tasks.queue(session.id, self._prepare(session.id, fresh=True))
 
     async def ready(self, session: Session) -> None:
-        """Wait until the setup ends or times out, or `hurry` is called."""
+        """Wait until the setup ends or times out, or `hurry` releases the wait."""
         if session.id not in self._tasks:
             self._tasks.queue(session.id, self._prepare(session.id, fresh=False))
         running = self._tasks.get(session.id)
@@ -82,8 +82,8 @@ class Setup:
         await self._tasks.wait(session_id)
 
     def hurry(self, session_id: str) -> None:
-        """Let `ready` return: a caller stops, interrupts or removes the session. The setup
-        continues."""
+        """Release callers of `ready`, for a session that is being stopped, interrupted or removed.
+        The setup continues."""
         if (waiting := self._hurries.get(session_id)) is not None:
             waiting.set()
 
@@ -112,7 +112,7 @@ class Setup:
         config = (await for_session(core, session, repo)).config
         if not config.teardown:
             return ""
-        # A killed daemon may have started it: wait for that one.
+        # Wait for a teardown that a killed daemon started.
         living = await core.store.read(lambda reader: reader.commands.living(session.id))
         running = next((each for each in living if each.kind == CommandKind.TEARDOWN), None)
         if running is None:
@@ -163,7 +163,7 @@ class Setup:
             elif settings.untrusted is not None and settings.untrusted.setup and session.setup == SetupState.NONE:
                 await self._store(session.id, SetupState.UNTRUSTED, "", reason="its setup is not trusted")
         except WrongStateError as error:
-            # Another operation has the worktree: the setup stays due, and the agent waits for it.
+            # An operation has the worktree: the setup stays due, and the agent waits for it.
             log.info("not set up yet", session=session.id, reason=error.message)
         except RametError as error:
             await self._store(session.id, SetupState.FAILED, session.setup_digest, reason=error.message)
@@ -213,7 +213,8 @@ class Setup:
 
     async def _judge(self, session: Session, config: Config, command: Command) -> None:
         done = await self._terminals.wait(command.id)
-        # Compute it again: a setup may write the files that it depends on, such as a lock file.
+        # Compute the digest again: a setup may write the files that it depends on, such as a lock
+        # file.
         digest = await asyncio.to_thread(digest_of, session.worktree, config)
         if done.succeeded:
             await self._store(session.id, SetupState.DONE, digest, command_id=done.id)

@@ -1,7 +1,7 @@
 """Commands in worktrees. Each has a keeper, outlives the daemon, and ends with all its processes.
 
-The row is stored first, then the keeper is started, then the row records that the command runs. A
-daemon that finds a row without a running keeper repeats the start, which joins an earlier one; it
+The daemon stores the row, starts the keeper, then records in the row that the command runs. A
+daemon that finds a row without a running keeper repeats the start, which joins an earlier one. It
 ends a keeper without a row. The keeper records how the command ended.
 """
 
@@ -57,7 +57,7 @@ class Ender:
                     await self.note_stop(command.id, "it timed out")
                     record = await self.end(handle, GRACE_S)
                 if record is None:
-                    # Its keeper was lost, but its processes may live.
+                    # The keeper is lost, but processes of the command may live.
                     record = await self._executor.end(handle, REMOVAL_GRACE_S, epoch=core.fence)
             except KeeperFencedError:
                 raise
@@ -96,7 +96,8 @@ class Ender:
 
 
 TOLD_BYTES = 1 << 20
-"""Bytes of an output that become events; `rametctl run --logs` shows all of it."""
+"""Maximum number of bytes of an output that become events; `rametctl run --logs` shows all of
+it."""
 CHUNK = 64 << 10
 TICK_S = 0.2
 """How often to read the output of a running command that is followed."""
@@ -111,8 +112,8 @@ class Outputs:
         """Yield the output from ``offset`` on, as far as its keeper has it, until ``ended`` is set
         and all is read."""
         while True:
-            # Test this before reading, so that this round reads everything that was written before
-            # the end.
+            # Test this before reading: the round then reads everything that was written before the
+            # end.
             over = ended.is_set()
             with suppress(NotFoundError):
                 while (piece := await self._executor.read(handle, offset, CHUNK)).data:
@@ -229,9 +230,9 @@ log = structlog.get_logger()
 
 SEGMENT_BYTES = 1 << 20
 KEPT_BYTES = 16 << 20
-"""Bytes of an output that its keeper stores."""
+"""Maximum number of bytes of an output that its keeper stores: the last ones."""
 KEPT_COMMANDS = 20
-"""Ended commands of a session that the store keeps."""
+"""Maximum number of ended commands of a session in the store."""
 WRAPPED = ("/bin/sh", "-c", 'exec "$@" </dev/null 2>&1', "sh")
 """Standard input is empty. Standard error joins standard output, in the order of the writes."""
 
@@ -253,11 +254,9 @@ class Terminals:
         self._unsubscribe = core.store.subscribe(self._notice)
 
     def bind(self, tidy: Callable[[Command], Awaitable[None]]) -> None:
-        """Have ``tidy`` called after the end of each check of a session, before that end is
-        recorded; it repeats after a kill.
-
-        It runs for one check of a session at a time, and should not raise: the end would not be
-        recorded.
+        """Call ``tidy`` after the end of each check of a session, before recording that end, and
+        again after a kill. It runs for one check of a session at a time. It must not raise, or the
+        end is not recorded.
         """
         self._tidy = tidy
 
@@ -280,14 +279,14 @@ class Terminals:
         return await self._begin(command, new.remember, new.environment)
 
     async def start_apart(self, tree: Path, repo: Repo, new: NewCommand) -> Command:
-        """Start a command in a worktree without a session. The next daemon ends it: its caller is
-        gone."""
+        """Start a command in a worktree without a session. The next daemon ends it, since its
+        caller is gone."""
         command = draft(self._core.clock(), new, tree, "", repo.id)
         await self._core.store.write(lambda unit: unit.commands.insert(command))
         return await self._begin(command, new.remember, new.environment)
 
     async def _begin(self, command: Command, remember: Remember, more: Mapping[str, str]) -> Command:
-        # In its own task: a caller that hangs up does not interrupt the start.
+        # Start it in a task: a caller that hangs up does not interrupt the start.
         task = self._starting.get(command.id)
         if task is None:
             task = self._starting[command.id] = asyncio.create_task(self._launch(command, remember, more))
@@ -357,8 +356,8 @@ class Terminals:
         if self._tidy is None or command.kind != CommandKind.CHECK or not command.session_id:
             await self._record(command, record)
             return
-        # One check after another: of several that end at the same time, each but the last sees one
-        # that runs.
+        # Handle ended checks one after another: of several that end at the same time, all but the
+        # last find another one running.
         async with self._endings.setdefault(command.session_id, asyncio.Lock()):
             await self._tidy(command)
             await self._record(command, record)

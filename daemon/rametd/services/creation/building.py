@@ -1,8 +1,8 @@
-"""Create a session's worktree, or claim a spare, and write its files of the daemon; undo a failed
-creation.
+"""Create a session's worktree or claim a spare, and write the daemon's files about the session;
+undo a failed creation.
 
-`begin` and `insert` are the two units of work of a creation. The first stores its operation, and
-turns a spare into part of it; the second stores the session's row, and finishes the operation.
+A creation has two units of work. `begin` stores its operation and deletes the row of a claimed
+spare. `insert` stores the session's row and finishes the operation.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ from rametd.store import Unit
 
 
 def operation_of(session: Session, info: RepositoryInfo, start: Start, spare: Spare | None) -> Operation:
-    """The operation of a creation, with what the next daemon needs to undo it: for a spare also its
-    commit."""
+    """The operation of a creation, with the data from which the next daemon undoes it: for a spare
+    also its commit."""
     return Operation(
         id=new_id(),
         kind=Kind.CREATE,
@@ -65,7 +65,7 @@ def insert(unit: Unit, session: Session, new: NewSession, operation: Operation) 
     """Store a session with its events, its prompt and the end of its operation; return the stored
     row."""
     new.admit(unit, session)
-    if not session.forked_from:  # a fork has the paths of its original, until the person changes them
+    if not session.forked_from:  # a fork owns the same paths as its original, until the person changes them
         parent = unit.sessions.find(session.parent_id) if session.parent_id else None
         check_claims(unit, session.repo_id, new.owns, new.forbids, parent=parent, tree=new.tree)
     unit.sessions.insert(session)
@@ -86,8 +86,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """For the caller of a creation: warnings about withheld commands and, once per repository, the
-    offer of a setup that would fit."""
+    """Notes for the caller of a creation: warnings about withheld commands and, once per
+    repository, a suggested setup."""
 
     warnings: tuple[str, ...] = ()
     offer: str = ""
@@ -136,7 +136,8 @@ class SpareLostError(WorktreeChangedError):
 
 
 class Builder:
-    """Builds what an operation names. `undo` removes everything of it that exists, at any time."""
+    """Builds the worktree that an operation names. `undo` removes as much of it as exists, at any
+    time."""
 
     def __init__(self, core: Core, pool: Pool) -> None:
         self._core = core
@@ -179,7 +180,7 @@ class Builder:
                 warnings = await git.spares.update(info, spare.path, spare.commit, start.commit, background=False)
             elif (
                 made.request.new.with_changes or made.request.new.fork is not None
-            ):  # their files are written over the spare's
+            ):  # their files overwrite those of the spare
                 await git.spares.require_untouched(info, spare.path, spare.commit)
             await git.spares.claim(info, spare.path, session.branch, start.commit, new_branch=start.new_branch)
         except WorktreeChangedError as error:
@@ -200,8 +201,8 @@ class Builder:
         """Remove what an unfinished creation left. A worktree that existed before stays as it
         is."""
         core = self._core
-        # A write, so that it runs after the writes queued before it: a session that was stored
-        # after all keeps everything.
+        # Use a write, which runs after the writes that were queued before it: if one of them stores
+        # the session, keep everything.
         if await core.store.write(lambda unit: unit.operations.get(operation.id)) is None:
             return
         path, branch = Path(operation.data["worktree"]), operation.data["branch"]

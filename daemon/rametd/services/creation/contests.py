@@ -1,4 +1,4 @@
-"""Contests: several sessions that begin together, with the same prompt, base and check, of which a
+"""Contests: several sessions with the same prompt, base and check that start together, until a
 person picks one."""
 
 import asyncio
@@ -26,14 +26,14 @@ class Contests:
     def __init__(self, core: Core, creator: Creator) -> None:
         self._core = core
         self._creator = creator
-        self._naming = asyncio.Lock()  # names are free until the contest is stored
+        self._naming = asyncio.Lock()  # the chosen names must stay free until the contest is stored
 
     async def create(
         self, new: NewSession, agents: Sequence[str], remember: Callable[[Unit, Sequence[Session]], None]
     ) -> list[Created]:
         """Create a contender for each of ``agents`` ("" for that of ``new``), all or none.
 
-        A name that was made from the prompt is varied until it is free; one that was given is not.
+        A name from the prompt gets a number if it is taken; a given name does not.
         """
         check(new, agents)
         info = await self._core.git.discover(new.path)
@@ -45,7 +45,7 @@ class Contests:
 
 
 def check(new: NewSession, agents: Sequence[str]) -> None:
-    """Raise `InvalidInputError` for what several sessions cannot share."""
+    """Raise `InvalidInputError` for options that several sessions cannot share."""
     if len(agents) > MOST:
         raise InvalidInputError(f"a contest of {plural(len(agents), 'session')}", hint=f"create at most {MOST}")
     for option, given, why in (
@@ -59,8 +59,8 @@ def check(new: NewSession, agents: Sequence[str]) -> None:
 
 
 def contenders(reader: Reader, repo: Repo, new: NewSession, agents: Sequence[str]) -> list[NewSession]:
-    """The sessions of a contest with their names: NAME-1, NAME-2 where all have the same agent,
-    else NAME-AGENT or NAME-AGENT-2."""
+    """The sessions of a contest with their names: NAME-1, NAME-2 if all have the same agent, else
+    NAME-AGENT, or NAME-AGENT-2 for a second one of that agent."""
     kinds = [agent or new.agent for agent in agents]
     if new.name:
         check_name(new.name)

@@ -1,8 +1,8 @@
-"""Create sessions: worktree and row, or nothing at all.
+"""Create sessions: worktree and row, or neither.
 
-The operation is stored first. Then the worktree is created or a spare claimed. Then one unit of
-work stores the session with its prompt and finishes the operation. A daemon killed in between finds
-the operation when it starts again, and undoes it.
+The creator stores the operation first, then creates the worktree or claims a spare. Then one unit
+of work stores the session with its prompt and finishes the operation. If the daemon is killed in
+between, the next one finds the operation and undoes it.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ log = structlog.get_logger()
 
 
 class Creator:
-    """Creations in one repository choose their names one after another; their worktrees are filled
-    in parallel."""
+    """Creates sessions. Creations in one repository choose their names one after another, and fill
+    their worktrees in parallel."""
 
     def __init__(self, core: Core, hooks: SessionHooks, pool: Pool) -> None:
         self._core = core
@@ -77,8 +77,7 @@ class Creator:
         *,
         one_base: bool = False,
     ) -> list[Created]:
-        """Create all of them or none: one unit of work stores their rows and what ``remember``
-        adds.
+        """Create all of them or none: one unit of work stores their rows and calls ``remember``.
 
         ``after`` may name sessions that come earlier in ``news``. With ``one_base``, all start from
         the commit that the first one's base names now.
@@ -99,7 +98,7 @@ class Creator:
         made: list[Creation] = []
         stored: dict[str, Session] = {}  # by id, as stored: with their ports
         offers: dict[str, tuple[str, ...]] = {}  # by session
-        # Also when the caller hangs up: a session that is not stored must leave no files.
+        # Undo also if the caller hangs up: a session that is not stored must leave no files.
         async with AsyncExitStack() as undoing:
             for each in requests:
                 made.append(await self._make(each, [one.session for one in made], undoing))
@@ -125,8 +124,8 @@ class Creator:
         return [Created(stored[one.session.id], (*one.warnings, *offers.get(one.session.id, ()))) for one in made]
 
     async def _insert(self, work: Callable[[Unit], None]) -> None:
-        """Store the rows. A write that the store has queued is done even if the caller hangs up;
-        such a creation must not be undone."""
+        """Store the rows. The store completes a queued write even if the caller hangs up; such a
+        creation must not be undone."""
         writing = asyncio.ensure_future(self._core.store.write(work))
         try:
             await asyncio.shield(writing)
@@ -165,8 +164,8 @@ class Creator:
             )
         )
         core.git.trust(info.common_dir)  # the person's own repository, or, for a child, its parent's
-        # Refuse before anything is created. `insert` checks again, in the unit of work that stores
-        # the row.
+        # Check before creating anything. `insert` checks again, in the unit of work that stores the
+        # row.
         if new.owns and new.fork is None and info.head.commit is not None:
             new = replace(new, tree=await core.git.commits.files(info, info.head.commit))
         if not new.claims_later and new.fork is None:
@@ -176,11 +175,11 @@ class Creator:
             )
         warnings: tuple[str, ...] = ()
         fetched: Base | None = None
-        if new.fetch:  # before anything is created: the fetch may fail, or bring a base to a repository without commits
+        if new.fetch:  # first: the fetch may fail, or may bring a base to a repository without commits
             ref = new.existing_branch or new.base_ref or None
             fetched = await core.git.remotes.fetch_base(info, ref, new.path, caller)
         if new.initial_commit and info.head.commit is None and fetched is None:
-            # Refuse a bad name or branch before creating the commit. Both are chosen later, one
+            # Refuse a bad name or branch before creating the commit. Both are chosen later, in one
             # creation after another.
             await core.store.read(lambda reader: choose_name(reader, new, repo, "session"))
             if new.branch:
@@ -272,7 +271,7 @@ class Creator:
         )
 
     async def _make(self, request: CheckedRequest, before: Sequence[Session], undoing: AsyncExitStack) -> Creation:
-        """Create the worktree of a session; ``undoing`` removes it again, unless the session is
+        """Create the worktree of a session; ``undoing`` removes it unless the session gets
         stored."""
         while True:
             try:
@@ -287,14 +286,14 @@ class Creator:
     async def _built(self, made: Creation, spare: Spare | None) -> Creation:
         core = self._core
         core.failpoint.hit("create.intended")
-        # These files are synced to disk, which takes time: create the worktree meanwhile.
+        # Syncing these files to disk takes time: create the worktree meanwhile.
         files = asyncio.create_task(asyncio.to_thread(self._builder.write_files, made))
         try:
             warnings = await self._builder.build(made, spare)
             core.failpoint.hit("create.worktree-made")
             notes = await self._builder.notes(made)
         finally:
-            # A thread cannot be stopped, and it must not write after the undoing.
+            # Wait for the thread, which cannot be stopped: it must not write after the undoing.
             await asyncio.wait([files])
         files.result()
         core.failpoint.hit("create.files-written")
@@ -327,7 +326,7 @@ class Creator:
 
 
 def _another_branch(made: Creation) -> tuple[str, ...]:
-    """Warn that the branch of a named session is not the one of its name, which is taken."""
+    """Warn that a named session has another branch than its name, because that branch is taken."""
     new, session = made.request.new, made.session
     wished = made.request.config.worktrees.branch_prefix + slug(new.name)
     if not new.name or new.branch or not session.created_branch or session.branch == wished:

@@ -1,8 +1,8 @@
 """Fork a session: the same conversation and files, in another worktree and branch.
 
-A fork starts from a checkpoint of the original. The operation that creates this checkpoint is
-finished with the fork's row. If the fork is refused, or the daemon is killed before that, the
-checkpoint is dropped again.
+A fork starts from a checkpoint of the original. An operation creates this checkpoint, and ends in
+the unit of work that stores the fork's row. If the fork is refused, or the daemon is killed before
+that, the checkpoint is dropped.
 """
 
 import asyncio
@@ -49,7 +49,8 @@ class Forker:
     async def fork(
         self, session: Session, request: ForkRequest, principal: str, remember: Callable[[Unit, Session], object]
     ) -> Created:
-        """Raises `WrongStateError` for an archived session, and what creating a session raises."""
+        """Fork a session. Raise `WrongStateError` for an archived one, and what `Creator.create`
+        raises."""
         refuse_archived(session)
         if session.conversation_begun and not request.agent:
             require(
@@ -82,8 +83,8 @@ class Forker:
                 return None
             return next(iter(unit.checkpoints.find_by_prefix(now.session_id, now.data["checkpoint"])), None)
 
-        # A write, so that it runs after the writes queued before it: these are done even if the
-        # caller hung up.
+        # Use a write, which runs after the writes that were queued before it: the store completes
+        # those even if the caller hung up.
         checkpoint = await self._core.store.write(look)
         if checkpoint is not None:
             await self._checkpointer.drop(checkpoint)
@@ -139,8 +140,8 @@ class Forker:
 
 
 def conversation_of(session: Session, checkpoint: Checkpoint, *, latest: bool) -> tuple[str, str] | None:
-    """Conversation that a fork continues, and its last message, "" for all of it; None if there is
-    none.
+    """Conversation that a fork continues, and its last message, "" for the whole conversation; None
+    if there is none.
 
     In the middle of a turn the fork continues from the end of the last turn: the agent is still
     writing the rest.

@@ -1,8 +1,8 @@
 """The pool: prepared worktrees, so that a session starts in milliseconds.
 
-A claim deletes a spare's row in the unit of work that stores the operation of the creation. From
-then on the worktree belongs to the creation, which completes or undoes it. See `spares` for the
-work on a single spare, and how it avoids claims.
+A claim deletes a spare's row in the unit of work that stores the creation's operation. From then on
+the worktree belongs to the creation. `spares` describes the work on a single spare, and how it
+avoids claims.
 """
 
 import asyncio
@@ -31,12 +31,13 @@ from rametd.store import Reader
 log = structlog.get_logger()
 
 PERIOD_S = 60.0
-"""How often the pool checks bases: one file read by libgit2 for each repository with spares."""
+"""Interval in seconds at which the pool checks bases; for each repository with spares libgit2 reads
+one file."""
 SETTLE_S = 1.0
-"""From a session's creation to the refill."""
+"""Seconds from a session's creation to the refill."""
 SMALL_DIFFERENCE = 2000
-"""Files that a claim may write: a spare at another commit is updated in place up to this number;
-beyond it a new worktree is created."""
+"""Maximum number of files in which a claimed spare may differ from the session's commit. A claim
+rewrites them; beyond this number a new worktree is created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Pool:
     def start(self) -> None:
         """Start maintaining the pools."""
         self._running = asyncio.create_task(self.run(), name="pool")
-        self._running.add_done_callback(_say_why)
+        self._running.add_done_callback(_log_failure)
 
     async def stop(self) -> None:
         """Stop the upkeep; return once unfinished spares are removed."""
@@ -88,8 +89,8 @@ class Pool:
     # For creations
 
     async def take(self, repo: Repo, info: RepositoryInfo, config: Config, commit: str) -> Spare | None:
-        """Take a spare for a session at ``commit``; None if none fits. Only the caller may use it
-        until `release`."""
+        """Take a spare for a session at ``commit``, None if none fits. Until `release` nobody else
+        uses it."""
         if not config.pool.size:
             return None
         core = self._core
@@ -106,17 +107,17 @@ class Pool:
             for each in {spare.commit for spare in fitting}
         }
         for spare in sorted(fitting, key=lambda each: (differences[each.commit], not self.warmer.has(each.id))):
-            if spare.id not in self.spares.hands and differences[spare.commit] <= SMALL_DIFFERENCE:
-                self.spares.hands.add(spare.id)
+            if spare.id not in self.spares.in_use and differences[spare.commit] <= SMALL_DIFFERENCE:
+                self.spares.in_use.add(spare.id)
                 self._claims[repo.id] += 1
                 return spare
         self._misses[repo.id] += 1
         return None
 
     def release(self, spare: Spare) -> None:
-        """End a claim: the row of the spare is gone, or it stays a spare."""
+        """End a claim. If the spare's row still exists, it is a spare again."""
         self.spares.cold.pop(spare.id, None)
-        self.spares.hands.discard(spare.id)
+        self.spares.in_use.discard(spare.id)
 
     def session_made(self, repo_id: str) -> None:
         """A session was created: refill the pool, which may have given a spare."""
@@ -131,8 +132,8 @@ class Pool:
     # For people
 
     async def status(self, repo: Repo) -> PoolStatus:
-        """The pool of a repository, registered or not. Raises `RepoNotFoundError` when the
-        repository is gone from disk."""
+        """The pool of a repository, registered or not. Raises `RepoNotFoundError` if the repository
+        is gone from the disk."""
         core = self._core
         info = await info_of(core, repo)
         config, held = core.config, ""
@@ -197,7 +198,7 @@ class Pool:
 
     @staticmethod
     def _in_use(reader: Reader) -> set[str]:
-        # Stamps: at a start, reading a thousand whole rows would hold up the first calls.
+        # Read stamps only: reading a thousand whole rows at a start would delay the first calls.
         sessions = reader.sessions.stamps()
         return {session.repo_id for session in sessions} | {spare.repo_id for spare in reader.spares.list()}
 
@@ -236,7 +237,7 @@ class Pool:
             spares = await core.store.read(lambda reader: reader.spares.list(repo_id))
             info = await info_of(
                 core, repo
-            )  # raises if the repository is away: its spares stay, since they may hold a person's work
+            )  # raises if the repository is missing: its spares stay, since they may hold a person's work
             config = await for_repository(core, repo, info)
             keep = 0 if repo_id in self._drained else config.pool.size
             held = await self._obstacle(repo, config) if keep else ""
@@ -295,6 +296,6 @@ class Pool:
         return self._locks.setdefault(repo_id, asyncio.Lock())
 
 
-def _say_why(task: "asyncio.Task[None]") -> None:
+def _log_failure(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("the upkeep of pools failed; sessions start without spares", exc_info=error)

@@ -1,14 +1,15 @@
 """Work on one spare: create it, move it to another commit, give it a warm agent, remove it.
 
-A row is stored before its directory is created, and deleted after the directory; its state is the
-intent. A daemon that finds an unfinished spare removes both.
+The row is stored before the directory exists, and deleted after the directory. Its state is the
+intent: a daemon removes an unfinished spare that it finds.
 
-`Spares.hands` keeps claims and upkeep apart: the ids of spares in use. Both test and set it without
-an `await` in between, so that a spare is never moved to another commit while a creation claims it.
+`Spares.in_use` has the ids of spares that a claim or the upkeep uses. Both test and set it without
+an `await` in between, so that the upkeep never moves a spare to another commit while a creation
+claims it.
 
 A spare in which a person has worked belongs to that person: the pool gives it up and logs a
-warning. Upkeep checks all files before it writes to a spare or removes it. A claim has no time for
-that: it checks HEAD, and the files only if a tracker reports writes. Without a tracker, the files
+warning. The upkeep checks all files before it changes or removes a spare. A claim has no time for
+that: it checks HEAD, and the files only if a tracker reports writes. Without a tracker the files
 are checked after the session has started, and the session gets a warning about changed ones.
 """
 
@@ -41,20 +42,20 @@ from rametd.services.worktrees.places import tree_of
 NAMED = 5
 """Files that a warning names."""
 SETTLE_S = 2.0
-"""From a session's creation to the check of its files, which must not slow down the first
+"""Seconds from a session's creation to the check of its files, which must not slow down the first
 prompt."""
 
 
 class Handwork:
-    """Warns of files that a person changed in a spare, on the repository or on the session that got
-    the spare."""
+    """Logs warnings about files that a person changed in a spare: on the repository, or on the
+    session that got the spare."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._looks = Tasks("look")
 
     async def stays(self, reasons: Sequence[str], path: Path, repo_id: str) -> None:
-        """Warn that a spare stays in place; ``reasons`` has a line for each reason."""
+        """Warn that a spare stays in place; ``reasons`` has one line each."""
         for words in reasons:
             adopt = shlex.join(("rametctl", "adopt", str(path)))
             await self._tell(
@@ -90,7 +91,8 @@ log = structlog.get_logger()
 
 
 class Prepared(Protocol):
-    """Result of a setup. ``digest``: of what it depends on. ``words``: what failed."""
+    """Result of a setup. ``digest``: of the files that it depends on. ``words`` describes a
+    failure."""
 
     @property
     def state(self) -> SetupState: ...
@@ -108,7 +110,7 @@ class Spares:
     """Work on spares, one at a time. None starts while a session is being created."""
 
     def __init__(self, core: Core, warmer: Warmer, prepare: Prepare) -> None:
-        self.hands: set[str] = set()  # spares in use
+        self.in_use: set[str] = set()  # spares in use
         self.cold: dict[str, str] = {}  # by spare: why its warm agent did not start
         self.handwork = Handwork(core)
         self._core = core
@@ -120,11 +122,11 @@ class Spares:
         self._quiet.set()
         self._one = asyncio.Semaphore(1)
         self.begun = asyncio.Event()
-        """Set once a session is being created in this run of the daemon."""
+        """Set when the first creation in this run of the daemon begins."""
 
     @contextmanager
     def creating(self) -> Iterator[None]:
-        """Start no upkeep inside: a session is being created."""
+        """Enclose the creation of a session: no upkeep starts inside."""
         self._creations += 1
         self.begun.set()
         self._quiet.clear()
@@ -156,12 +158,12 @@ class Spares:
         return changed is None or bool(changed)
 
     def claimed(self, session: Session, info: RepositoryInfo) -> None:
-        """A session got this spare."""
+        """Check the files of a claimed spare later, unless a tracker knows them."""
         if self._marks.pop(session.id, None) is None:
             self.handwork.look_after(session, info)
 
     async def make(self, repo: Repo, info: RepositoryInfo, commit: str, inherits: str) -> None:
-        """Create a spare. Raises what git raises; then nothing is left of the spare."""
+        """Create a spare. If git fails, remove what exists of it and raise git's error."""
         core = self._core
         await self._quiet.wait()
         spare_id = new_id()
@@ -178,7 +180,7 @@ class Spares:
             create_time=core.clock(),
         )
         async with self._one:
-            with self._in_hand(spare):
+            with self._use(spare):
                 await core.store.write(lambda unit: unit.spares.add(spare))
                 core.failpoint.hit("spare.intended")
                 await self._work(spare, repo, self._filled(spare, repo, info))
@@ -195,9 +197,9 @@ class Spares:
         core = self._core
         await self._quiet.wait()
         async with self._one:
-            if spare.id in self.hands:
+            if spare.id in self.in_use:
                 return False
-            with self._in_hand(spare):
+            with self._use(spare):
                 # A finished claim deleted the row before it released the spare.
                 if not await self._mark(spare, SpareState.UPDATING):
                     return False
@@ -245,15 +247,15 @@ class Spares:
     async def remove_unfinished(self, spare: Spare) -> None:
         """Remove a spare that a killed daemon left unfinished."""
         repo = await self._core.store.read(lambda reader: reader.repos.get(spare.repo_id))
-        with self._in_hand(spare):
+        with self._use(spare):
             await self._destroy(spare, repo, unfinished=spare.state in {SpareState.MAKING, SpareState.UPDATING})
 
     async def remove(self, spare: Spare, repo: Repo) -> bool:
-        """Remove a spare, unless it is in use or claimed, or a person has worked in it; then it
-        stays. Return whether it is gone."""
-        if spare.id in self.hands:
+        """Remove a spare, unless it is in use or claimed, or a person has worked in it. Return
+        whether it was removed."""
+        if spare.id in self.in_use:
             return False
-        with self._in_hand(spare):
+        with self._use(spare):
             return await self._destroy(spare, repo)
 
     async def _mark(self, spare: Spare, state: SpareState) -> bool:
@@ -282,17 +284,17 @@ class Spares:
         return not reasons
 
     async def warm(self, spare: Spare, repo: Repo) -> None:
-        """Start a warm agent in a spare, unless it is in use; `cold` has the reason of a failure.
+        """Start a warm agent in a spare, unless it is in use. `cold` gets the reason of a failure.
 
         A tracker follows its changes from then on, so that the first prompt waits for no scan of
         all files.
         """
         await self._quiet.wait()
-        if spare.id in self.hands or self._warmer.has(spare.id):
+        if spare.id in self.in_use or self._warmer.has(spare.id):
             return
-        # In use, so that it is still a spare when the start begins. From then on a claim takes over
-        # the start and the tracker too.
-        with self._in_hand(spare):
+        # Mark it as in use until the start begins, so that it is still a spare then. From then on a
+        # claim takes over the start and the tracker too.
+        with self._use(spare):
             if await self._core.store.read(lambda reader: reader.spares.get(spare.id)) is None:
                 return
             try:
@@ -309,13 +311,13 @@ class Spares:
 
     async def cool(self, spare: Spare) -> None:
         """End the warm agent of a spare, unless it is in use."""
-        if spare.id not in self.hands:
+        if spare.id not in self.in_use:
             self._warmer.discard(spare.id)
             await self._unwatch(spare)
 
     async def _watch(self, spare: Spare, repo: Repo) -> bool:
-        """Follow the changes of a spare. Give it up and return False if a person has worked in
-        it."""
+        """Follow the changes of a spare. If a person has worked in it, give it up and return
+        False."""
         git = self._core.git
         tracker = await git.trackers.watch(spare.path)
         mark = await tracker.mark()
@@ -331,9 +333,9 @@ class Spares:
         await self._core.git.trackers.unwatch(spare.path)
 
     @contextmanager
-    def _in_hand(self, spare: Spare) -> Iterator[None]:
-        self.hands.add(spare.id)
+    def _use(self, spare: Spare) -> Iterator[None]:
+        self.in_use.add(spare.id)
         try:
             yield
         finally:
-            self.hands.discard(spare.id)
+            self.in_use.discard(spare.id)

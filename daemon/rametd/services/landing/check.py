@@ -1,4 +1,4 @@
-"""Checks of merge queues: in the queue's own worktree, the setup if it is due, then the check."""
+"""Checks of merge queues. Each runs in the queue's own worktree, after the setup if that is due."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,8 @@ from rametd.services.core import Core
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Result of a check. ``words``: what failed, "" for nothing. ``output``: the end of the
-    output."""
+    """Result of a check. ``words`` describes the failure, "" without one. ``output`` is the end of
+    the output."""
 
     words: str
     output: str
@@ -40,7 +40,8 @@ class Checker:
     async def run(
         self, tree: LandingTree, repo: Repo, config: Config, target: str, commands: Sequence[str], note: Remember
     ) -> Checked:
-        """Run ``commands`` one after another, within one time limit; ``note`` gets the command."""
+        """Run ``commands`` one after another, with one time limit for all; ``note`` gets the stored
+        command."""
         variables = {"CI": "1", "RAMET_TARGET": target, **await self._ports(config)}
         unfit = await self._prepare(tree, repo, config, variables)
         if unfit is not None and not unfit.ok:
@@ -52,8 +53,8 @@ class Checker:
     async def _prepare(
         self, tree: LandingTree, repo: Repo, config: Config, variables: Mapping[str, str]
     ) -> CheckResult | None:
-        """Run the setup, unless it ran for the same files and its results exist; return a failure,
-        None if there is none."""
+        """Run the setup, unless it ran for the same files and its results exist. Return a failure,
+        else None."""
         digest = await asyncio.to_thread(digest_of, tree.path, config)
         if not tree.cleaned and self._set_up.get(str(tree.path)) == digest:
             return None
@@ -72,8 +73,8 @@ class Checker:
         return None
 
     async def _ports(self, config: Config) -> dict[str, str]:
-        """Variables with ports that no session owns. A session created meanwhile may get them while
-        they are not in use."""
+        """Variables with ports that no session owns. A session that is created during the check may
+        get the same ports."""
         try:
             base, count = await self._core.store.read(lambda reader: ports.allocate(reader, config))
         except CapReachedError:

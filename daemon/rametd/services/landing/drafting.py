@@ -64,7 +64,7 @@ async def draft_entry(core: Core, checkpointer: Checkpointer, session: Session, 
     target = new.target or (plan.target if plan is not None else "") or session.base_ref
     await check_target(core, info, config, session, target)
     warnings = await check_work(core, checkpointer, repo, info, session, target, new.commit_message)
-    if not new.local:  # last: a person is asked about the target only if there is something to land
+    if not new.local:  # last: ask about the target only if there is work to land
         await check_upstream(core, info, config, session, target)
     now = core.clock()
     landing = Landing(
@@ -186,7 +186,7 @@ async def _check_head(core: Core, info: RepositoryInfo, session: Session) -> Non
 async def _committed(
     core: Core, repo: Repo, info: RepositoryInfo, session: Session, tip: str, message: str
 ) -> tuple[str, tuple[str, ...]]:
-    """The commit with all work of the worktree (``tip`` if nothing is uncommitted), and
+    """Return the commit with all work of the worktree (``tip`` if nothing is uncommitted), and
     warnings."""
     dirty = await core.git.landing.uncommitted(session.worktree)
     if not dirty:

@@ -112,9 +112,9 @@ def remove(unit: Unit, landing: Landing, reason: str, principal: str) -> Landing
 def leave(unit: Unit, session_id: str, principal: str) -> str:
     """Remove the entry of a removed session, in the unit of work that deletes its row.
 
-    Return the target on which it does not land, "" if nothing was queued. If the target is being
-    moved, the work lands; if that move fails, the next round finds no session. Until the row is
-    deleted, nothing of the session lands (`in_hand`), and a removal that is undone keeps its entry.
+    Return the target of the removed entry, "" if none was queued. If the target is being moved, the
+    work lands; if that move fails, the next round finds no session. During a removal nothing of the
+    session lands (`blocked_by_operation`), and the entry stays if the removal is undone.
     """
     landing = unit.landings.of_session(session_id)
     if landing is None or landing.state in ENDED or move_of(unit, landing) is not None:
@@ -122,8 +122,8 @@ def leave(unit: Unit, session_id: str, principal: str) -> str:
     return remove(unit, landing, GONE, principal).target
 
 
-def in_hand(reader: Reader, session_id: str) -> str:
-    """Why a session cannot land now: an operation may change its branch; "" if it can."""
+def blocked_by_operation(reader: Reader, session_id: str) -> str:
+    """Why a session cannot land now, "" if it can: an operation that may change its branch."""
     found = reader.operations.exclusive(session_id)
     return f"its session is {found.doing}" if found and found.kind in {Kind.REMOVE, Kind.REWIND, Kind.SYNC} else ""
 
@@ -142,7 +142,8 @@ def retry(unit: Unit, landing: Landing, principal: str) -> Landing:
 
 
 def hold(unit: Unit, landing: Landing, reason: str) -> Landing:
-    """Hold an entry and ask the person: approve queues it again, deny removes it."""
+    """Hold an entry and open a request: approving it queues the entry again, denying it removes the
+    entry."""
     session = unit.sessions.find(landing.session_id)
     if session is None:
         return change(unit, landing, S.REMOVED, GONE)
@@ -154,8 +155,8 @@ def hold(unit: Unit, landing: Landing, reason: str) -> Landing:
 
 
 def give_back(unit: Unit, kind: AgentKind, landing: Landing, reason: str, prompt: str, tip: str, limit: int) -> Landing:
-    """Return an entry to its agent with a prompt about the failure; ask the person after ``limit``
-    returns, or if the agent cannot work.
+    """Return an entry to its agent with a prompt about the failure. After ``limit`` returns, or if
+    the agent cannot work, ask the person.
 
     ``tip``: the failed commit of the branch; a new commit queues the entry again. The caller wakes
     the session.
@@ -180,8 +181,8 @@ def cannot_work(session: Session) -> bool:
 
 
 def blockers(reader: Reader, landing: Landing, before: Sequence[str] = ()) -> list[str]:
-    """Names of sessions that must land first and have not. ``before``: ids of those that land
-    together with it."""
+    """Names of sessions that must land first and have not. ``before``: ids of sessions that land in
+    the same round."""
     found = [reader.sessions.find(identity) for identity in landing.after if identity not in before]
     return [session.name for session in found if session is not None and not session.landed_reason]
 
@@ -208,7 +209,7 @@ Move = tuple[Landing, str, str, str]
 
 
 def move_to(steps: Sequence[Move], repo_id: str, target: str) -> dict[str, str]:
-    """Return the data of the operation that moves a target to ``steps``, in order."""
+    """Data of the operation that moves a target to ``steps``, in order."""
     return {
         "repo": repo_id,
         "target": target,
@@ -221,11 +222,11 @@ def move_to(steps: Sequence[Move], repo_id: str, target: str) -> dict[str, str]:
 def admit_move(unit: Unit, steps: Sequence[Move], repo_id: str, target: str) -> None:
     """Store the commits of a move of the target.
 
-    Raises `ChangedError` if an entry was removed or changed since it was merged, or another
-    operation has its session or the session with the target checked out.
+    Raise `ChangedError` if an entry was removed or changed since it was merged, or if another
+    operation has its session, or the session in whose worktree the target is checked out.
     """
     for landing, *_ in steps:
-        if unit.landings.get(landing.id).state not in AT_WORK or in_hand(unit, landing.session_id):
+        if unit.landings.get(landing.id).state not in AT_WORK or blocked_by_operation(unit, landing.session_id):
             raise ChangedError(f"{landing.session_name} has changed meanwhile", hint="the queue merges it again")
     if holder_of(unit, repo_id, target) is not None:
         raise ChangedError(f"another operation has {target}", hint="the queue merges it again")
@@ -268,7 +269,7 @@ def landed(unit: Unit, landing: Landing, reason: str) -> None:
 
 
 def recover(unit: Unit) -> None:
-    """Queue entries again whose merge or check a killed daemon began. The queue settles an
+    """Queue entries again whose merge or check a killed daemon began. The queue itself completes an
     unfinished move."""
     moving = {
         identity for move in unit.operations.list(kinds=(Kind.LAND,)) for identity in json.loads(move.data["steps"])

@@ -17,12 +17,12 @@ from rametd.store import Unit
 log = structlog.get_logger()
 
 GATHER_S = 0.5
-"""From `ask` to the survey, so that calls are answered first and several share one survey."""
+"""Delay of a survey after `ask`: calls are answered first, and several calls share one survey."""
 REST_S = 2.0
 
 
 async def landed(core: Core, session: Session, *, pull_request_state: str | None = None) -> Landed:
-    """Whether a session's branch has landed, and its worktree has no other work.
+    """Whether a session's branch has landed and its worktree has no other work.
 
     ``pull_request_state``: "merged" if a pull request with the branch's tip as head was merged.
     Raises what git raises.
@@ -69,8 +69,7 @@ async def judge(
 
 
 class LandedTracker:
-    """Updates `Session.landed_reason` after `ask`, which readers call; the next reader gets the
-    result.
+    """Updates `Session.landed_reason`. A reader calls `ask`, and the next reader gets the result.
 
     A session is judged again only if a commit moved, or the session has new events.
     """

@@ -5,9 +5,9 @@ the target to it. If the check fails, bisection finds the first failing entry: t
 land, it returns to its agent, and the entries after it are queued again. An entry that conflicts
 with another one of the round, but not with the target, is queued again too.
 
-Durable are the rows of entries, and an operation while the target is moved. After a crash
-everything before that operation is repeated. With an operation, the branch itself tells whether it
-has moved, and the rows are updated.
+The store has the rows of entries and, while the target is moved, an operation. After a crash
+without an operation the round is repeated. With one, the commit of the branch shows whether it was
+moved, and the rows are updated.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ from rametd.store import Unit
 
 
 class Bisection:
-    """Checks a batch of one queue, and bisects it. ``busy_with``: ids of the entries under
-    check."""
+    """Checks a batch of one queue, and bisects it. ``busy_with`` has the ids of the entries that
+    are being checked."""
 
     def __init__(self, core: Core, checker: Checker, outcomes: Outcomes, target: str) -> None:
         self._core = core
@@ -53,8 +53,8 @@ class Bisection:
             self._checking.cancel()
 
     async def check(self, scene: Scene, steps: Sequence[Step]) -> tuple[int, Checked | None] | None:
-        """Number of first steps that pass together, and the result of the check with the next one,
-        if there is one.
+        """Return how many of the first steps pass together, and the failed check that includes the
+        next step, None if all pass.
 
         None if `stop` cancelled it.
         """
@@ -64,8 +64,8 @@ class Bisection:
         self.busy_with = batch
         try:
             good, bad, failure = 0, len(steps) + 1, None
-            # Check all steps first, which mostly pass. Then bisect until the first bad step follows
-            # the last good one.
+            # Usually all steps pass, so check them together first. Then bisect until the first bad
+            # step follows the last good one.
             middle = len(steps)
             while bad - good > 1:
                 trees = [step.ready.session.worktree for step in steps]
@@ -125,8 +125,8 @@ class Bisection:
             return
         before = await self._check_one(scene, scene.old, landing.checks) if alone else None
         on_target = before is not None and not before.passed
-        # The repository's check should pass without this work; a check of the entry may need this
-        # work.
+        # The repository's check should pass without this work. A check of the entry's own may need
+        # it.
         if on_target and (landing.checks == scene.config.land.check or culprit.in_setup):
             # The agent did not cause this failure.
             what = "setup" if culprit.in_setup else "check"
@@ -140,7 +140,7 @@ class Bisection:
 LISTED = 3
 """Files that a reason names."""
 NO_COMMIT = "; its agent made no new commit"
-"""End of the reason of an entry that its agent did not fix, after the first cause."""
+"""Appended to the reason of an entry that its agent did not fix."""
 PATIENCE_S = 30.0
 """How long an entry waits for a merge to end in its worktree, or for files to be committed, before
 the daemon asks a person."""
@@ -150,8 +150,8 @@ S = LandingState
 class Round(Enum):
     """Result of a round."""
 
-    AGAIN = "again"  # something changed: run another round at once
-    REST = "rest"  # entries wait for something that causes no event: poll
+    AGAIN = "again"  # run another round at once
+    REST = "rest"  # entries wait for a change that causes no event: poll
     ASLEEP = "asleep"  # entries wait for an agent or a person, which cause events
     EMPTY = "empty"  # no entry is open
 
@@ -173,21 +173,21 @@ class Lane:
         self._unfinished_since: dict[str, float] = {}  # by entry, on the event loop's clock
         self._stuck: dict[str, tuple[Step, str]] = {}  # by entry: its step, and why a checkout blocks it
 
-    def taken_out(self, landing_id: str) -> None:
-        """An entry was removed: cancel its check."""
+    def entry_removed(self, landing_id: str) -> None:
+        """Cancel the check of a removed entry."""
         if landing_id in self._bisection.busy_with:
             self._bisection.stop()
 
     async def round(self) -> Round:
-        """Run one round. Raises what git and the store raise; the rows are consistent then, and the
-        next round continues."""
+        """Run one round. Errors of git and the store pass through; the rows are consistent after
+        them, and the next round continues."""
         core = self._core
         if not await core.store.read(lambda reader: reader.landings.open(self._repo_id, self._target)):
             return Round.EMPTY  # also if the repository is no longer registered
         repo = await core.store.read(lambda reader: reader.repos.get(self._repo_id))
         info = await info_of(core, repo)
         await self._mover.settle(self._repo_id, self._target)
-        again = await self._look_at_returned(info)
+        again = await self._requeue_returned(info)
         found = await core.store.read(lambda reader: reader.landings.open(self._repo_id, self._target))
         if not found:
             return Round.EMPTY
@@ -213,8 +213,8 @@ class Lane:
         return Round.AGAIN if moved_on or again else Round.REST
 
     async def fail(self, error: RametError, *, ask: bool) -> None:
-        """Record a failed round: entries wait with the error as reason; with ``ask`` they are held
-        for the person."""
+        """Record a failed round: entries wait, with the error as reason. With ``ask``, hold them
+        and ask the person."""
         core = self._core
         found = await core.store.read(
             lambda reader: [
@@ -262,11 +262,11 @@ class Lane:
         return await self._mover.move(self._repo_id, self._target, steps)
 
     async def _without_stuck(self, info: RepositoryInfo, ready: list[Ready], old: str) -> list[Ready]:
-        """Leave out entries that a checkout still blocks for the recorded reason."""
+        """Omit entries that a checkout still blocks for the recorded reason."""
         left = []
         for each in ready:
             step, reason = self._stuck.get(each.landing.id, (None, ""))
-            # Its step may have been on top of other entries, which may have landed since.
+            # The step may have been merged on top of other entries, which may have landed since.
             if step is not None and (step.ready.tip, step.old) == (each.tip, old):
                 reasons = await self._composer.reasons(info, [step])
                 if reasons.get(each.landing.id) == reason and each.landing.state == S.WAITING:
@@ -282,18 +282,22 @@ class Lane:
         core = self._core
         found = await core.store.read(
             lambda reader: [
-                (landing, reader.sessions.find(landing.session_id), entries.in_hand(reader, landing.session_id))
+                (
+                    landing,
+                    reader.sessions.find(landing.session_id),
+                    entries.blocked_by_operation(reader, landing.session_id),
+                )
                 for landing in reader.landings.open(self._repo_id, self._target)
                 if landing.state in READY
             ]
         )
         ready: list[Ready] = []
-        for landing, session, in_hand in found:
+        for landing, session, blocked in found:
             if session is None:
                 await self._outcomes.change(landing, S.REMOVED, entries.GONE)
                 continue
-            if in_hand:
-                await self._outcomes.change(landing, S.WAITING, in_hand)
+            if blocked:
+                await self._outcomes.change(landing, S.WAITING, blocked)
                 continue
             tip = await core.git.branches.tip(info, landing.branch)
             if tip is None:
@@ -312,13 +316,13 @@ class Lane:
         return await self._in_order(ready)
 
     async def _not_yet(self, session: Session) -> str:
-        """Say that a session's agent still works, "" if it does not."""
+        """Reason to wait if the session's agent still works, "" if it does not."""
         busy = session.state in BUSY_STATES | {State.QUEUED, State.LOST}
         return f"its agent is at work ({session.state})" if busy else ""
 
     async def _unfinished_git(self, session: Session) -> str:
-        """Say which git command is under way in a session's worktree and what ends it, "" if none
-        is."""
+        """Reason to wait if a git command is under way in a session's worktree, with the command
+        that ends it; "" if none is."""
         tree = session.worktree
         if not await asyncio.to_thread(tree.is_dir):
             return ""  # archived: only the branch exists
@@ -326,7 +330,7 @@ class Lane:
         return f"{busy} is under way in {tree}: end it by {ending_words(tree, busy)}" if busy else ""
 
     async def _uncommitted(self, session: Session) -> str:
-        """Say which files of a session's worktree are not committed, "" if all are."""
+        """Reason to wait if files of a session's worktree are not committed, "" if all are."""
         if not await asyncio.to_thread(session.worktree.is_dir):
             return ""
         dirty = await self._core.git.landing.uncommitted(session.worktree)
@@ -334,8 +338,8 @@ class Lane:
         return f"not committed: {', '.join(dirty[:LISTED])}{more}; commit it, or tell its agent to" if dirty else ""
 
     async def _in_order(self, ready: list[Ready]) -> list[Ready]:
-        """Order entries after those that they wait for; leave out, with a reason, those that wait
-        for one that is not ready."""
+        """Sort entries so that each follows those that it waits for. Omit, with a reason, entries
+        that wait for one that is not ready."""
         ordered: list[Ready] = []
         left = list(ready)
         while True:
@@ -352,14 +356,14 @@ class Lane:
             await self._outcomes.change(each.landing, S.WAITING, f"waits for {', '.join(names)} to land")
         return ordered
 
-    async def _look_at_returned(self, info: RepositoryInfo) -> bool:
+    async def _requeue_returned(self, info: RepositoryInfo) -> bool:
         """Queue returned entries again that agents have finished; return whether there was one."""
         core = self._core
         found = await core.store.read(
             lambda reader: [
                 (landing, session, bool(reader.prompts.open(landing.session_id)))
                 for landing in reader.landings.open(self._repo_id, self._target)
-                if landing.state == S.RETURNED and not entries.in_hand(reader, landing.session_id)
+                if landing.state == S.RETURNED and not entries.blocked_by_operation(reader, landing.session_id)
                 for session in [reader.sessions.find(landing.session_id)]
             ]
         )

@@ -1,5 +1,5 @@
-"""Move a target exactly once: an operation is stored first; afterwards the branch tells whether it
-has moved."""
+"""Move a target exactly once: store an operation first; afterwards the commit of the branch shows
+whether it was moved."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ class Mover:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._outcomes = Outcomes(core)
-        core.operations.handle(Kind.LAND, self._leave, self._complete, self._settle)
+        core.operations.handle(Kind.LAND, self._keep_operation, self._complete, self._settle)
 
     async def move(self, repo_id: str, target: str, steps: Sequence[Step]) -> bool:
         """Move the target to the steps; return whether anything changed."""
@@ -46,7 +46,7 @@ class Mover:
         return moved
 
     async def settle(self, repo_id: str, target: str) -> None:
-        """Finish moves of an earlier daemon or a failed round in the rows."""
+        """Complete the rows of moves that an earlier daemon or a failed round left unfinished."""
         for operation in await self._core.store.read(lambda reader: reader.operations.list(kinds=(Kind.LAND,))):
             if (operation.data["repo"], operation.data["target"]) == (repo_id, target):
                 await self._core.operations.resume(operation)
@@ -75,8 +75,8 @@ class Mover:
             await self._core.store.write(lambda unit: entries.undo_move(unit, operation, S.QUEUED, ""))
         return moved
 
-    async def _leave(self, operation: Operation, error: BaseException | None) -> None:
-        """Keep the operation: the next round reads from the branch whether it has moved."""
+    async def _keep_operation(self, operation: Operation, error: BaseException | None) -> None:
+        """Keep the operation: the next round finds out from the branch whether it was moved."""
 
     async def _moved(self, operation: Operation) -> None:
         await self._core.store.write(lambda unit: entries.complete_move(unit, operation))

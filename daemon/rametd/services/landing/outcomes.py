@@ -1,4 +1,4 @@
-"""Store outcomes of entries, unless a person removed them meanwhile."""
+"""Store outcomes of entries that a person has not removed meanwhile."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,7 +22,7 @@ class Outcomes:
             await self._unless_over(landing, lambda unit, now: entries.change(unit, now, state, reason))
 
     async def release(self, landings: Sequence[Landing]) -> None:
-        """Queue entries again that are still being merged or checked."""
+        """Queue entries again whose state is still merging or checking."""
 
         def work(unit: Unit) -> None:
             for landing in landings:

@@ -32,11 +32,12 @@ Answer = TypeVar("Answer")
 WAKING = frozenset({"state_changed", "session_updated", "session_removed", "request_closed"})
 """Events after which an entry may be able to continue."""
 SHORTEST_REST_S, LONGEST_REST_S = 0.5, 10.0
-"""How often to poll a checkout, which causes no events: at first, and after a while."""
+"""Interval in seconds at which to poll a checkout, which causes no events: at first, and after a
+while."""
 
 
 TRIES = 10
-"""Failed rounds in a row after which the person is asked: about half a minute."""
+"""Failed rounds in a row, about half a minute, after which to ask the person."""
 
 
 @dataclass(slots=True)
@@ -82,11 +83,11 @@ class LandingQueue:
         self._news.set()
 
     def _events(self, events: Sequence[Event]) -> None:
-        # Removing a session removes its entry too: cancel its check in any case.
-        gone = [landing for event in events if (landing := taken_out(event))]
+        # The removal of an entry, and that of its session, cancels its check.
+        gone = [landing for event in events if (landing := removed_entry(event))]
         for landing in gone:
             for each in self._serving.values():
-                each.lane.taken_out(landing)
+                each.lane.entry_removed(landing)
         kinds = {event.kind for event in events}
         if gone or kinds & WAKING:
             for each in self._serving.values():
@@ -121,15 +122,15 @@ class LandingQueue:
             except RametError as error:
                 log.error("a round of landing failed", target=key[1], error=error.message)
                 failures += 1
-                await self._say_why(lane, error, failures)
+                await self._record_failure(lane, error, failures)
                 outcome = Round.REST
             else:
                 failures = 0
             if outcome == Round.AGAIN:
                 rest = SHORTEST_REST_S
                 continue
-            # No await between this test and the end: a new entry finds this task, or starts
-            # another.
+            # No `await` between this test and the return: a new entry finds this task, or starts
+            # another one.
             if outcome == Round.EMPTY and not news.is_set():
                 del self._serving[key]
                 return
@@ -138,7 +139,7 @@ class LandingQueue:
                     await news.wait()
             rest = min(rest * 1.5, LONGEST_REST_S)
 
-    async def _say_why(self, lane: Lane, error: RametError, failures: int) -> None:
+    async def _record_failure(self, lane: Lane, error: RametError, failures: int) -> None:
         """Store the failure of a round in its entries; ask the person after `TRIES` in a row."""
         try:
             await lane.fail(error, ask=failures >= TRIES)
@@ -148,11 +149,11 @@ class LandingQueue:
     # ── calls ─────────────────────────────────────────────────────────────────────────────────────
 
     async def land(self, new: NewLandings, answer: Callable[[Unit, list[Landing], list[str]], Answer]) -> Answer:
-        """Queue sessions for their target, all or none. A queued entry stays; a held or returned
-        one is queued again.
+        """Queue sessions for their target, all or none. An entry that is queued already stays; a
+        held or returned one is queued again.
 
-        ``answer`` builds the result from the entries and warnings, in the unit of work that stores
-        them.
+        ``answer`` builds the result from the entries and warnings. It runs in the unit of work that
+        stores them.
 
         Raises SessionNotFoundError, RefNotFoundError, ProtectedBranchError, InvalidInputError, and
         WrongStateError for a session without work, or with uncommitted work.
@@ -203,7 +204,7 @@ class LandingQueue:
         return made
 
     async def wait(self, names: Sequence[str], within: float | None) -> tuple[list[Landing], bool]:
-        """Wait until all entries have ended or are held; return them, and whether ``within``
+        """Wait until all entries have ended or are held. Return them, and whether ``within``
         seconds passed first."""
         core = self._core
         if not names:
@@ -225,7 +226,7 @@ class LandingQueue:
             watcher.close()
 
 
-def taken_out(event: Event) -> str:
+def removed_entry(event: Event) -> str:
     """Id of the entry whose removal an event records, "" for other events."""
     if event.kind != "landing_changed":
         return ""
@@ -234,7 +235,7 @@ def taken_out(event: Event) -> str:
 
 
 def is_settled(landings: Sequence[Landing]) -> bool:
-    """Whether all have ended or are held."""
+    """Whether all entries have ended or are held."""
     return all(each.state in ENDED | {LandingState.HELD} for each in landings)
 
 
@@ -260,6 +261,6 @@ def queue(unit: Unit, draft: Landing, principal: str) -> Landing:
 
 
 def listed(reader: Reader, repo_id: str | None, *, ended: bool) -> list[Landing]:
-    """Open entries, queue by queue in their order; with ``ended``, then the ended ones, newest
-    first."""
+    """Open entries, queue by queue in their order; with ``ended``, also the ended ones, newest
+    first, after them."""
     return [*reader.landings.open(repo_id), *(reader.landings.ended(repo_id) if ended else [])]

@@ -33,7 +33,8 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An entry merged on top of those before it: its work leads from ``old`` to ``new``."""
+    """An entry that is merged on top of those before it: ``old`` is the commit before it, ``new``
+    the one with it."""
 
     ready: Ready
     old: str
@@ -68,8 +69,8 @@ class Composer:
         self._repo_id, self._target = repo_id, target
 
     async def blockers(self, landing: Landing, before: Sequence[str]) -> list[str]:
-        """Names of sessions that must land first. ``before``: ids of those that land together with
-        it."""
+        """Names of sessions that must land first. ``before``: ids of sessions that land in the same
+        round."""
         return await self._core.store.read(lambda reader: entries.blockers(reader, landing, before))
 
     async def compose(self, scene: Scene, ready: Sequence[Ready]) -> tuple[list[Step], bool]:
@@ -86,7 +87,7 @@ class Composer:
             await self._outcomes.change(each.landing, S.MERGING, "")
             try:
                 if there := await self._has_landed(scene, each):
-                    await self._already_there(each, there)
+                    await self._record_landed(each, there)
                     off = True
                     continue
                 combined = await self._combine(scene, each, onto)
@@ -110,7 +111,7 @@ class Composer:
                 await self._outcomes.give_back(each.landing, reason, prompt, each.tip)
                 off = True
             elif combined.commit == scene.old:
-                await self._already_there(each, f"on {self._target} already")
+                await self._record_landed(each, f"on {self._target} already")
                 off = True
             else:
                 steps.append(Step(each, onto, combined.commit))
@@ -139,13 +140,13 @@ class Composer:
                 return await scene.tree.merge(onto, each.tip, message, environment)
 
     async def _has_landed(self, scene: Scene, each: Ready) -> str:
-        """Return how the work reached the target outside of Ramet, "" if it did not. A merge of
-        landed work would create an empty commit."""
+        """Return how the work reached the target outside of Ramet, "" if it did not. Merging such
+        work would create an empty commit."""
         onto = Target(self._target, scene.old)
         there = await self._core.git.landing.landed(scene.info, each.tip, each.session.base_commit, (onto,))
         return f"already: {there.reason}" if there else ""
 
-    async def _already_there(self, each: Ready, reason: str) -> None:
+    async def _record_landed(self, each: Ready, reason: str) -> None:
         def work(unit: Unit) -> None:
             landing = unit.landings.get(each.landing.id)
             if landing.state == S.MERGING:
@@ -155,8 +156,8 @@ class Composer:
         await self._core.store.write(work)
 
     async def reasons(self, info: RepositoryInfo, steps: Sequence[Step]) -> dict[str, str]:
-        """Why a checkout of the target blocks steps, by entry; without those that it does not
-        block."""
+        """Reasons why a checkout of the target blocks steps, by entry. Steps that it does not block
+        have none."""
         targets = self._core.git.landing.targets
         every = [step.landing.id for step in steps]
         checkout = await targets.checkout(info, self._target)
@@ -179,8 +180,8 @@ class Composer:
         return reasons
 
     def _owner(self, reader: Reader, path: Path | None) -> tuple[Session | None, str]:
-        """The session that works in a checkout, and in words the operation that has it or is about
-        to check out the target."""
+        """The session that works in a checkout, and a description of the operation that has it or
+        is about to check out the target."""
         owner = next((each for each in reader.sessions.list(repo_id=self._repo_id) if each.worktree == path), None)
         found = (
             reader.operations.exclusive(owner.id)

@@ -1,5 +1,5 @@
-"""Worktrees of merge queues: one for each target, reused by later landings for the results of
-setups and checks."""
+"""Worktrees of merge queues, one for each target. Later landings reuse the results of setups and
+checks in it."""
 
 import asyncio
 import hashlib

@@ -12,8 +12,8 @@ LISTED = 30
 
 
 def goal_of(reader: Reader, session: Session) -> str:
-    """Purpose of a session in one line: its thread's goal, else the first line of its first prompt;
-    "" if there is none."""
+    """Goal of a session in one line: its thread's goal, else the first line of its first prompt,
+    else ""."""
     thread = reader.plans.thread_of(session.id)
     if thread is not None and thread.goal:
         return one_line(thread.goal)

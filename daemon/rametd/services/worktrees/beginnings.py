@@ -1,8 +1,8 @@
 """First checkpoints of sessions: created while the agent starts, or in the background for a session
 without a prompt.
 
-No row records that one is due: after a kill the next daemon creates it for each session without an
-agent and without a checkpoint.
+No row records that one is due: after a kill the next daemon creates one for each session that has
+neither an agent nor a checkpoint.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -38,7 +38,8 @@ class Beginnings:
         await self._checkpointer.first(session.id, self._checkpointer.locked(session.id))
 
     async def recover(self, wanted: Callable[[str], bool]) -> None:
-        """Create the first checkpoints that a killed daemon did not, once the daemon serves."""
+        """Create the first checkpoints that a killed daemon did not create, once the daemon
+        serves."""
 
         def without(reader: Reader) -> list[Session]:
             missing = [each for each in reader.sessions.setup_due() if unused(each) and wanted(each.id)]

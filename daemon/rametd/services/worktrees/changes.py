@@ -1,4 +1,4 @@
-"""Changes of a session: what to compare with, and the messages."""
+"""Changes of a session: the compared states, the comparison, and its messages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ KINDS = {
     "typechange": worktree_pb2.CHANGE_KIND_TYPE_CHANGED,
 }
 SHORT = 7
-"""Digits from which on a number is more likely a commit than a checkpoint."""
+"""A number of at least this many digits is more likely a commit than a checkpoint."""
 NAMED = 3
 """Files that one warning names."""
 
@@ -75,11 +75,12 @@ def warnings_of(diff: Diff) -> list[str]:
 
 
 async def against(core: Core, session: Session, name: str, *, sessions: bool = True) -> Against:
-    """Find what to compare with.
+    """Find the old side of a comparison by its name.
 
-    "" or "base": the start of the session, in place the person's files at that time. "target": the
-    merge base with the target branch. Else a checkpoint, another session (its present files), or
-    any ref. Raises `RefNotFoundError` and what finding a session raises.
+    "" or "base" is the start of the session; for a session in place, the person's files at that
+    time. "target" is the merge base with the target branch. Any other name is a checkpoint, another
+    session (its present files), or a ref. Raises `RefNotFoundError` and what finding a session
+    raises.
     """
     if name in {"", "base"}:
         return await _start(core, session)
@@ -122,8 +123,8 @@ async def _start(core: Core, session: Session) -> Against:
 
 
 def _named(reader: Reader, session: Session, name: str, *, sessions: bool) -> tuple[Checkpoint | None, Session | None]:
-    """Find a checkpoint by number or full id, or a session by name or full id. Prefixes come after
-    refs: they look like short hashes."""
+    """Find a checkpoint by number or full id, or a session by name or full id. Prefixes of ids look
+    like short hashes, so refs have precedence over them."""
     checkpoint = _checkpoint(reader, session, name)
     if checkpoint is not None and name in {checkpoint.id, str(checkpoint.number)}:
         return checkpoint, None
@@ -159,8 +160,8 @@ async def files_of(core: Core, session: Session) -> Against:
                 hint="`rametctl doctor` lists what is left and how to get it",
             )
         return Against(archived.files, archived.files)
-    # A worktree that Ramet did not create stays, and a person may have changed it since: use the
-    # checkpoint.
+    # Use the checkpoint: a worktree that Ramet did not create stays, and a person may have changed
+    # it since.
     current = await core.store.read(lambda reader: reader.checkpoints.current(session))
     if current is None:
         hint = f"restore it: `rametctl restore {session.reference}`"
@@ -169,7 +170,7 @@ async def files_of(core: Core, session: Session) -> Against:
 
 
 async def state_at(core: Core, session: Session, name: str) -> Against:
-    """A session's files as they are (""), or another state of them, named as in `against`."""
+    """A session's present files (""), or another state of them, named as in `against`."""
     return await against(core, session, name) if name else await files_of(core, session)
 
 

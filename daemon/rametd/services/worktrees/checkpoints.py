@@ -1,12 +1,13 @@
 """Checkpoints: snapshots of a worktree at the start of a session, at the end of every turn, and on
 request.
 
-**Before the next turn.** The end of a turn is stored with ``turns`` incremented;
+**Before the next turn.** The unit of work that ends a turn increments ``turns``;
 ``checkpointed_turns`` follows once the checkpoint exists. In between the scheduler gives the
 session no work, also after a restart of the daemon: no turn starts before the checkpoint of the
-last one. An agent that got its next prompt while it worked starts that turn by itself: its first
-tool call waits (`settle`, from `Conversation.guard`), and so do operations that change or remove
-files. A checkpoint that fails is skipped with a warning, so that no session is stuck.
+last one. An agent that got its next prompt while it worked starts that turn by itself. The turn's
+first tool call then waits for the checkpoint (`settle`, from `Conversation.guard`), and so do
+operations that change or remove files. A checkpoint that fails is skipped with a warning, so that
+no session is stuck.
 """
 
 import asyncio
@@ -53,8 +54,8 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
     """Store rows for the checkpoint refs of a session without rows; return the newest, None without
     refs.
 
-    A daemon that was killed before it stored the row of the first checkpoint leaves its ref too: it
-    becomes a row.
+    A daemon that was killed before it stored the row of the first checkpoint leaves a ref without a
+    row too.
     """
     info = await info_of(core, session)
     taken = await core.git.snapshots.below(info, f"{CHECKPOINTS}{session.id}")
@@ -79,8 +80,8 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
         if now is not None and unit.checkpoints.latest(session.id) is None:
             for row in rows:
                 unit.checkpoints.add(row)
-            # The agent's journal is read again from its start, and its turns have their
-            # checkpoints.
+            # The daemon reads the agent's journal again from its start, and the turns there have
+            # their checkpoints.
             kept_turns = max((row.turn for row in rows if row.reason == CheckpointReason.TURN), default=0)
             turns = max(kept_turns, now.checkpointed_turns)
             unit.sessions.update(session.id, checkpoint=rows[-1].number, checkpointed_turns=turns)
@@ -92,8 +93,8 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
 async def changed_since(
     core: Core, info: RepositoryInfo, session: Session, before: str | None, tree: str
 ) -> tuple[FileChange, ...]:
-    """Files that a checkpoint changed since the tree ``before``, or, for the first one, since the
-    session's base."""
+    """Files that differ between a checkpoint and the tree ``before`` or, for the first checkpoint,
+    the session's base."""
     if before == tree:
         return ()
     try:
@@ -178,10 +179,8 @@ class Flusher:
 
 
 def asked_for(reader: Reader, session: Session, reason: CheckpointReason) -> str:
-    """First line of the prompt that started the present turn, or the last one; of several turns in
-    one checkpoint, the first.
-
-    For a turn without a prompt: the last prompt before it.
+    """First line of the prompt of the present or last turn; of the first one, if the checkpoint has
+    several turns. For a turn without a prompt: the last prompt before it.
     """
     asked = [each for each in reader.prompts.list(session.id) if each.source != DAEMON and each.turn]
     last = session.turns
@@ -198,8 +197,8 @@ def asked_for(reader: Reader, session: Session, reason: CheckpointReason) -> str
 
 
 AT_ONCE = 4
-"""Most checkpoints of ended turns that are created at the same time: a hundred would delay the
-lines of the agents still at work."""
+"""Maximum number of checkpoints of ended turns that are created at the same time: a hundred would
+delay the lines of agents at work."""
 
 
 class Checkpointer:
@@ -211,7 +210,7 @@ class Checkpointer:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._flusher = Flusher(core)
         self._room = asyncio.Semaphore(AT_ONCE)
-        self._skipped: dict[str, tuple[str, ...]] = {}  # by session: unreadable files that its log has named
+        self._skipped: dict[str, tuple[str, ...]] = {}  # by session: unreadable files that a warning has named
 
     async def ask(
         self,
@@ -234,7 +233,8 @@ class Checkpointer:
 
         The race: an operation is stored first, then takes the session's lock (at least in
         `settle`). A caller that has the lock and finds no operation finishes before any operation
-        starts. Otherwise a requested checkpoint could mix files from before and after an operation.
+        changes files. Without this, a requested checkpoint could mix files from before and after an
+        operation.
         """
         async with self._lock(session_id):
             await self._core.store.read(lambda reader: refuse_busy(reader, reader.sessions.get(session_id)))
@@ -243,8 +243,8 @@ class Checkpointer:
     async def make(
         self, session_id: str, reason: CheckpointReason, *, tree: str | None = None, principal: str = DAEMON
     ) -> Checkpoint:
-        """Create a checkpoint for an operation that has the session; of ``tree``, if the caller has
-        captured the files."""
+        """Create a checkpoint for an operation that has the session. ``tree``: the files, if the
+        caller has captured them."""
         async with self._lock(session_id):
             return await self._make(session_id, reason, tree, principal, lambda unit, made: None)
 
@@ -265,7 +265,7 @@ class Checkpointer:
             await self._attempt(session_id, make())
 
     def locked(self, session_id: str) -> AbstractAsyncContextManager[None]:
-        """Inside, no other checkpoint of the session is created."""
+        """Create no other checkpoint of the session inside."""
         return self._lock(session_id)
 
     def _lock(self, session_id: str) -> asyncio.Lock:
@@ -303,11 +303,11 @@ class Checkpointer:
         if tree is None:
             await self._tell_skipped(session, taken.skipped)
         here = (taken.files, taken.head, conversation_id, message_id)
-        # A checkpoint of a fork is dropped if the fork is refused: do not reuse it.
+        # Do not reuse the checkpoint of a fork: it is dropped if the fork is refused.
         usable = reason in WAITED_FOR and before is not None and before.reason != CheckpointReason.FORK
         same = before is not None and before.tree == taken.files
-        # Most turns change nothing, and no caller waits for their checkpoint, so the repository
-        # need not be read.
+        # Most turns change nothing, and no caller waits for their checkpoint: do not read the
+        # repository then.
         info = None if same and reason in UNASKED else await info_of(core, session)
         if (
             info is not None
@@ -364,7 +364,7 @@ class Checkpointer:
         """Drop a checkpoint of a fork that failed. An earlier call may have done any of the
         steps."""
         core = self._core
-        # Its number, and so its ref, can be reused once its row is gone.
+        # Once its row is gone, another checkpoint may get its number, and so its ref.
         async with self._lock(checkpoint.session_id):
             found = await core.store.read(
                 lambda reader: reader.checkpoints.by_number(checkpoint.session_id, checkpoint.number)
@@ -378,8 +378,8 @@ class Checkpointer:
                 await core.git.refs.drop_all(await info_of(core, session), checkpoint.ref)
 
     def unread(self, session_id: str) -> tuple[str, ...]:
-        """Files that the newest checkpoint of a session misses because git could not read them, in
-        git's words."""
+        """Git's messages about the files that the newest checkpoint of a session does not have
+        because git could not read them."""
         return self._skipped.get(session_id, ())
 
     async def _tell_skipped(self, session: Session, skipped: tuple[str, ...]) -> None:
@@ -412,7 +412,8 @@ class Checkpointer:
             session = reader.sessions.find(session_id)
             return session is not None and session.state != State.ARCHIVED and session.checkpoint_due
 
-        # Loop: a checkpoint that was being created when the turn ended may be of the turn before.
+        # Repeat: a checkpoint that was being created when the turn ended may be that of the
+        # previous turn.
         while await self._core.store.read(unfinished):
             self.catch_up(session_id)
             await asyncio.shield(self._tasks[session_id])
@@ -420,10 +421,9 @@ class Checkpointer:
             pass
 
     async def recover(self, but: AbstractSet[str] = frozenset()) -> None:
-        """Create the checkpoints that a killed daemon did not, ``but`` for sessions that an
-        operation has.
-
-        If the database was rebuilt, first read the checkpoints of all sessions from their refs.
+        """Create the checkpoints that a killed daemon did not create, except for the sessions
+        ``but``, which an operation has. If the database was rebuilt, first read the checkpoints of
+        all sessions from their refs.
         """
         store = self._core.store
         if await store.read(lambda reader: reader.checkpoints.recall_due()):
@@ -481,7 +481,7 @@ class Checkpointer:
 
 
 def position(reader: Reader, session: Session) -> tuple[str, str]:
-    """The conversation and the message from which a fork or a rewind to a present checkpoint
+    """Conversation and message from which a fork of the present state, or a rewind to it,
     continues."""
     message_id = session.last_message_id if session.conversation_begun else ""
     cut = reader.conversation_cuts.get(session.id)
@@ -491,8 +491,8 @@ def position(reader: Reader, session: Session) -> tuple[str, str]:
 
 
 WAITED_FOR = frozenset({CheckpointReason.MANUAL, CheckpointReason.REWIND, CheckpointReason.SYNC})
-"""Reasons of requested checkpoints: they include the index, and an equal earlier checkpoint
-replaces them."""
+"""Reasons of requested checkpoints: they include the index, and are not created if an earlier one
+is equal."""
 UNASKED = frozenset({CheckpointReason.START, CheckpointReason.TURN})
 """Reasons of automatic checkpoints: they are synced to disk after their rows are stored
 (`Flusher`)."""
@@ -503,7 +503,7 @@ def _give_up(unit: Unit, session_id: str, words: str) -> None:
     if session is None:
         return
     unit.sessions.update(session_id, checkpointed_turns=session.turns)
-    events.warn(unit, session, f"no checkpoint could be made: {words}")
+    events.warn(unit, session, f"no checkpoint was created: {words}")
 
 
 async def drop_checkpoints(core: Core, session_id: str) -> None:

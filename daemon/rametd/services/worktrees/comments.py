@@ -1,5 +1,5 @@
-"""Review comments on a session's work: collected, sent to its agent as one prompt, tracked until
-resolved."""
+"""Review comments on a session's work: collect them, send them to its agent as one prompt, track
+them until resolved."""
 
 import asyncio
 from collections.abc import Callable
@@ -40,8 +40,8 @@ AT_WORDS = {"base": "the commit you started from", "target": "the branch you lan
 
 @dataclass(frozen=True, slots=True)
 class CommentPlace:
-    """The lines that a comment is about, of a file at a state named as in `changes.against`; see
-    `Comment`."""
+    """The lines that a comment is about, in a file at a state that is named as in
+    `changes.against`; see `Comment`."""
 
     path: str
     line: int
@@ -151,8 +151,8 @@ class Reviewer:
         return done
 
     async def where_now(self, session: Session, comments: list[Comment]) -> list[int]:
-        """Present number of each comment's line: the nearest line with the same text, 0 if there is
-        none."""
+        """Present line number of each comment: that of the nearest line with the same text, 0 if
+        there is none."""
 
         def look() -> list[int]:
             files: dict[str, list[str] | None] = {}
@@ -172,7 +172,7 @@ def find_comment(reader: Reader, name: str) -> Comment:
 
 
 def clean_path(path: str) -> str:
-    """Raises `InvalidInputError` for a path that leads out of a worktree."""
+    """Normalize a path. Raise `InvalidInputError` for one that leads out of a worktree."""
     pure = PurePosixPath(path)
     if not path or "\0" in path or pure.is_absolute() or ".." in pure.parts or pure.parts[:1] == (".git",):
         raise InvalidInputError(f"{path!r} is not a path in a worktree", hint="give it as the diff shows it")
@@ -180,8 +180,8 @@ def clean_path(path: str) -> str:
 
 
 def read_lines(worktree: Path, path: str) -> list[str] | None:
-    """Lines of a file, as git and editors count them: a form feed ends none. None for a missing or
-    large file, or one outside the worktree."""
+    """Lines of a file, counted as in git and editors: only a newline ends one. None for a missing
+    or large file, or one outside the worktree."""
     place = worktree / path
     try:
         inside = place.resolve(strict=True).is_relative_to(worktree.resolve())
@@ -203,8 +203,8 @@ def lines_of(data: bytes | None) -> list[str] | None:
 
 
 def quoted(lines: list[str], line: int, end_line: int) -> str:
-    """The lines from ``line`` to ``end_line`` with those around them, numbered; the commented ones
-    are marked. Of a long range the first `MOST_QUOTED`."""
+    """Number the lines from ``line`` to ``end_line``, and those around them, and mark the commented
+    ones. A long range is cut after `MOST_QUOTED` lines."""
     if not line:
         return ""
     first, last = max(line - AROUND, 1), min(end_line + AROUND, line + MOST_QUOTED)
@@ -220,8 +220,8 @@ def place_of(comment: Comment, lines: list[str]) -> int:
 
 
 async def file_at(core: Core, session: Session, path: str, at: str) -> File:
-    """A file of a session at a state named as in `changes.against`, "" for the files as they are.
-    Raises `InvalidInputError` where there is none."""
+    """A file of a session at a state that is named as in `changes.against`, "" for the present one.
+    Raises `InvalidInputError` for a missing file."""
     state = await state_at(core, session, at)
     found = await core.git.diffs.file(await info_of(core, session), state.tree, path, FILE_LIMIT)
     if found is None:

@@ -1,4 +1,4 @@
-"""Find and list checkpoints by number, on the session's line or beside it."""
+"""Find and list checkpoints, on the session's line or abandoned by a rewind."""
 
 from ramet.v1 import worktree_pb2
 
@@ -25,8 +25,8 @@ def find_checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint:
 
 
 def list_checkpoints(reader: Reader, session_id: str, before: int | None, limit: int) -> list[worktree_pb2.Checkpoint]:
-    """Messages of checkpoints, newest first. ``abandoned``: a rewind left it behind; ``current``:
-    the session continues from it."""
+    """Messages of checkpoints, newest first. In a message, ``abandoned`` means that a rewind went
+    back before it, ``current`` that the session continues from it."""
     session = reader.sessions.get(session_id)
     on_it = set(reader.checkpoints.line(session_id, session.checkpoint))
     messages = []

@@ -20,7 +20,7 @@ def tree_of(core: Core, repo: Repo, session_id: str) -> Path:
 
 
 def folders_of(core: Core, repo: Repo) -> Iterator[Path]:
-    """Directories with worktrees of a repository, also under its former names; blocks."""
+    """Directories with worktrees of a repository, also under its former names. Blocks."""
     root = core.config.worktrees.root or core.state_dir / "worktrees"
     for folder in root.glob(f"*{repo.id}"):
         if folder.name == repo.id or folder.name.endswith(f"-{repo.id}"):

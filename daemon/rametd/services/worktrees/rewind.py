@@ -1,9 +1,9 @@
 """Rewind a session to a checkpoint: its files, and its conversation at the end of that turn.
 
-The present files become a checkpoint first, so that another rewind undoes this one. The unit of
-work that stores the operation checks that no turn runs, and the scheduler starts none while the
-operation exists: no agent writes meanwhile. After a kill the next daemon repeats everything,
-starting with another checkpoint, which has what a person wrote in between.
+The present files become a checkpoint first, so that another rewind undoes this one. No agent writes
+during a rewind: the unit of work that stores the operation checks that no turn runs, and the
+scheduler starts none while the operation exists. After a kill the next daemon repeats everything,
+beginning with another checkpoint, which has the changes that a person made in between.
 """
 
 import shlex
@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 
 Rewound = worktree_pb2.RewindSessionResponse
-"""The answer; it is stored, so that a retry after a crash gets the same one."""
+"""The stored answer: a retry after a crash gets the same one."""
 
 
 class Rewinder:
@@ -55,11 +55,11 @@ class Rewinder:
     async def rewind(
         self, session: Session, checkpoint: Checkpoint, *, files_only: bool, caller: Caller, check: str = ""
     ) -> Rewound:
-        """Raises `WrongStateError` while a turn runs or is about to start, and for a session in the
-        person's checkout.
+        """Rewind a session. Raise `WrongStateError` while a turn runs or is about to start, and for
+        a session in the person's checkout.
 
         ``check`` is the id of a check whose changes this undoes. HEAD, the index and nested
-        repositories then stay, and it raises `WrongStateError` if HEAD, the index, or the session's
+        repositories then stay. It raises `WrongStateError` if HEAD, the index, or the session's
         checkpoints or turns are not those of the checkpoint.
         """
         if not files_only:
@@ -84,12 +84,12 @@ class Rewinder:
         return rewound
 
     async def undo_check(self, command: Command) -> None:
-        """Undo what a check changed in its session's files: it would count as the session's work,
+        """Undo a check's changes of its session's files: they would count as the session's work,
         and land with it.
 
-        The last of several checks of the same files undoes the changes of all. Files stay, with a
-        warning, where something else may have changed them: a turn, a sync, a commit, another
-        command. A checkpoint has what was undone.
+        The last of several checks of the same files undoes the changes of all. If a turn, a sync, a
+        commit or another command may have changed files too, they stay, with a warning. A
+        checkpoint has the undone changes.
         """
         core, session_id = self._core, command.session_id
         if command.kind != CommandKind.CHECK or not command.digest:
@@ -97,7 +97,7 @@ class Rewinder:
         await core.recovered.wait()
         try:
             await self._undo_check(command)
-        except Exception as error:  # any error: the end of the check is not recorded before this returns
+        except Exception as error:  # whatever failed: recording the end of the check waits for this
             if not isinstance(error, RametError):
                 log.exception("a check was not undone", command=command.id)
             said = error.message if isinstance(error, RametError) else str(error) or type(error).__name__
@@ -114,7 +114,7 @@ class Rewinder:
         core, session_id = self._core, command.session_id
         begun = await core.store.read(lambda reader: reader.operations.exclusive(session_id))
         if begun is not None and begun.data.get("check") == command.id:
-            await core.operations.resume(begun)  # a killed daemon's, or its recovery
+            await core.operations.resume(begun)  # an undo that a killed daemon began; its recovery may be running
         session, fellows, doubt = await core.store.read(
             lambda reader: (reader.sessions.find(session_id), *company(reader, command))
         )
@@ -136,7 +136,8 @@ class Rewinder:
         await self.rewind(session, before, files_only=True, caller=Caller(DAEMON), check=command.id)
 
     async def _recover(self, operation: Operation) -> Rewound:
-        """Repeat a rewind that a killed daemon began; if that fails, warn on the session."""
+        """Repeat a rewind that a killed daemon began. If that fails, log a warning on the
+        session."""
         try:
             return await self._complete(operation)
         except RametError as error:
@@ -186,7 +187,7 @@ class Rewinder:
             if check and (head or "") != checkpoint.head:
                 raise worked(session)
             if noted is not None and tree == checkpoint.tree and head in {noted.head, checkpoint.head}:
-                stood.append((head or "", noted))  # a killed daemon got this far: nothing is overwritten
+                stood.append((head or "", noted))  # a killed daemon got this far: its checkpoint has the files
                 return
             made = await self._checkpointer.make(
                 session_id, CheckpointReason.REWIND, tree=tree, principal=operation.principal
@@ -290,15 +291,15 @@ class Rewinder:
 
 
 def remember_before(unit: Unit, operation: Operation, checkpoint: Checkpoint) -> None:
-    """Store the checkpoint of what the rewind overwrites. The first one counts: a repeated rewind
-    finds rewound files."""
+    """Store the checkpoint of the files that the rewind overwrites. Only the first one counts: a
+    repeated rewind finds files that are rewound already."""
     now = unit.operations.get(operation.id)
     if now is not None and "before" not in now.data:
         unit.operations.advance(now.id, "kept", {"before": checkpoint.id})
 
 
 def noted_before(reader: Reader, operation: Operation) -> Checkpoint | None:
-    """The checkpoint of what the rewind overwrites; None before it exists."""
+    """The checkpoint of the files that the rewind overwrites; None before it exists."""
     now = reader.operations.get(operation.id)
     if now is None or "before" not in now.data:
         return None
@@ -307,8 +308,8 @@ def noted_before(reader: Reader, operation: Operation) -> Checkpoint | None:
 
 
 def company(reader: Reader, command: Command) -> tuple[bool, str]:
-    """Whether another check of the same files still runs; and what else may have changed files
-    meanwhile, "" for nothing."""
+    """Whether another check of the same files still runs, and the reason why other changes are
+    possible, "" if they are not."""
     others = [
         each
         for each in reader.commands.list(command.session_id)
@@ -356,8 +357,8 @@ def check_state(session: Session, checkpoint: Checkpoint) -> None:
 
 
 def cut_conversation(unit: Unit, session: Session, checkpoint: Checkpoint) -> None:
-    """Continue from the end of the checkpoint's turn in a new conversation; the old one stays, and
-    a rewind can return to it."""
+    """Continue from the end of the checkpoint's turn in a new conversation. The old one stays: a
+    rewind can return to it."""
     unit.sessions.update(
         session.id,
         conversation_id=str(uuid.uuid4()),

@@ -1,8 +1,8 @@
 """Sync: merge the newest commits of the base into an idle session's branch, or rebase onto them.
 
-While the operation exists, the scheduler starts no turn. It records what git is about to write.
-After a kill nothing is written or undone, since a person may have edited the files: finished work
-of git counts, and a warning describes unfinished work.
+While the operation exists, the scheduler starts no turn. The operation records the commits that git
+is about to write. After a kill the daemon writes and undoes nothing, since a person may have edited
+the files: it records the work that git finished, and a warning describes the rest.
 """
 
 from collections.abc import Mapping
@@ -36,12 +36,12 @@ log = structlog.get_logger()
 LISTED = 30
 
 Answer = worktree_pb2.SyncSessionResponse
-"""It is stored, so that a retry after a crash gets the same answer."""
+"""The stored answer: a retry after a crash gets the same one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """A request to sync; ``base_ref`` "": the base that the session started from."""
+    """A request to sync. ``base_ref`` "" is the base that the session started from."""
 
     base_ref: str = ""
     rebase: bool = False
@@ -160,8 +160,8 @@ class Syncer:
         self._core.live.schedule()
 
     async def _settle(self, operation: Operation) -> None:
-        """Recover after a kill: count what git finished, and warn of what it did not. Write
-        nothing."""
+        """Recover after a kill: record the work that git finished, and warn of the rest. Write no
+        files."""
         core, data = self._core, operation.data
         session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
         left, words = CutOff.NOTHING, ""
@@ -228,8 +228,8 @@ def log_synced(unit: Unit, session: Session, synced: Synced, operation: Operatio
         session = unit.sessions.update(session.id, base_commit=data["commit"])
         log_update(unit, session, ["base_commit"], principal)
     if not synced.conflicts and session.start_commit and synced.old == session.start_commit:
-        # A fork without commits of its own still has none: what the merge has is its original's and
-        # the base's.
+        # A fork without commits of its own still has none: the merge has only commits of its
+        # original and the base.
         session = unit.sessions.update(session.id, start_commit=synced.new)
     payload = event_pb2.SessionSynced(old_commit=synced.old, new_commit=synced.new, conflicts=synced.conflicts[:LISTED])
     events.log(unit, session, payload, principal)
