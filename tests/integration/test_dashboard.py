@@ -1001,7 +1001,7 @@ async def test_text_that_a_dialog_handles_after_its_field_got_the_focus_is_writt
         dialog = await shown.dialog(Ask)
         await eventually(lambda: dialog.focused is not None, within=20)
         for fetched in (events.Paste("do"), events.Key("i", "i"), events.Paste("t")):
-            dialog.post_message(fetched)  # Textual had fetched it before
+            dialog._forward_event(fetched)  # as the dashboard did before it had the focus
         await eventually(lambda: dialog.query_one(Prompt).text == "doit", within=20)
 
 
