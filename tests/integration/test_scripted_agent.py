@@ -1,4 +1,5 @@
 import asyncio
+import json
 import os
 import signal
 import uuid
@@ -223,6 +224,12 @@ async def test_events_are_numbered_and_none_is_lost(tmp_path: Path) -> None:
         await host.result()
     assert [int(text.split()[0]) for text in texts(host)] == list(range(1, 201))
     assert {len(text) for text in texts(host)} == {300}
+    said = [frame for frame in host.frames if frame["type"] == "assistant"]
+    assert len({frame["uuid"] for frame in said}) == len({frame["message"]["id"] for frame in said}) == 200
+    (transcript,) = (tmp_path / "configuration" / "projects").rglob("*.jsonl")
+    lines = [line for line in map(json.loads, transcript.read_text().splitlines()) if line["type"] == "assistant"]
+    assert [(line["uuid"], line["message"]) for line in lines] == [(frame["uuid"], frame["message"]) for frame in said]
+    assert [line["parentUuid"] for line in lines[1:]] == [line["uuid"] for line in lines[:-1]]
 
 
 async def test_oddities_are_sent_unchanged(tmp_path: Path) -> None:

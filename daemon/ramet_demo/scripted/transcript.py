@@ -12,9 +12,10 @@ id>.jsonl``, one JSON object a line. Kinds of lines: ``user`` and ``assistant`` 
 import json
 import os
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from ramet_demo.scripted.wire import Frame, new_id, timestamp
+from ramet_demo.scripted.wire import Frame, changed, new_id, timestamp
 
 
 def _projects() -> str:
@@ -47,6 +48,8 @@ class Transcript:
         self.interrupted: Frame | None = None  # the prompt of a turn that did not end
         self.steps_done = 0  # of that turn
         self._parent: str | None = None
+        self._grandparent: str | None = None
+        self._line = b""  # the last one
         self._descriptor = -1
 
     def load(self, source: str | None = None, until: str = "") -> None:
@@ -83,6 +86,15 @@ class Transcript:
     def message(self, kind: str, message: Frame, uuid: str | None = None) -> None:
         self._message(kind, message, uuid=uuid)
 
+    def repeat(self, changes: Iterable[tuple[str, str]], uuid: str) -> None:
+        """Record the last message again with these changes, which make it message ``uuid``; it
+        must follow another one."""
+        assert self._grandparent is not None
+        assert self._parent is not None
+        self._line = changed(self._line, (*changes, (self._grandparent, self._parent)))
+        self._grandparent, self._parent = self._parent, uuid
+        os.write(self._descriptor, self._line)
+
     def progress(self, steps_done: int, *, ended: bool) -> None:
         self.turns += ended
         self._append({"type": "scripted", "sessionId": self.session_id, "stepsDone": steps_done, "ended": ended})
@@ -97,10 +109,11 @@ class Transcript:
         uuid = more.pop("uuid", None) or new_id()
         shared = {"sessionId": self.session_id, "cwd": os.getcwd(), "timestamp": timestamp(), "isSidechain": False}
         self._append({"parentUuid": self._parent, "type": kind, "message": message, "uuid": uuid, **shared, **more})
-        self._parent = uuid
+        self._grandparent, self._parent = self._parent, uuid
 
     def _append(self, line: Frame) -> None:
         if self._descriptor < 0:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+        self._line = json.dumps(line).encode() + b"\n"
+        os.write(self._descriptor, self._line)

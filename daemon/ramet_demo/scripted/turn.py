@@ -35,7 +35,7 @@ from typing import Any
 from ramet_demo.scripted import gate, tools
 from ramet_demo.scripted.script import Step, fill
 from ramet_demo.scripted.session import USAGE, Prompt, Session
-from ramet_demo.scripted.wire import Frame, Interrupted, Terminated, new_id, timestamp
+from ramet_demo.scripted.wire import Frame, Interrupted, Terminated, changed, new_id, timestamp
 
 HANDSHAKE = 30.0  # seconds that a turn waits for MCP servers, as the real CLI's MCP_TIMEOUT
 CALLS = frozenset({"tool", "tools", "ask", "plan", "mcp"})
@@ -56,6 +56,8 @@ class Turn:
         self._began = time.monotonic()
         self._replies = 0
         self._last = ""
+        self._message_id = self._uuid = ""
+        self._line = b""  # the last frame of the model
         self._usage = USAGE
         self._denials: list[Frame] = []
         self._calling = False
@@ -240,8 +242,25 @@ class Turn:
         for number in range(1, count + 1):
             if per_second:
                 due = start + number / per_second
-                self._wire.wait(lambda due=due: time.monotonic() >= due, due)  # type: ignore[misc]
-            self._reply([{"type": "text", "text": f"{number} {time.time():.6f} ".ljust(size, "x")}], paid=number == 1)
+                if not self._wire.rests(due):
+                    self._wire.wait(lambda due=due: time.monotonic() >= due, due)  # type: ignore[misc]
+            text = f"{number} {time.time():.6f} ".ljust(size, "x")
+            if number < 3:  # the first may name the prompt
+                self._reply([{"type": "text", "text": text}], paid=number == 1)
+            else:
+                self._repeat(text)
+
+    def _repeat(self, text: str) -> None:
+        """Send the last frame again with this text and new ids, without encoding it: a hundred
+        agents that encode each frame would use most of a processor, while real agents wait for
+        their model."""
+        identity, uuid = f"msg_{new_id()}", new_id()
+        changes = ((self._last, text), (self._message_id, identity), (self._uuid, uuid))
+        self._last, self._message_id, self._uuid = text, identity, uuid
+        self._line = changed(self._line, changes)
+        self._wire.write(self._line)
+        self._session.transcript.repeat(changes, uuid)
+        self._replies += 1
 
     def _background(self, step: Step) -> None:
         tool_use_id = f"toolu_{new_id()[:23]}"
@@ -272,9 +291,10 @@ class Turn:
         self._replies += 1
         if paid:
             session.ledger.add(session.model, self._usage)
+        self._message_id = f"msg_{new_id()}"
         shared: Frame = {
             "context_management": None,
-            "id": f"msg_{new_id()}",
+            "id": self._message_id,
             "type": "message",
             "role": "assistant",
             "model": session.model,
@@ -293,7 +313,7 @@ class Turn:
                 else {"user_message_uuid": self._uuids[0], "user_message_uuids": self._uuids}
             )
             self._marked = True
-            uuid = self._wire.emit(
+            self._uuid = self._wire.emit(
                 "assistant",
                 message=message,
                 parent_tool_use_id=None,
@@ -303,7 +323,8 @@ class Turn:
                 **self._resumed,
                 **more,
             )
-            session.transcript.message("assistant", message, uuid)
+            self._line = self._wire.emitted
+            session.transcript.message("assistant", message, self._uuid)
             if block["type"] == "text":
                 self._last = block["text"]
 

@@ -11,7 +11,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Frame = dict[str, Any]
@@ -24,6 +24,17 @@ def new_id() -> str:
     digits[8] = digits[8] & 0x3F | 0x80
     text = digits.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def encode(frame: Frame) -> bytes:
+    return json.dumps(frame, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def changed(line: bytes, changes: Iterable[tuple[str, str]]) -> bytes:
+    """Return an encoded line with ASCII texts in it replaced, one after another."""
+    for before, after in changes:
+        line = line.replace(before.encode(), after.encode())
+    return line
 
 
 def timestamp() -> str:
@@ -58,6 +69,7 @@ class Wire:
     def __init__(self, replay: bool) -> None:
         self.session_id = ""
         self.eof = False
+        self.emitted = b""  # the last frame of `emit`
         self.requests: dict[str, Request] = {}  # those that are open
         self.interrupted = False
         self.on_frame: Callable[[Frame], None] = lambda frame: None
@@ -70,6 +82,9 @@ class Wire:
         self._woken, wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(wake, False)
+        self._poll = select.poll()
+        self._poll.register(self._woken, select.POLLIN)
+        self._poll.register(0, select.POLLIN)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, stack: None)
         signal.signal(signal.SIGTERM, self._terminate)
@@ -78,7 +93,7 @@ class Wire:
         self._terminated = True
 
     def send(self, frame: Frame) -> None:
-        self.write(json.dumps(frame, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        self.write(encode(frame))
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -88,7 +103,8 @@ class Wire:
     def emit(self, kind: str, **fields: Any) -> str:
         """Send a frame with the common fields; return its uuid."""
         uuid = new_id()
-        self.send({"type": kind, **fields, "session_id": self.session_id, "uuid": uuid})
+        self.emitted = encode({"type": kind, **fields, "session_id": self.session_id, "uuid": uuid})
+        self.write(self.emitted)
         return uuid
 
     def request(self, **body: Any) -> Request:
@@ -133,12 +149,13 @@ class Wire:
             ]
             self._serve(max(0.0, min(timeouts)) if timeouts else None)
 
+    def rests(self, until: float) -> bool:
+        """Sleep until then; return False if there is something to serve first. Costs less than
+        `wait`."""
+        return not self._poll.poll(max(0.0, until - time.monotonic()) * 1000 + 1)
+
     def _serve(self, timeout: float | None) -> None:
-        poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
-        if not self.eof:
-            poll.register(0, select.POLLIN)
-        for descriptor, _ in poll.poll(None if timeout is None else timeout * 1000 + 1):
+        for descriptor, _ in self._poll.poll(None if timeout is None else timeout * 1000 + 1):
             if descriptor == 0:
                 self._read()
             else:
@@ -148,6 +165,7 @@ class Wire:
         data = os.read(0, 1 << 16)
         if not data:
             self.eof = True
+            self._poll.unregister(0)
             return
         self._partial += data
         *lines, self._partial = self._partial.split(b"\n")
