@@ -103,7 +103,7 @@ async def test_an_internal_error_in_a_checkpoint_blocks_no_turn(
 
         async def warned() -> bool:
             words = [event.warning.message for event in await client.log("made")]
-            return words.count("no checkpoint could be made: nobody thought of this") == 2
+            return words.count("no checkpoint was created: nobody thought of this") == 2
 
         await eventually(warned)
         monkeypatch.undo()
