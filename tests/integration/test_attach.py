@@ -75,7 +75,7 @@ async def test_turns_of_an_attached_person_count_and_queued_prompts_follow(
     assert ends[2].text == "afterwards"
     assert session.cost_usd == pytest.approx(before.cost_usd + 0.75 + ends[2].cost_usd)
     assert [event.warning.message for event in kinds(events, "warning")] == [
-        "2 turns made at pts/7 are part of the session now"
+        "the session now includes 2 turns made at pts/7"
     ]
     with_files = [checkpoint for checkpoint in await client.checkpoints("mine") if checkpoint.files]
     assert [(checkpoint.turn, checkpoint.additions) for checkpoint in with_files] == [(before.turns + 2, 1)]
@@ -141,7 +141,7 @@ async def test_turns_made_by_hand_are_reported_and_added_before_the_next(
     ends = [event.turn_ended.text for event in kinds(events, "turn_ended")]
     assert ends[-2:] == ["yes", "next"]
     assert [event.warning.message for event in kinds(events, "warning")] == [
-        "1 turn made outside of Ramet is part of the session now"
+        "the session now includes 1 turn made outside of Ramet"
     ]
     assert session.cost_usd > before.cost_usd + 0.125
     await client.send("by-hand", script({"text": "again"}))

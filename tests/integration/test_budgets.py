@@ -107,7 +107,7 @@ async def test_what_children_spend_counts_against_the_budget_of_their_parent(
     await client.reach("first", IDLE)
     await lead.spawn(writes(9), name="second")
     second = await client.reach("second", PAUSED)
-    assert "spent for lead and all it spawned: `rametctl set lead --budget USD` continues it" in second.state_reason
+    assert "spent for lead and its descendants: `rametctl set lead --budget USD` continues it" in second.state_reason
 
     first = await client.get("first")
     assert cost * 5 <= (first.cost_usd + second.cost_usd) * 1.000001 <= cost * 6.000001

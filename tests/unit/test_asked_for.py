@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rametd.domain.checkpoints import CheckpointReason
 from rametd.domain.models import DAEMON
-from rametd.services.worktrees.checkpoints import asked_for
+from rametd.services.worktrees.checkpoints import prompt_of
 from rametd.store import Unit
 from rametd.store.rows import Scope
 from rametd.store.schema import migrate, migrations
@@ -53,4 +53,4 @@ def test_the_first_line_of_the_prompt_that_began_the_turn(
             assert unit.prompts.mark_received(str(number), turn)
     unit.prompts.add("daemon's", "one", "continue", DAEMON)
     unit.prompts.mark_received("daemon's", turns)
-    assert asked_for(unit, session, reason) == summary
+    assert prompt_of(unit, session, reason) == summary

@@ -48,12 +48,12 @@ async def shown(store: Store, name: str, budget: Budget, **running: float) -> di
 
 async def test_what_descendants_spend_counts_for_every_ancestor_with_a_budget(store: Store) -> None:
     assert await shown(store, "grandchild", Budget()) == {
-        "kid and all it spawned": (0.5, 0.2),
-        "lead and all it spawned": (1.0, 0.4),
+        "kid and its descendants": (0.5, 0.2),
+        "lead and its descendants": (1.0, 0.4),
     }
     assert await shown(store, "lead", Budget()) == {"this session": (1.0, 0.4)}
     assert await shown(store, "sibling", Budget(session=3.0, tree=2.0)) == {
-        "lead and all it spawned": (1.0, 0.4),
+        "lead and its descendants": (1.0, 0.4),
         "this session": (3.0, 0.0),  # this limit uses its own row, which has no cost
         "its family": (2.0, 0.4),
     }
@@ -62,7 +62,7 @@ async def test_what_descendants_spend_counts_for_every_ancestor_with_a_budget(st
 async def test_turns_that_run_count_with_what_they_have_cost_so_far(store: Store) -> None:
     assert await shown(store, "kid", Budget(), grandchild=0.05, sibling=0.25) == {
         "this session": (0.5, 0.25),
-        "lead and all it spawned": (1.0, 0.7),
+        "lead and its descendants": (1.0, 0.7),
     }
 
 
@@ -73,12 +73,12 @@ async def test_what_a_removed_child_has_spent_stays_spent(store: Store) -> None:
 
 async def test_a_child_can_be_given_what_the_tightest_of_its_ancestors_has_left(store: Store) -> None:
     left = await store.read(
-        lambda reader: {session.id: budgets.left(reader, session) for session in reader.sessions.list()}
+        lambda reader: {session.id: budgets.remaining(reader, session) for session in reader.sessions.list()}
     )
     assert left["lead"] == pytest.approx(0.6)
     assert left["grandchild"] == pytest.approx(0.3)
     alone: Session = a_session("alone")
-    assert await store.read(lambda reader: budgets.left(reader, alone)) is None
+    assert await store.read(lambda reader: budgets.remaining(reader, alone)) is None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_tokens_of_a_family_count_but_those_read_from_a_cache(store: Store
     each = Tokens(1, 2, 3, 4)
     assert (tokens.limit, tokens.spent) == (50, len(FAMILY) * (each.input + each.output + each.cache_write))
     assert tokens.reason == (
-        "28 of 50 tokens used for lead and all it spawned: `rametctl set lead --budget 100tok` continues it"
+        "28 of 50 tokens used for lead and its descendants: `rametctl set lead --budget 100tok` continues it"
     )
     assert not tokens.exceeded
     await store.write(lambda unit: unit.sessions.update("lead", budget_tokens=28))

@@ -457,7 +457,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
                 )
                 for item in items
             ],
-            bytes=sum(item.bytes for item in items if (item.goes if request.dry_run else item.removed)),
+            bytes=sum(item.bytes for item in items if (item.is_removable if request.dry_run else item.removed)),
         )
 
     @mutation

@@ -1,11 +1,11 @@
-"""Attach: a person opens a session's conversation in the agent's own program, and Ramet runs no
-agent meanwhile.
+"""Attach: a person opens a session's conversation in the agent's own program. Meanwhile Ramet runs
+no agent for it.
 
-Two programs must never write one conversation. A lease, a row with pid and start time of a process,
-gives the right to it. The client takes the lease for itself and then becomes the agent's program by
-exec, which keeps pid and start time. So the daemon never watches the wrong process: a client that
-is killed before its exec looks like a program that is killed. When the process is gone, the daemon
-imports its turns, and the session continues. After a restart the daemon reads the row.
+Two programs must never write one conversation. The right to write it is a lease: a row with the pid
+and start time of a process. The client takes the lease for itself, then replaces itself by the
+agent's program with exec, which preserves pid and start time. So the daemon never watches the wrong
+process: a client that is killed before its exec looks like a killed program. When the process has
+ended, the daemon imports its turns, and the session continues. A restarted daemon reads the row.
 """
 
 import asyncio
@@ -60,15 +60,14 @@ class OutsideProjection(Projection):
         pass
 
 
-def take_in(unit: Unit, kind: AgentKind, session: Session, outside: Outside, policy: Policy, place: str) -> Session:
-    """Store the turns with their events and costs, once; a turn whose prompt is known is stored
-    already."""
+def import_turns(
+    unit: Unit, kind: AgentKind, session: Session, outside: Outside, policy: Policy, place: str
+) -> Session:
+    """Store the turns with their events and costs. Skip turns whose prompt is stored already."""
     fresh = [turn for turn in outside.turns if unit.prompts.get(turn.prompt_id) is None]
     at = {"session_id": session.id, "repo_id": session.repo_id}
     if fresh:
-        words = (
-            f"{plural(len(fresh), 'turn')} made {place} {'is' if len(fresh) == 1 else 'are'} part of the session now"
-        )
+        words = f"the session now includes {plural(len(fresh), 'turn')} made {place}"
         unit.events.append(events.make(event_pb2.Warning(message=words), **at))
     agent = Agent(session.id, GENERATION, AgentState.EXITED, unit.now)
     for turn in fresh:
@@ -88,7 +87,7 @@ def take_in(unit: Unit, kind: AgentKind, session: Session, outside: Outside, pol
 log = structlog.get_logger()
 
 LOOK_S = 0.5
-"""How often to check the attached process."""
+"""Interval in seconds at which to check the attached process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +136,8 @@ class Attachments:
         """Lease the conversation to a process, end the session's agent, and return the program for
         exec.
 
-        A repeated call of the same process continues. Raises `WrongStateError` while a turn runs,
-        unless ``interrupt``.
+        A repeated call of the same process continues. Without ``interrupt``, raise
+        `WrongStateError` while a turn runs.
         """
         core = self._core
         found = await asyncio.to_thread(_of_this_user, pid)
@@ -241,7 +240,7 @@ class Attachments:
             if (now.pid, now.start) != (attachment.pid, attachment.start):
                 return unit.sessions.get(session.id)
             unit.attachments.put(Attachment(session.id, taken_until=outside.until))
-            taken = take_in(unit, kind, unit.sessions.get(session.id), outside, core.policy, f"at {now.terminal}")
+            taken = import_turns(unit, kind, unit.sessions.get(session.id), outside, core.policy, f"at {now.terminal}")
             if now.hold == Hold.PERSON:
                 return change_state(unit, taken, State.PAUSED, reason=held_by_person(taken), hold=Hold.PERSON)
             waits = unit.prompts.queued(taken.id)
@@ -259,8 +258,8 @@ class Attachments:
     # ── conversations resumed by hand ─────────────────────────────────────────────────────────────
 
     async def before_launch(self, session: Session) -> None:
-        """Import turns that a person made outside of Ramet. While a process has the conversation
-        open, hold the session and raise `WrongStateError`."""
+        """Import turns that a person made outside of Ramet. If a process has the conversation open,
+        hold the session and raise `WrongStateError`."""
         core = self._core
         if not session.conversation_begun:
             return
@@ -281,13 +280,13 @@ class Attachments:
 
         def work(unit: Unit) -> Session:
             unit.attachments.put(replace(attachment, taken_until=outside.until))
-            return take_in(unit, kind, unit.sessions.get(session.id), outside, core.policy, "outside of Ramet")
+            return import_turns(unit, kind, unit.sessions.get(session.id), outside, core.policy, "outside of Ramet")
 
         await self._settle(await core.store.write(work), outside)
 
     async def before_prompt(self, session_id: str) -> None:
-        """End an idle agent if its conversation was continued, or is open, outside of Ramet; the
-        next process reads all of it."""
+        """End an idle agent whose conversation a person has continued, or has open, outside of
+        Ramet. The next process reads all of it."""
         core = self._core
         if session_id not in core.live:
             return

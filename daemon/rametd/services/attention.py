@@ -59,7 +59,7 @@ def create(
     agent: str = "",
     request_id: str = "",
 ) -> StoredRule:
-    """Store a rule; one that is there already stays. Raises `BadRuleError`."""
+    """Store a rule, unless an equal one exists. Raises `BadRuleError`."""
     parse(text, effect)
     return unit.rules.add(
         StoredRule(
@@ -87,9 +87,10 @@ def cautions(effect: Effect, text: str) -> list[str]:
 def remember(
     unit: Unit, session: Session, request: Request, scope: int, wanted: Sequence[str] = ()
 ) -> list[StoredRule]:
-    """Create the rules of an approval with a scope: the ``wanted`` ones, else the first offer.
+    """Create the rules of an approval with a scope: the ``wanted`` ones, else the first offered
+    rule.
 
-    Raises `InvalidInputError` if no offer fits calls like this one, and `BadRuleError`.
+    Raises `InvalidInputError` if there is no offer for calls like this one, and `BadRuleError`.
     """
     if scope not in {attention_pb2.APPROVAL_SCOPE_SESSION, attention_pb2.APPROVAL_SCOPE_ALWAYS}:
         if wanted:
@@ -116,7 +117,7 @@ def remember(
 def _first_offer(request: Request) -> list[str]:
     if not request.offers:
         raise InvalidInputError(
-            "no rule would cover calls like this one without covering others",
+            "every rule for calls like this one would allow other calls too",
             hint=f"`rametctl approve {request.id}` approves only this call",
         )
     texts = request.offers[0].split("\n")
@@ -129,7 +130,7 @@ def _first_offer(request: Request) -> list[str]:
 
 
 def delete(unit: Unit, rule_id: str) -> StoredRule:
-    """Raises `RuleNotFoundError`."""
+    """Delete a rule. Raises `RuleNotFoundError`."""
     rule = unit.rules.get(rule_id)
     if rule is None:
         raise RuleNotFoundError(f"there is no rule {rule_id!r}", hint="`rametctl rules` lists them")
@@ -147,8 +148,8 @@ def find_request(reader: Reader, name: str, repo_id: str | None = None) -> Reque
     """Find a request by id, by a session with exactly one open request, or by a unique prefix of an
     id, in this order.
 
-    The name of a session must never find a request of another one: agents choose names for their
-    children, and can see ids. ``repo_id`` as in `find_session`.
+    The name of a session must never find a request of another session: agents choose their
+    children's names, and could choose the id of a request. ``repo_id`` as in `find_session`.
     """
     found = reader.requests.find_by_prefix(name) if name else []
     if exact := [request for request in found if request.id == name]:
@@ -164,7 +165,7 @@ def find_request(reader: Reader, name: str, repo_id: str | None = None) -> Reque
         session = session or find_session(reader, name, repo_id=repo_id)
     except SessionNotFoundError:
         raise RequestNotFoundError(f"there is no request or session {name!r}", hint=hint) from None
-    # Prefer requests of the agent to those of the daemon, such as reviews.
+    # Prefer requests of the agent to the daemon's, such as reviews.
     asked = [request for request in reader.requests.open(session.id) if request.kind != RequestKind.TRUST]
     waiting = [request for request in asked if request.kind not in DAEMON_REQUESTS] or asked
     if not waiting:
@@ -200,9 +201,9 @@ def resolve(
 ) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
     """Store an answer; the first one wins. The session continues once it has no other open request.
 
-    Approving a plan ends the plan mode of the session, also for later processes. The message that
-    denies a review becomes the session's next prompt; so does the reason of a refusal that the
-    agent's protocol cannot carry. Raises `AgentUnableError` for a changed input that it cannot
+    Approving a plan ends the session's plan mode, also for later processes. The message that denies
+    a review becomes the session's next prompt, and so does the reason of a refusal if the agent's
+    protocol cannot carry it. Raises `AgentUnableError` for a changed input that the protocol cannot
     carry.
     """
     request = find_request(unit, name, repo_id)
@@ -246,8 +247,7 @@ def resolve(
 
 
 def stored_answer(request: Request, resolution: attention_pb2.Resolution) -> dict[str, Any]:
-    """The answer as stored in the row. Raises `InvalidInputError` for an answer of the wrong
-    kind."""
+    """Convert an answer for the row. Raises `InvalidInputError` for an answer of the wrong kind."""
     match resolution.WhichOneof("decision"):
         case "approve":
             approve = resolution.approve
@@ -301,7 +301,7 @@ def stored_answer(request: Request, resolution: attention_pb2.Resolution) -> dic
 
 
 def required_fields(request: Request) -> list[str]:
-    """Required fields of an MCP server's request for input; the schema may be anything."""
+    """Required fields of an MCP server's request for input. Its schema may be any JSON."""
     schema = json.loads(request.input).get("requested_schema")
     required = schema.get("required") if isinstance(schema, dict) else None
     return [str(name) for name in required] if isinstance(required, list) else []
@@ -327,8 +327,8 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def decision_of(request: Request, mode: Mode) -> Decision:
-    """A stored answer as the decision for the agent. ``mode``: the mode after an approved plan,
-    unless the answer has one."""
+    """Convert a stored answer to the decision for the agent. ``mode``: the mode after an approved
+    plan, unless the answer has one."""
     if request.state == RequestState.GONE:
         return Decision(allow=False, message="The request was withdrawn.")
     answer = json.loads(request.answer)

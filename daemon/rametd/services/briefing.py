@@ -1,9 +1,9 @@
 """The briefing of an agent: its goal, its paths, its neighbours and how to reach them.
 
-It is part of the agent's system prompt, or of its first prompt if its program has no such thing. It
-is in no file, so that no agent commits it by accident. The daemon computes it at each start of an
-agent's process. A conversation keeps its first briefing until it is compacted; a running agent
-therefore gets changes as a message (`changed`).
+It is part of the agent's system prompt or, if the agent's program takes no system prompt, of its
+first prompt. It is in no file, so that no agent commits it by accident. The daemon computes it at
+each start of an agent's process. A conversation has its first briefing until it is compacted, so a
+running agent gets changes as a message (`changed`).
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,8 @@ from rametd.domain.states import State
 from rametd.store import Reader
 
 LIMIT = 12_000
-"""Characters. The text is a command-line argument, and each request to the model pays for it."""
+"""Maximum number of characters: the text is a command-line argument, and part of each paid request
+to the model."""
 NEIGHBOURS = 40
 PATTERNS = 30
 GOAL_LIMIT = 2000
@@ -62,7 +63,7 @@ def _task(reader: Reader, session: Session) -> list[str]:
 
 
 def _paths(session: Session) -> list[str]:
-    """Paths: the patterns of a .gitignore at the top of the repository."""
+    """Describe the session's paths, patterns as in a .gitignore at the top of the repository."""
     lines = []
     if session.owns:
         lines += [f"You own these paths, and write to no others: {_listed(session.owns)}"]
@@ -102,7 +103,7 @@ def _neighbours(reader: Reader, session: Session) -> list[str]:
     return [
         *lines,
         "Reach one by its name with send_message, ask for a path with request_path, see its work with get_diff.",
-        "Write when it matters to the other's work; there is no need to say that you have begun or are done.",
+        "Write if it matters for the other's work; do not report that you have begun or are done.",
     ]
 
 

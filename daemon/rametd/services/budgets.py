@@ -1,8 +1,8 @@
 """Budgets: of a session in dollars or tokens, of its family and of a day in dollars.
 
-They are checked against the ledger and the reported dollars of running turns. Tokens are known only
-at the end of a turn. An agent that does not report costs adds nothing to a budget in dollars, so
-its sessions cannot have one.
+The daemon checks them against the ledger and the reported cost of running turns. Tokens are known
+only at the end of a turn. An agent that does not report costs would add nothing to a budget in
+dollars, so its sessions cannot have one.
 
 A session's own budget covers the session and its descendants, so that children together spend no
 more than their parent may.
@@ -33,7 +33,7 @@ NOTHING: Running = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """One limit and the spent part, in dollars or tokens. ``name`` and ``remedy`` are for
+    """A limit and the spent amount, in dollars or tokens. ``name`` and ``remedy`` are texts for
     people."""
 
     name: str
@@ -66,7 +66,7 @@ def spendings(reader: Reader, session: Session, budget: Budget, *, running: Runn
     found = [*_given(reader, session, running), *_given_tokens(reader, session)]
     if session.budget_usd is None and budget.session is not None:
         spent = (session.cost_usd or 0.0) + running.get(session.id, 0.0)
-        found.append(Spending("this session", budget.session, spent, raise_of(session)))
+        found.append(Spending("this session", budget.session, spent, raise_hint(session)))
     if budget.tree is not None:
         root_id = session.root_id or session.id
         spent = _subtree(reader, root_id, root_id, running)
@@ -80,13 +80,13 @@ def spendings(reader: Reader, session: Session, budget: Budget, *, running: Runn
 
 
 def _given(reader: Reader, session: Session, running: Running) -> list[Spending]:
-    """Own limits of a session and its ancestors."""
+    """Limits that a session and its ancestors have themselves."""
     return [
         Spending(
             whose(holder, session),
             holder.budget_usd,
             _subtree(reader, holder.id, holder.root_id or holder.id, running),
-            raise_of(holder),
+            raise_hint(holder),
         )
         for holder in (session, *ancestors(reader, session))
         if holder.budget_usd is not None
@@ -108,7 +108,7 @@ def _given_tokens(reader: Reader, session: Session) -> list[Spending]:
 
 
 def whose(holder: Session, session: Session) -> str:
-    return "this session" if holder.id == session.id else f"{holder.name} and all it spawned"
+    return "this session" if holder.id == session.id else f"{holder.name} and its descendants"
 
 
 def _family(reader: Reader, session: Session) -> list[str]:
@@ -122,17 +122,17 @@ def _subtree(reader: Reader, session_id: str, root_id: str, running: Running) ->
     return reader.ledger.total(ids).cost_usd + sum(running.get(each, 0.0) for each in ids)
 
 
-def raise_of(session: Session) -> str:
+def raise_hint(session: Session) -> str:
     return f"`rametctl set {session.reference} --budget USD` continues it"
 
 
 def exceeded(reader: Reader, session: Session, budget: Budget, *, running: Running = NOTHING) -> Spending | None:
-    """The first reached limit, or None."""
+    """The first limit that is reached, else None."""
     return next((each for each in spendings(reader, session, budget, running=running) if each.exceeded), None)
 
 
 def check_kind(kind: AgentKind, *, in_dollars: bool, in_tokens: bool) -> None:
-    """Raises `AgentUnableError` for a limit that cannot be enforced, since the agent does not
+    """Raise `AgentUnableError` for a limit that cannot be enforced because the agent does not
     report costs or tokens."""
     if in_dollars:
         instead = "limit tokens instead: --budget 2Mtok" if kind.capabilities.tokens else "leave the budget out"
@@ -143,7 +143,8 @@ def check_kind(kind: AgentKind, *, in_dollars: bool, in_tokens: bool) -> None:
 
 
 def check_child(reader: Reader, kind: AgentKind, parent: Session) -> None:
-    """Raises `AgentUnableError` for a child whose spending its family's limits could not see."""
+    """Raise `AgentUnableError` for a child whose agent does not report what the limits of its
+    family count."""
     holders = (parent, *ancestors(reader, parent))
     check_kind(
         kind,
@@ -152,9 +153,9 @@ def check_child(reader: Reader, kind: AgentKind, parent: Session) -> None:
     )
 
 
-def left(reader: Reader, session: Session) -> float | None:
-    """Dollars that a session may still give to a child; None if neither it nor an ancestor has a
-    budget in dollars."""
+def remaining(reader: Reader, session: Session) -> float | None:
+    """Dollars that a session may still spend or give to a child; None if neither it nor an ancestor
+    has a budget in dollars."""
     return min((max(0.0, each.limit - each.spent) for each in _given(reader, session, NOTHING)), default=None)
 
 

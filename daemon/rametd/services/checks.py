@@ -12,7 +12,8 @@ PROMPT_LIMIT = 16 << 20
 IMAGES = 10
 IMAGE_LIMIT = 3_750_000
 IMAGES_LIMIT = 11_000_000
-"""Most images of a prompt, bytes of one (models read 5 MB of base64), and bytes of all."""
+"""Maximum number of images of a prompt, bytes of one (models read 5 MB of base64), and bytes of
+all."""
 NAME_LIMIT = 200
 
 
@@ -58,7 +59,7 @@ def check_effort(effort: str) -> str:
 
 
 def check_budget(dollars: float | None) -> float | None:
-    """Raise `InvalidInputError` unless it is an amount of money, or None."""
+    """Raise `InvalidInputError` unless it is an amount above 0, or None."""
     if dollars is not None and not 0 < dollars < math.inf:
         raise InvalidInputError(
             f"invalid budget: {dollars} USD (must be greater than 0)", hint="give an amount, or none for no limit"
@@ -67,7 +68,7 @@ def check_budget(dollars: float | None) -> float | None:
 
 
 def check_token_budget(tokens: int | None) -> int | None:
-    """Raises `InvalidInputError` unless it is a number of tokens, or None."""
+    """Raise `InvalidInputError` unless it is a number of tokens above 0, or None."""
     if tokens is not None and not 0 < tokens < MOST_TOKENS:
         raise InvalidInputError(
             f"invalid budget: {tokens} tok (must be greater than 0)", hint="give a number over 0, or none for no limit"

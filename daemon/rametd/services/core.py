@@ -33,14 +33,15 @@ _MOST_KEYS = 10_000  # beyond this number the oldest keys are deleted
 
 
 class Rates:
-    """Limits how often a session may do something. Counts in memory, so a restart resets them."""
+    """Limits how often a session may do something. A restart resets the counts, which are in
+    memory."""
 
     def __init__(self) -> None:
         self._taken: dict[Hashable, deque[float]] = {}
 
     def take(self, key: Hashable, most: int, now: float) -> bool:
-        """Count one more at ``now`` (seconds). Return False, and count nothing, if ``most`` were
-        counted within the last minute."""
+        """Count one more at ``now`` (seconds). If the count of the last minute is ``most``, return
+        False and count nothing."""
         taken = self._taken.pop(key, None) or deque()
         while taken and taken[0] <= now - MINUTE:
             taken.popleft()

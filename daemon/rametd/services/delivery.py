@@ -1,11 +1,11 @@
 """Prompts to a session from the person, its family and the daemon, and when its agent gets each.
 Everything here runs in one unit of work.
 
-A prompt to a working session joins its running turn. It starts a turn of an idle session, and stays
-queued at a held one. Messages of sessions are marked, so that no agent mistakes them for the
-person's. A session whose conversation is lost begins a new one, whose first prompt carries a
+A working session gets a prompt within its running turn. An idle session starts a turn with it; for
+a held one it stays queued. Messages of sessions are marked, so that no agent mistakes them for the
+person's. A session that has lost its conversation begins a new one, and its first prompt contains a
 summary of the old one (`recap`). So does the first prompt of a session that takes over from another
-agent. The first prompt of an agent that has no instructions besides prompts carries its briefing.
+agent. If an agent has no system prompt, its first prompt contains its briefing.
 """
 
 import math
@@ -27,7 +27,7 @@ from rametd.store import Reader, Unit
 RECAP_LIMIT = 8000
 ENTRY_LIMIT = 800
 ENTRIES = 60
-"""Characters of a summary and of each entry, and the number of entries."""
+"""Maximum characters of a summary and of each entry, and number of entries."""
 PREFACE = (
     "[Ramet] Your earlier conversation in this worktree is lost, so you do not remember it. The files are as you left them."
     " This is a summary of it, oldest first. All of it is done: do not repeat it."
@@ -40,8 +40,8 @@ HANDED_OVER = (
 
 
 def begin_anew(unit: Unit, session: Session) -> Session:
-    """Give a session whose conversation is lost a new one. Its first prompt starts with the summary
-    (`recap`)."""
+    """Begin a new conversation of a session that has lost its own. The first prompt starts with the
+    summary (`recap`)."""
     session = unit.sessions.update(
         session.id,
         conversation_id=str(uuid.uuid4()),
@@ -58,9 +58,10 @@ def begin_anew(unit: Unit, session: Session) -> Session:
 
 def recap(reader: Reader, session: Session) -> str:
     """Summary of a lost conversation from the event log, for the first prompt of the new one; "" if
-    the log has nothing.
+    the log has no messages.
 
-    A session that was handed over to it continues meanwhile: only its earlier messages count.
+    For a session that takes over from another one, the summary has only the messages before the
+    takeover: the other session continues.
     """
     cut = reader.conversation_cuts.get(session.id)
     sources = [each for each in (session.forked_from, session.id) if each]
@@ -93,7 +94,7 @@ def recap(reader: Reader, session: Session) -> str:
 
 
 def _instructions(reader: Reader, session: Session) -> str:
-    """The briefing as the beginning of a prompt, "" for a session without one."""
+    """The briefing, to begin a prompt with; "" for a session without one."""
     text = briefing(reader, session)
     return f"[Ramet] Instructions for you:\n\n{text}\n\n[Ramet] End of the instructions.\n\n" if text else ""
 
@@ -123,11 +124,11 @@ def post(
     hops: int = 0,
     images: Sequence[bytes] = (),
 ) -> tuple[Prompt, Session]:
-    """Queue a prompt, and deliver it or queue the session. After the commit the caller wakes the
-    runner and the scheduler.
+    """Queue a prompt, and deliver it or queue the session. The caller wakes the runner and the
+    scheduler after the commit.
 
-    A prompt of the person also starts a stopped or failed session; other prompts wait until it
-    resumes. Raises `WrongStateError` for an archived session.
+    A prompt of the person also starts a stopped or failed session; other prompts wait until the
+    session is resumed. Raises `WrongStateError` for an archived session.
     """
     refuse_archived(session)
     if source == OWNER:
@@ -152,7 +153,7 @@ def has_agent(reader: Reader, session: Session) -> bool:
 
 
 def outcome(kind: AgentKind, session: Session) -> str:
-    """What happens to a message for a session in this state, in words."""
+    """Describe what happens to a message for a session in this state."""
     if session.state in TURN_STATES:
         when = "in the running turn" if kind.capabilities.steer else "once the running turn has ended"
         return f"the agent reads it {when}"
@@ -166,16 +167,16 @@ SESSION = "session:"
 
 
 def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = False) -> Session:
-    """Store all queued prompts as lines for the session's living agent; after an interrupted turn,
-    first only its continuation.
+    """Store all queued prompts as lines for the session's living agent. After an interrupted turn,
+    first store only its continuation.
 
     ``begin`` starts a turn of a QUEUED session, for which the caller has a slot; without it only a
     session at work gets prompts. A started session without a prompt becomes IDLE.
     """
     if begin or session.state in {State.STARTING, State.WORKING, State.WAITING}:
         waiting = unit.prompts.queued(session.id)
-        # Finish the interrupted turn before later prompts. A continuation that the last agent did
-        # not receive is used again.
+        # Finish the interrupted turn before later prompts. Reuse a continuation that the last agent
+        # did not receive.
         known = [prompt for prompt in waiting if prompt.continues]
         if session.interrupted:
             known = known or [add_prompt(unit, session, continuation(unit, session), DAEMON, continues=True)]
@@ -238,8 +239,8 @@ def withdraw(unit: Unit, session: Session, prompt: Prompt, principal: str) -> Pr
 
 
 def continuation(unit: Unit, session: Session) -> str:
-    """Prompt that continues an interrupted turn. It repeats the last prompt, which an agent without
-    its transcript does not know."""
+    """Prompt that continues an interrupted turn. It repeats the last prompt for an agent that has
+    lost its transcript."""
     asked = unit.prompts.received(session.id)
     last = next((prompt.text for prompt in reversed(asked) if not prompt.continues), "")
     words = [
@@ -260,8 +261,8 @@ def sender_of(source: str) -> str:
 
 
 def marked(reader: Reader, prompt: Prompt) -> str:
-    """The text for the agent: a message of a session is marked, so that it does not look like the
-    person's."""
+    """The text for the agent. A message of a session is marked as such, so that it does not look
+    like the person's."""
     sender_id = sender_of(prompt.source)
     if not sender_id:
         return prompt.text

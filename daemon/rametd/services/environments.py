@@ -1,5 +1,5 @@
-"""Environments of processes in worktrees: agents, commands, setup, a person's shell, and git in the
-person's name."""
+"""Environments of processes in worktrees: agents, commands, setup, the person's shell, and git that
+acts for the person."""
 
 import asyncio
 import shlex
@@ -22,8 +22,8 @@ from rametd.store import Reader, Unit
 
 
 def variables(session: Session, repo: Repo, run_names: Iterable[str] = ()) -> dict[str, str]:
-    """Variables with the session's place and ports. ``run_names``: names of the configured
-    commands, in order."""
+    """Variables that describe the session's worktree and ports. ``run_names``: names of the
+    configured commands, in order."""
     return {
         "RAMET_WORKTREE": str(session.worktree),
         "RAMET_REPO_ROOT": str(repo.root),
@@ -35,7 +35,8 @@ def variables(session: Session, repo: Repo, run_names: Iterable[str] = ()) -> di
 
 
 def ceiling(tree: Path) -> dict[str, str]:
-    """Keep git from using a repository around a worktree whose ``.git`` is gone."""
+    """Variables that keep git from using an outer repository if the ``.git`` of a worktree is
+    gone."""
     return {"GIT_CEILING_DIRECTORIES": str(tree.parent)}
 
 
@@ -65,8 +66,8 @@ async def for_command(core: Core, session: Session, repo: Repo, more: Mapping[st
 
 
 def for_tree(core: Core, repo: Repo, tree: Path, more: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command in a worktree without a session. It runs code of agents, so its
-    token only allows reading."""
+    """The environment of a command in a worktree without a session. The command runs code of
+    agents, so its token only allows reading."""
     fixed = {
         **_ours(core),
         "RAMET_TOKEN": core.tokens.give(COMMAND),
@@ -88,7 +89,8 @@ SOCKETS = ("SSH_AUTH_SOCK", "VSCODE_GIT_IPC_HANDLE")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Variables that a person names: ``values`` to set, ``taken`` from the caller, ``removed``."""
+    """Variables that a person names: ``values`` to set, names ``taken`` from the caller, names
+    ``removed``."""
 
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
     taken: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -109,10 +111,9 @@ async def for_process(core: Core, session_id: str, fixed: Mapping[str, str]) -> 
 
 
 async def for_git(core: Core, session_id: str, *, forge: bool = False) -> dict[str, str]:
-    """Return the environment of git in the person's name; with ``forge`` that of pushing and of
-    `gh`.
+    """Return the environment of git that acts for the person; with ``forge``, of pushes and `gh`.
 
-    Hooks get it too, and run code of agents: their token only allows reading.
+    Git's hooks get it too and run code of agents, so its token only allows reading.
     """
     variables = await variables_of(core, session_id)
     fixed = {
@@ -124,7 +125,7 @@ async def for_git(core: Core, session_id: str, *, forge: bool = False) -> dict[s
 
 
 def digest_of(core: Core, variables: Variables) -> str:
-    """Return a digest by which to see whether an agent has the present environment; it reveals no
+    """Return a digest that shows whether an agent has the present environment, and reveals no
     value."""
     return core.tokens.digest(variables.deciding(core.daemon_environment))
 
@@ -132,12 +133,11 @@ def digest_of(core: Core, variables: Variables) -> str:
 async def refresh(
     core: Core, session_id: str, caller: Mapping[str, str], principal: str, given: Given | None = None
 ) -> list[str]:
-    """Give a session and its descendants the fresh variables of a call of the owner; returns
+    """Give a session and its descendants the fresh variables of a call of the owner. Return
     warnings.
 
-    The file is written before the row: after a kill in between, the next start of an agent uses the
-    new values, and a living agent gets them after the next call. A session's own call changes
-    nothing.
+    The file is written before the row. After a kill in between, the next agent process has the new
+    values, and a living agent gets them after the next call. A session's own call changes nothing.
     """
     if principal != OWNER:
         return []

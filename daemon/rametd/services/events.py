@@ -34,13 +34,13 @@ KINDS = {
 }
 
 WITHOUT_PARTIALS = tuple(kind for kind in KINDS.values() if kind != "partial")
-"""All kinds without pieces of messages."""
+"""All kinds of events but pieces of messages."""
 
 HIDDEN = frozenset({"partial", "control_line", "agent_notice", "agent_noise", "command_output", "prompt_sent"})
 """Kinds that change no field of a session but the number of its newest event."""
 
 DETAIL = HIDDEN | {"assistant_message", "user_message"}
-"""Kinds that only a reader of the conversation needs; all others are few."""
+"""Kinds that only a reader of the conversation needs. Events of all other kinds are few."""
 
 AUDITED = (
     "session_created",
@@ -59,4 +59,4 @@ AUDITED = (
     "daemon_stopped",
     "store_rebuilt",
 )
-"""Kinds that record what principals did."""
+"""Kinds that record an action of a principal."""

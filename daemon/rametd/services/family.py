@@ -1,4 +1,4 @@
-"""Families of sessions: relations, and caps on what a session may spawn."""
+"""Families of sessions: relations, and caps on spawned sessions."""
 
 from dataclasses import dataclass
 

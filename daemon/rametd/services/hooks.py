@@ -11,10 +11,10 @@ from rametd.store import Unit
 
 Hook = Callable[[Session], Awaitable[None]]
 BeforeRemoval = Callable[[Session], Awaitable[Sequence[str] | None]]
-"""Runs before a worktree is removed; returns warnings for the caller of the removal."""
+"""Runs before the removal of a worktree; returns warnings for the caller of the removal."""
 Resolver = Callable[[Unit, Request, attention_pb2.Resolution, str], None]
-"""Applies a person's answer to a request that no agent waits for, in the unit of work that stores
-the answer."""
+"""Applies a person's answer to a request of the daemon, in the unit of work that stores the
+answer."""
 ToolUser = Callable[[str, str, Mapping[str, Any]], Awaitable[dict[str, Any] | None]]
 """Answers a call of the daemon's tools; takes the session's id, the key of the call and an MCP
 message."""

@@ -1,4 +1,4 @@
-"""Hand committed events to watchers, in order and without gaps."""
+"""Deliver committed events to watchers, in order and without gaps."""
 
 import asyncio
 from collections import deque
@@ -8,17 +8,18 @@ from rametd.domain.models import Event
 from rametd.store import Store
 
 BACKLOG = 4096
-"""Events queued for a slow watcher; beyond them it reads from the store."""
+"""Maximum number of events queued for a slow watcher; beyond it the watcher reads from the
+store."""
 PAGE = 1000
-"""Events in one read from the store."""
+"""Maximum number of events in one read from the store."""
 ROOM = 2 << 20
-"""Bytes of a queue, and of one read: an agent's line may have megabytes, and there may be many
-watchers."""
+"""Maximum bytes of a queue, and of one read: a line of an agent may have megabytes, and there may
+be many watchers."""
 
 
 class Watcher:
-    """One reader of the log. `next` returns events after ``seq``. A slow reader has bounded memory,
-    and misses none."""
+    """One reader of the log. `next` returns events after ``seq``. A slow reader misses no event,
+    and uses bounded memory."""
 
     def __init__(
         self, hub: "Hub", after_seq: int, session_ids: Collection[str] | None, kinds: Collection[str] | None
@@ -57,13 +58,13 @@ class Watcher:
         self._queued = 0
 
     async def next(self, within: float | None = None) -> list[Event]:
-        """Return at least one event, or none after ``within`` seconds; ``seq`` is then that of the
-        newest event."""
+        """Return at least one event, or none after ``within`` seconds. ``seq`` is then the number
+        of the newest event."""
         deadline = None if within is None else asyncio.get_running_loop().time() + within
         while True:
             if self._behind:
-                # The race: an event may be committed during the read below. From here on offers are
-                # queued, and those that the read returns too are dropped by their number.
+                # The race: an event may be committed during the read below. So offers are queued
+                # from here on; by their numbers, those that the read returns too are dropped.
                 self._behind = False
                 self._clear()
                 if events := await self._stored():

@@ -1,9 +1,9 @@
 """Copies of sessions' rows as files, from which a damaged database is rebuilt.
 
-One JSON file for each session, written when the session is created, archived or restored, and
-whenever its agent starts. The files are read only after the database was quarantined. Then the
-journals of the agents, read again from their start, add what happened since; the copy of an
-archived session has everything, as its agent had ended.
+The daemon writes a JSON file for each session when the session is created, archived or restored,
+and whenever its agent starts. It reads the files only after it has quarantined the database. It
+then reads the agents' journals from their start for everything that happened later. The copy of an
+archived session is complete, because its agent had ended.
 """
 
 import json
@@ -67,7 +67,7 @@ class SessionIndex:
 
 
 def agent_of(session: Session, generation: int, handle: Handle) -> Agent:
-    """Row of an agent whose journal is read from its start, unless its session is archived."""
+    """Row of an agent. The journal is read from its start, unless the session is archived."""
     return Agent(
         session_id=session.id,
         generation=generation,

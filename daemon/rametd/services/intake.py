@@ -1,8 +1,8 @@
 """Store calm lines of all agents together: one unit of work for all lines since the last commit.
 
-So a line each of a hundred agents is one write instead of a hundred. Only lines that change nothing
-but a session's last words are calm (`Frame.is_calm`). The runner of an agent stores any batch with
-other lines itself, in the order of the lines.
+If a hundred agents write a line each, this is one write instead of a hundred. A line is calm if it
+changes only a session's last words (`Frame.is_calm`). An agent's runner stores a batch with other
+lines itself, in the order of the lines.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from rametd.store import Store, Unit
 log = structlog.get_logger()
 
 BATCH_BYTES = 4 << 20
-"""Bytes of lines in one write; a longer write would delay all others. The last agent may exceed
-it."""
+"""Maximum bytes of lines in one write, which the last agent may exceed: a longer write would delay
+all others."""
 
 
 class Source(Protocol):
@@ -37,10 +37,11 @@ class Source(Protocol):
     def session(self) -> Session: ...
 
     def stored(self, frames: Sequence[Frame]) -> None:
-        """These frames, the first of the source, are committed."""
+        """Drop these frames, the first of the source: they are committed."""
 
     def refused(self) -> None:
-        """They cannot be stored together: the source stores them itself, and gets the error."""
+        """Store the frames in the source itself, which then gets the error: they cannot be stored
+        together."""
 
 
 class Intake:
@@ -80,13 +81,13 @@ class Intake:
                     else:
                         source.refused()
         finally:
-            # Here, not in `_done`, which runs later: a source that is added in between would wait
-            # for a task that has ended.
+            # Reset it here, not in `_done`, which runs later: a source that is added in between
+            # would wait for a task that has ended.
             self._task = None
 
     def _work(self, unit: Unit) -> list[tuple[Source, list[Frame]]]:
-        # Runs in the writer's thread, and takes all sources that wait by then. Only the event loop
-        # removes them.
+        # This runs in the writer's thread, and takes all sources that wait by then. Only the event
+        # loop removes them.
         taken = take(self._waiting[:1] if self._apart else self._waiting[:])
         store_calm(unit, taken)
         if sum(bool(frames) for _, frames in taken) > 1:
@@ -102,11 +103,11 @@ class Intake:
 
 
 def line_events(session: Session, frames: Sequence[Frame]) -> list[NewEvent]:
-    """Create the events of consecutive lines: one for each line, but only one for each run of
+    """Create the events of consecutive lines: one for each line, but only one for consecutive
     pieces of a message.
 
-    A model writes dozens of pieces in a second, and the whole message repeats them. Their events,
-    for watchers, have no lines.
+    A model writes dozens of pieces in a second, and the complete message repeats them. Their events
+    are only for watchers, and have no lines.
     """
     found: list[NewEvent] = []
     pieces: list[Frame] = []

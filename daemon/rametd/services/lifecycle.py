@@ -30,8 +30,8 @@ def change_state(
     principal: str = DAEMON,
     **columns: Unpack[SessionColumns],
 ) -> Session:
-    """Change a session's state and log it. Raises `WrongStateError` for a forbidden transition, or
-    while a person is attached."""
+    """Change a session's state, with an event. Raises `WrongStateError` for a forbidden transition,
+    or while a person is attached."""
     if session.hold == Hold.ATTACHED and hold != Hold.ATTACHED:
         refuse_attached(unit, session)
     changed = unit.sessions.transition(session.id, to, reason=reason, hold=hold, expect={session.state}, **columns)
@@ -40,7 +40,7 @@ def change_state(
         events.log(unit, session, payload, principal)
     stuck = to == State.FAILED or (to == State.PAUSED and hold == Hold.BUDGET)
     if (session.state, session.hold) != (changed.state, changed.hold) or (stuck and session.state_reason != reason):
-        _keep_inbox(unit, changed, stuck=stuck)
+        _update_inbox(unit, changed, stuck=stuck)
     return changed
 
 
@@ -60,7 +60,7 @@ def refuse_attached(reader: Reader, session: Session) -> None:
         raise WrongStateError(f"{session.name} is {found.place}", hint="leave the agent's program there first")
 
 
-def _keep_inbox(unit: Unit, session: Session, *, stuck: bool) -> None:
+def _update_inbox(unit: Unit, session: Session, *, stuck: bool) -> None:
     """Put a stuck session into the inbox; remove an archived one from it."""
     kinds = {RequestKind.TROUBLE}
     if session.state == State.ARCHIVED:
@@ -107,8 +107,8 @@ def log_update(unit: Unit, session: Session, fields: list[str], principal: str) 
 
 
 def ask_person(unit: Unit, session: Session, kind: RequestKind, given: Mapping[str, object], reason: str) -> Request:
-    """Open a request of the daemon about a session, which outlives its agents. ``given``: values
-    for the handler of the answer."""
+    """Open a request of the daemon about a session; the end of its agent does not close it.
+    ``given``: values for the handler of the answer."""
     request = Request(
         id=new_id(),
         session_id=session.id,

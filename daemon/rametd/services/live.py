@@ -1,4 +1,4 @@
-"""Attached agents, as other services use them, and the event that wakes the scheduler."""
+"""The attached agents, for other services, and the event that wakes the scheduler."""
 
 import asyncio
 from collections.abc import Iterator

@@ -10,8 +10,8 @@ from rametd.domain.models import Repo, Session
 from rametd.store import Reader
 
 SHORTEST_PREFIX = 4
-"""Shortest prefix of an id, as of a commit in git. A shorter word is only a name: that of a removed
-session must not match another's id."""
+"""Minimum length of a prefix of an id, as for commits in git. A shorter word is only a name: the
+name of a removed session must not match another session's id."""
 SHORTEST_NAME_PREFIX = 2
 
 
@@ -41,8 +41,8 @@ def find_session(reader: Reader, name: str, *, repo_id: str | None = None, compl
     """Find a session by id, name (``NAME`` or ``REPO/NAME``), or unique prefix of an id (four
     characters or more) or of a name.
 
-    These are tried in this order. If a name fits several repositories, the session in ``repo_id``
-    counts. The name of a removed session is never taken as a prefix of another name. ``complete``:
+    The search is in this order. If sessions of several repositories have the name, it finds the one
+    in ``repo_id``. The name of a removed session is never a prefix of another name. ``complete``:
     no prefixes of names. Raises `SessionNotFoundError`, `AmbiguousError`.
     """
     if not name:

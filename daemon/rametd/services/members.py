@@ -23,7 +23,7 @@ def member_of(reader: Reader, caller: Session | None, session: Session) -> orche
 
 
 def last_words(reader: Reader, session_id: str) -> str:
-    """The last text of the agent itself, without subagents."""
+    """The last text of the agent itself, not of a subagent."""
     for event in reader.events.each(session_id=session_id, kinds=("assistant_message",), limit=30, newest=True):
         said = event_pb2.Event.FromString(event.payload).assistant_message
         words = "".join(block.text for block in said.blocks)
@@ -48,7 +48,7 @@ def message_of(reader: Reader, prompt: Prompt) -> orchestration_pb2.Message:
 TRANSCRIPT_KINDS = ("assistant_message", "user_message", "turn_ended", "prompt_queued")
 CUT = "…"
 TRANSCRIBED = 1000
-"""Events that a transcript reads at most."""
+"""Maximum number of events that a transcript reads."""
 
 
 def transcript(reader: Reader, session_id: str, max_bytes: int) -> tuple[str, bool]:

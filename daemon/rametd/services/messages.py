@@ -25,11 +25,11 @@ _OTHER_NAMES: Mapping[Enum, str] = {
     Mode.BYPASS: "BYPASS_PERMISSIONS",
     **dict.fromkeys((SetupState.NONE, Checks.UNKNOWN, PromptState.CANCELLED), "UNSPECIFIED"),
 }
-"""Names in the contract's enums, where they have no value of the same name."""
+"""Names in the contract's enums that differ from those of the domain."""
 
 
 class _Shared(NamedTuple):
-    """The fields that a message and a dataclass share, and conversions of some of them."""
+    """The fields that a message and a dataclass have in common, and conversions of some of them."""
 
     names: tuple[str, ...]
     read: Callable[[Any], tuple[Any, ...]]

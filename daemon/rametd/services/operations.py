@@ -1,12 +1,10 @@
 """The runner of operations: at most one task for each session and kind, and recovery after a kill
 of the daemon.
 
-An operation has a row from its first step to its last (`store.operations`). There are two ways to
-run one:
-
-* `Operations.run`: in its own task. It continues if the caller hangs up, and other callers join it.
-Its ``complete`` may find any step done.
-* `Operations.within`: in the caller's task. It is undone if it fails or is cancelled.
+An operation has a row from its first step to its last (`store.operations`). `Operations.run` runs
+it in a task of its own, which continues if the caller hangs up, and which other callers join; its
+``complete`` may find any step done already. `Operations.within` runs it in the caller's task, and
+undoes it if that fails or is cancelled.
 """
 
 import asyncio
@@ -57,8 +55,8 @@ def busy_error(name: str, operation: Operation) -> WrongStateError:
 
 
 def refuse_landing(reader: Reader, session: Session, branch: str = "") -> None:
-    """Raise `WrongStateError` while a merge queue moves the session's branch, or the ``branch`` on
-    which it is restored."""
+    """Raise `WrongStateError` while a merge queue moves the session's branch, or ``branch``, on
+    which it is being restored."""
     moved = (session.repo_id, branch or session.branch)
     for operation in reader.operations.list(kinds=(Kind.LAND,)):
         if (operation.data["repo"], operation.data["target"]) == moved:
@@ -96,7 +94,8 @@ def name_of(reader: Reader, operation: Operation) -> str:
 
 
 def unfinished(operation: Operation) -> str:
-    """Why an operation failed, which waits for a retry; "" for a running one."""
+    """Why a failed operation, which waits for a retry, could not be finished; "" for a running
+    one."""
     return f"its {operation.traits.noun} could not be finished: {operation.failed}" if operation.failed else ""
 
 
@@ -105,7 +104,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 PATIENCE_S = 0.8
-"""How long a start waits for all operations that it recovers; one takes a fifth of a second."""
+"""Seconds that a start waits for the recovery of all operations; one takes a fifth of a second."""
 
 Carry = Callable[[Operation], Awaitable[Any]]
 Undo = Callable[[Operation, BaseException | None], Awaitable[None]]
@@ -116,8 +115,9 @@ Admit = Callable[[Unit, Operation | None], None]
 class Handler:
     """Functions of one kind.
 
-    ``complete`` does the work and returns the answer. ``undo`` gets its error (None at a recovery),
-    and undoes the operation or stores that it failed. ``recover`` runs in the next daemon.
+    ``complete`` does the work and returns the answer. ``undo`` gets the error of ``complete`` (None
+    in a recovery), and undoes the operation or stores that it failed. ``recover`` runs in the next
+    daemon.
     """
 
     complete: Carry | None
@@ -141,10 +141,10 @@ class Operations:
         self._running: dict[tuple[str, Kind], _Running] = {}
         self._detached: set[asyncio.Task[Any]] = set()
         self.recovering: set[str] = set()
-        """Sessions with an operation of a former daemon that is not finished yet."""
+        """Sessions with an unfinished operation of a former daemon."""
 
     def handle(self, kind: Kind, undo: Undo, complete: Carry | None = None, recover: Carry | None = None) -> None:
-        """Register a kind. Default for ``recover``: ``complete`` if given, else ``undo``."""
+        """Register a kind. ``recover`` is by default ``complete`` if given, else ``undo``."""
 
         async def take_back(operation: Operation) -> None:
             await undo(operation, None)
@@ -156,9 +156,9 @@ class Operations:
     async def run(self, wanted: Operation, admit: Admit) -> Any:
         """Run an operation, or join a running one of the same kind and session; return its answer.
 
-        ``admit`` may refuse it in the unit of work that stores it. It gets the failed operation
-        that this one retries, None for a new one. Raises `WrongStateError` while another operation
-        has the session, and what the operation raises.
+        ``admit`` may refuse the operation in the unit of work that stores it. Its argument is the
+        failed operation that this one retries, else None. Raises `WrongStateError` while another
+        operation has the session, and what the operation raises.
         """
         handler = self._handlers[wanted.kind]
         assert handler.complete is not None
@@ -235,7 +235,7 @@ class Operations:
         assert carry is not None
         try:
             return await carry(operation)
-        except Exception as error:  # any error: no other task would end this operation before the next start
+        except Exception as error:  # whatever failed: no other task ends this operation before the next start
             await self._handlers[operation.kind].undo(operation, error)
             raise
 
@@ -245,8 +245,8 @@ class Operations:
         """Complete or undo the operations of a killed daemon. Return the sessions whose operation
         takes longer.
 
-        Agents of these must not be attached yet: ``left_over`` gets each session once its operation
-        ends.
+        The caller must not attach agents of these yet: ``left_over`` is called with each session
+        once its operation has ended.
         """
         found = await self._store.read(lambda reader: reader.operations.list())
         for operation in found:

@@ -1,4 +1,4 @@
-"""Tools of agents for the sessions of their family. The owner may use them for all sessions."""
+"""Tools with which agents use the sessions of their family, and the owner all sessions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,8 @@ from rametd.store import Reader, Unit
 MESSAGE_LIMIT = 16 << 10
 MESSAGES_PER_MINUTE = 20
 HOPS = 8
-"""Longest chain of messages that answer messages, so that two agents do not chat without end."""
+"""Maximum length of a chain of messages that answer messages: two agents must not chat without
+end."""
 
 T = TypeVar("T")
 Remember = Callable[[Unit, Session], object]
@@ -63,11 +64,11 @@ class Orchestration:
 
         def prepare(reader: Reader) -> tuple[Session, family.Inheritance]:
             parent = reader.sessions.get(parent_id)
-            # Check here, to refuse early, and again in the unit of work that stores the row.
+            # Check here to refuse early; the unit of work that stores the row checks again.
             family.check_caps(reader, parent, core.config.caps)
             family.check_rate(reader, parent, core.config.caps, core.clock())
             budgets.check_child(reader, core.kind(spawn.agent or parent.agent), parent)
-            left = budgets.left(reader, parent)
+            left = budgets.remaining(reader, parent)
             return parent, family.inherit(
                 parent, mode=spawn.mode, budget_usd=spawn.budget_usd, left=left, owns=spawn.owns
             )

@@ -24,8 +24,8 @@ def allocate(reader: Reader, config: Config, wanted: tuple[int, int] = (0, 0)) -
     """Find the lowest block of ports that no other session owns and no program uses; return its
     first number and its size.
 
-    ``wanted``: a block that the session had before, used again unless another session owns it. Call
-    this in the unit of work that stores the block; testing a port takes some microseconds. Raises
+    ``wanted``: the session's former block, reused unless another session owns it. Call this in the
+    unit of work that stores the block; testing a port takes some microseconds. Raises
     `CapReachedError` if there is no free block.
     """
     count = config.ports.per_session

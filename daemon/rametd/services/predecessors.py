@@ -1,8 +1,8 @@
 """Sessions that wait for others (`after`). Everything here runs in one unit of work.
 
-A predecessor that is removed after a successful turn no longer counts. One that is removed earlier
-still holds its successors, which need its work. The person continues them with `resume`, or
-restores the predecessor from the trash.
+After the removal of a predecessor whose last turn was successful, its successors no longer wait for
+it. One that is removed earlier still holds them, because they need its work: the person continues
+them with `resume`, or restores the predecessor from the trash.
 """
 
 import shlex
@@ -17,8 +17,8 @@ DONE_STATES = frozenset({State.IDLE, State.ARCHIVED})
 
 
 def is_done(reader: Reader, session: Session) -> bool:
-    """Whether a session has finished its work. An interrupted turn does not count, nor one that a
-    pause is about to interrupt."""
+    """Whether a session has finished its work. One whose last turn was interrupted has not, nor one
+    whose turn a pause is about to interrupt."""
     ended = session.state in DONE_STATES and session.turns > 0 and session.hold != Hold.INTERRUPTED
     return ended and not reader.prompts.open(session.id) and not in_background(reader, session.id)
 

@@ -1,7 +1,7 @@
 """Repositories: registered by their first session, identified by their common git directory.
 
-A call in a repository without a row works with one that is not stored: `known_or_new` creates it,
-and `register` stores it in the unit of work of the call. A refused call leaves nothing.
+For a call in a new repository, `known_or_new` creates a row without storing it, and `register`
+stores it in the unit of work of the call. So a refused call stores nothing.
 """
 
 import asyncio
@@ -24,10 +24,11 @@ from rametd.store import Reader, Unit
 
 
 def known_or_new(core: Core, reader: Reader, info: RepositoryInfo) -> Repo:
-    """The repository's row, or the one that it gets when it is registered.
+    """The repository's row, or the row with which it will be registered.
 
-    Concurrent calls in a new repository name worktrees after its id, and the first to finish
-    registers it: all must use the same id. So the daemon remembers the id of each new repository.
+    Concurrent calls in a new repository name worktrees after its id, and the first one to finish
+    registers it, so all must use the same id. The daemon therefore remembers the id of each new
+    repository.
     """
     known = reader.repos.by_common_dir(info.common_dir)
     if known is not None:
@@ -105,8 +106,8 @@ def session_counts(reader: Reader) -> Counter[str]:
 
 
 async def info_of(core: Core, of: Repo | Session) -> RepositoryInfo:
-    """Ask git about a registered repository, or that of a session. Raises `RepoNotFoundError` when
-    it is gone from disk."""
+    """Ask git about a registered repository, or that of a session. Raises `RepoNotFoundError` if it
+    is gone from the disk."""
     repo = of if isinstance(of, Repo) else await core.store.read(lambda reader: reader.repos.get(of.repo_id))
     at_root = await asyncio.to_thread(repo.root.exists)
     info = await core.git.discover(repo.root if at_root else repo.common_dir)
@@ -125,7 +126,7 @@ async def around(core: Core, path: Path) -> Repo | None:
 
 
 def pruned_by(root: Path, remote: str) -> str:
-    """Warning about a remote whose branches overwrite the repository's own at a fetch."""
+    """Warning about a remote from which a fetch overwrites the repository's own branches."""
     beside = shlex.join(
         (
             "git",

@@ -1,5 +1,5 @@
-"""The scheduler: queued sessions get slots by priority, shared fairly between repositories, once
-their predecessors are done."""
+"""The scheduler: give slots to queued sessions whose predecessors are done, by priority, and fairly
+between repositories."""
 
 import asyncio
 from collections import Counter
@@ -29,9 +29,9 @@ from rametd.store import Reader, Unit
 log = structlog.get_logger()
 
 PERIOD_S = 30.0
-"""Longest pause: a new day, with a new budget, wakes nothing."""
+"""Maximum pause in seconds: a new day, with a new budget, causes no event."""
 LOGIN_LOOK_S = 5.0
-"""How often to check the credentials of agents that are not logged in."""
+"""Interval in seconds at which to check the credentials of agents that are not logged in."""
 
 
 class Scheduler:
@@ -90,7 +90,7 @@ class Scheduler:
                     runner.wake_sender()
 
     async def _watch_logins(self) -> None:
-        """Continue sessions whose credentials have changed since they were found not logged in.
+        """Continue sessions whose credentials have changed since their login was found expired.
 
         Sessions with the same credentials share a login. A session with a key in its own
         environment does not wait for it.
@@ -197,8 +197,8 @@ class Scheduler:
                 if agent.stop_intent:  # it is being ended, and its end wakes the scheduler
                     continue
                 if agent.environment != session.environment and not (agent.background or agent.background_commands):
-                    # Its environment is outdated, and nothing of it runs: a new agent can start
-                    # with the new one at once.
+                    # Its environment is outdated, and it runs no turn or command: start an agent
+                    # with the new environment at once.
                     unit.agents.update(session.id, agent.generation, stop_intent="environment")
                     self._outdated.append(session)
                     continue
@@ -211,8 +211,8 @@ class Scheduler:
         return to_launch, to_send, rest
 
     def _by_turns(self, unit: Unit) -> list[Session]:
-        """The queue in order. Between equal repositories, the one that waited longest for a slot
-        comes first."""
+        """The queue in order. For the same priority, the repository that has waited longest for a
+        slot is first."""
         queued = unit.sessions.queued()
         if len(queued) < 2:
             return queued

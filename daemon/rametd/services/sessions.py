@@ -41,9 +41,10 @@ T = TypeVar("T")
 STOP_GRACE_S = 5.0
 INTERRUPT_DEADLINE_S = 15.0
 PROMPT_ARRIVES_S = 3.0
-"""How long to wait for the turn of a sent prompt to start, before interrupting anyway."""
+"""Seconds to wait for the turn of a sent prompt to start, before interrupting anyway."""
 SETTLE_S = 2.0
-"""Longest time from a turn's result until the session is idle, unless another turn follows."""
+"""Maximum number of seconds from a turn's result until the session is idle, unless another turn
+follows."""
 HELD_STATES = frozenset({State.PAUSED, State.LOST, State.FAILED})
 
 
@@ -78,8 +79,8 @@ class Sessions:
     ) -> T:
         """Queue a prompt; return the result of ``answer`` in the same unit of work.
 
-        A working session gets the prompt in its turn, an idle, stopped or failed one starts a turn,
-        a held one queues it.
+        A working session gets the prompt in its running turn. An idle, stopped or failed one starts
+        a turn. A held one gets it later.
         """
         check_prompt(text)
         session = await self._get(session_id)
@@ -113,8 +114,8 @@ class Sessions:
         """Cancel queued prompts (by default the newest of ``principal``); return the result of
         ``answer`` in the same unit of work.
 
-        A session that was queued only for them becomes idle. Raises `WrongStateError` if the agent
-        has them all.
+        A session that was queued only because of them becomes idle. Raises `WrongStateError` if the
+        agent has all prompts already.
         """
 
         def work(unit: Unit) -> T:
@@ -144,8 +145,8 @@ class Sessions:
     async def interrupt(self, session_id: str) -> tuple[bool, list[Prompt]]:
         """End the running turn, and withdraw prompts that the agent has not read.
 
-        Return whether a turn ran, and these prompts. Raises `WrongStateError` if the turn does not
-        end.
+        Return whether a turn ran, and the withdrawn prompts. Raises `WrongStateError` if the turn
+        does not end.
         """
         await self._supervisor.settled(session_id)
         session, before = await self._core.store.read(
@@ -174,9 +175,8 @@ class Sessions:
                 seen: list[Event] = []
                 while (now := await self._get(session.id)).state in TURN_STATES and now.turns == session.turns:
                     if any(event.kind == "turn_started" for event in seen):
-                        # The agent read the interrupt before it started with the prompt. The
-                        # interrupt had no effect, the prompt stayed in the agent's queue, and its
-                        # turn starts now: interrupt again.
+                        # The agent read the interrupt before the prompt, so it had no effect, and
+                        # the turn of the queued prompt starts now: interrupt again.
                         await agent.interrupt()
                     seen = await watcher.next()
             # The agent reports the result, and a moment later that it is idle. In between the turn
@@ -194,9 +194,9 @@ class Sessions:
             watcher.close()
 
     async def _turn_begun(self, session: Session) -> bool:
-        """Return whether an interrupt reaches the turn: an agent that takes one prompt at a time
-        gets the interrupt after its prompt, another agent must have reported that it works, or wait
-        for a person."""
+        """Return whether an interrupt reaches the turn. It does for an agent that takes one prompt
+        at a time, which reads the interrupt after its prompt. Any other agent must have reported
+        that it works, or wait for a person."""
         if not self._core.kind(session.agent).capabilities.steer:
             return True
         agent = await self._core.store.read(lambda reader: reader.agents.latest(session.id))
@@ -239,7 +239,8 @@ class Sessions:
         if in_turn and runner is not None:
 
             def hold(unit: Unit) -> None:
-                # The end of the turn then holds the session before a prompt can start another turn.
+                # With this note, the end of the turn holds the session before a prompt can start
+                # another turn.
                 now = unit.sessions.get(session_id)
                 if now.state in TURN_STATES:
                     change_state(unit, now, now.state, reason=now.state_reason, hold=Hold.PERSON, principal=principal)
@@ -267,7 +268,9 @@ class Sessions:
         """Continue a paused, lost or failed session; leave any other as it is."""
         await require_sound_tree(self._core, await self._get(session_id))
 
-        session = await self._core.store.write(lambda unit: go_on(unit, unit.sessions.get(session_id), principal))
+        session = await self._core.store.write(
+            lambda unit: resume_session(unit, unit.sessions.get(session_id), principal)
+        )
         self._core.live.schedule()
         return session
 
@@ -339,7 +342,7 @@ class Sessions:
         return await self._core.store.read(lambda reader: reader.sessions.get(session_id))
 
 
-def go_on(unit: Unit, session: Session, principal: str) -> Session:
+def resume_session(unit: Unit, session: Session, principal: str) -> Session:
     """`Sessions.resume` inside a unit of work."""
     refuse_archived(session)
     session = let_go(unit, session, principal)
@@ -358,7 +361,7 @@ def go_on(unit: Unit, session: Session, principal: str) -> Session:
 def resolve_trouble(unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
     """Resume a stuck session whose request was approved."""
     if resolution.WhichOneof("decision") == "approve":
-        go_on(unit, unit.sessions.get(request.session_id), principal)
+        resume_session(unit, unit.sessions.get(request.session_id), principal)
 
 
 def release(unit: Unit, session: Session, budget: Budget, principal: str) -> Session:

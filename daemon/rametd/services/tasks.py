@@ -11,10 +11,8 @@ log = structlog.get_logger()
 
 
 class Tasks:
-    """Running tasks by key, such as a session's id. A failure is logged, then ``failed`` is called
-    with the key.
-
-    ``name`` is that of the tasks, and is in the log.
+    """Running tasks by key, such as a session's id. A failure is logged under ``name``; then
+    ``failed`` is called with the key.
     """
 
     def __init__(self, name: str, failed: Callable[[str], object] = lambda key: None) -> None:
@@ -48,8 +46,8 @@ class Tasks:
         task.add_done_callback(partial(self._ended, key))
 
     def queue(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task, which waits until the key's earlier one has ended. If it is cancelled
-        meanwhile, it ends the earlier one too."""
+        """Start a task that first waits until the key's earlier one has ended. Cancelling it while
+        it waits cancels the earlier one too."""
         before = self._newest.get(key)
 
         async def in_turn() -> None:

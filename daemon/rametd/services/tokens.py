@@ -1,8 +1,8 @@
-"""Tokens: an agent's environment has the token of its session, so that its calls are not the
-person's. Commands without a session share one.
+"""Tokens: an agent's environment has its session's token, which distinguishes its calls from the
+person's. Commands without a session share a token.
 
 A token is the session's id and an HMAC of it under a key that only the daemon has (a file of mode
-0600). So tokens need not be stored, and none outlives its session.
+0600). So the daemon stores no tokens, and none outlives its session.
 """
 
 import hashlib

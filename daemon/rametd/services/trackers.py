@@ -1,5 +1,5 @@
-"""Change trackers of sessions: started when a session works or is watched, ended after a long idle
-time or before its worktree is removed."""
+"""Change trackers of sessions. One starts when its session works or is watched, and ends after a
+long idle time or before the worktree is removed."""
 
 import asyncio
 from collections import Counter
@@ -24,8 +24,8 @@ PERIOD_S = 60.0
 
 
 class Trackers:
-    """Owns the trackers of `Git.trackers.watch`. Changes of a session without one are found by
-    slower scans."""
+    """Owns the trackers of `Git.trackers.watch`. Slower scans find the changes of a session without
+    one."""
 
     def __init__(self, store: Store, git: Git, recovered: asyncio.Event) -> None:
         self._store = store
@@ -76,7 +76,7 @@ class Trackers:
         await self._stop(session)
 
     async def recover(self, but: AbstractSet[str] = frozenset()) -> None:
-        """Follow sessions that are at work, ``but`` those that an operation has."""
+        """Follow sessions that are at work, except the sessions ``but``, which an operation has."""
         for session in await self._store.read(lambda reader: reader.sessions.list(states=BUSY_STATES)):
             if session.id not in but:
                 self.follow(session)

@@ -32,8 +32,8 @@ from rametd.store import Reader
 from rametd.store.sessions import SessionStamp
 
 Key = tuple[SessionStamp, str, int, bool]
-"""All inputs of a message: the row, the repository's name, open requests, whether the agent lives.
-A change of background commands logs an event, and so changes the row's stamp."""
+"""All inputs of a message: stamp of the row, name of the repository, number of open requests,
+whether the agent lives. A change of background commands logs an event, which changes the stamp."""
 
 
 def mark_gone(messages: Iterable[session_pb2.Session]) -> None:
@@ -59,8 +59,8 @@ def under_way(worktree: Path) -> str:
 
 
 class SessionMessages:
-    """Cache of messages by session, for the store's reading threads: cached messages are never
-    changed, only replaced."""
+    """Cache of messages by session, for the store's reading threads. Cached messages are replaced,
+    never changed."""
 
     def __init__(self) -> None:
         self._cache: dict[str, tuple[Key, session_pb2.Session]] = {}
@@ -94,7 +94,7 @@ MODES = enum_numbers(common_pb2.PermissionMode.DESCRIPTOR, Mode)
 MODES_BACK = {message: mode for mode, message in MODES.items()}
 
 EVENT_PART_LIMIT = 28 << 20
-"""Bytes of an event's payload, and of its frame: a message has at most 64 MiB."""
+"""Maximum bytes of an event's payload, and of its frame; a message has at most 64 MiB."""
 
 
 def in_background(reader: Reader, session_id: str) -> tuple[BackgroundCommand, ...]:
@@ -104,11 +104,11 @@ def in_background(reader: Reader, session_id: str) -> tuple[BackgroundCommand, .
 
 
 CAPABILITIES = {each.name: each.capabilities.names() for each in described(Config())}
-"""Capabilities of each kind of agent; one that the configuration adds has the default ones."""
+"""Capabilities of each kind of agent. A kind that the configuration adds has the default ones."""
 
 
 def now_words(session: Session) -> str:
-    """One line: why a session waits, what it does, or its last words."""
+    """Return in one line why a session waits, its present activity, or its last words."""
     if session.state_reason:
         return session.state_reason
     if session.state == State.WORKING:
@@ -224,8 +224,8 @@ def repo_message(repo: Repo, sessions: int) -> repo_pb2.Repo:
 
 
 def event_message(event: Event, *, frames: bool) -> event_pb2.Event:
-    """The event, with its frame if ``frames``. A warning replaces a payload that is too large for a
-    message."""
+    """Convert an event; with ``frames``, include its frame. A warning replaces a payload that is
+    too large for a message."""
     if len(event.payload) <= EVENT_PART_LIMIT:
         message = event_pb2.Event.FromString(event.payload)
     else:

@@ -39,10 +39,10 @@ ENDED_STATES = frozenset({State.PAUSED, State.FAILED, State.ARCHIVED})
 async def wait(
     core: Core, session_ids: Sequence[str], condition: Condition, *, any_one: bool, within: float | None
 ) -> Waited:
-    """Wait until the condition holds, a person is needed, or the condition cannot hold by itself
-    any more, for ``within`` seconds.
+    """Wait, at most ``within`` seconds, until the condition holds, a person is needed, or the
+    condition can no longer hold by itself.
 
-    A session that is removed meanwhile counts as ended, and as failed for any other condition.
+    A session that is removed meanwhile counts as ended, and for any other condition as failed.
     """
     watcher = core.hub.watch(await core.store.read(lambda reader: reader.events.last_seq()))
     loop = asyncio.get_running_loop()
@@ -66,8 +66,8 @@ async def wait_for_family(
     """Wait up to ``within`` seconds until the sessions are done or need a person; return whether
     they are.
 
-    Events up to ``since`` do not end the wait again: a caller that waits for the rest would
-    otherwise return at once each time.
+    Events up to ``since`` do not end the wait: a caller that waits for the rest would return at
+    once each time.
     """
     core.failpoint.hit("wait.begun")
     watcher = core.hub.watch(seq, ids)
@@ -95,7 +95,7 @@ async def wait_for_family(
 
 
 def judge(reader: Reader, session_ids: Sequence[str], condition: Condition, *, any_one: bool) -> Waited:
-    """The present outcome; TIMEOUT means to wait on."""
+    """The present outcome; TIMEOUT means that the wait continues."""
     found = [reader.sessions.find(identity) for identity in session_ids]
     sessions = [session for session in found if session is not None]
     requests = [request for session in sessions for request in reader.requests.open(session.id)]

@@ -58,7 +58,7 @@ class Handwork:
         """Warn that a spare stays in place; ``reasons`` has one line each."""
         for words in reasons:
             adopt = shlex.join(("rametctl", "adopt", str(path)))
-            await self._tell(
+            await self._warn(
                 f"{words}; it stays, and is no longer a spare. To create a session there: {adopt}", repo_id
             )
 
@@ -79,9 +79,9 @@ class Handwork:
             return
         if left:
             words = "files in this worktree were changed before the session started"
-            await self._tell(f"{words}: {listed(list(left), NAMED)}", session.repo_id, session.id)
+            await self._warn(f"{words}: {listed(list(left), NAMED)}", session.repo_id, session.id)
 
-    async def _tell(self, words: str, repo_id: str, session_id: str = "") -> None:
+    async def _warn(self, words: str, repo_id: str, session_id: str = "") -> None:
         log.warning("changed files in a spare", words=words)
         event = events.make(event_pb2.Warning(message=words), session_id=session_id, repo_id=repo_id)
         await self._core.store.write(lambda unit: unit.events.append(event))

@@ -1,4 +1,4 @@
-"""The words of notifications: from items in the store to one message, with or without the texts of
+"""Texts of notifications: compose one message of items in the store, with or without texts of
 agents and people."""
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from rametd.domain.text import first_line
 from rametd.services.agents.questions import describe
 
 LINES = 10
-"""Items that a message lists; it counts the others."""
+"""Maximum number of items that a message lists; it counts the others."""
 LINE = 200
 """Characters of a line."""
 
@@ -31,7 +31,7 @@ NEUTRAL = {
     RequestKind.LOGIN: "needs a login of its agent",
     RequestKind.TRUST: "is of a repository that changed what you trusted",
 }
-"""Text about a request where neither the agent's nor the person's words may be sent."""
+"""Text about a request that contains no words of the agent or the person."""
 BRIEF = {Topic.WAITING: "needs you", Topic.REVIEW: "is done", Topic.FAILED: "has failed", Topic.LANDED: "has landed",
          Topic.BUDGET: "has spent its budget", Topic.CONFLICT: "has a conflict", Topic.LIMIT: "waits for a usage limit"}  # fmt: skip
 
@@ -56,7 +56,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one way sends at once. ``id`` is the same whenever the same message is sent again."""
+    """A message for one way. ``id`` stays the same if the message is sent again."""
 
     id: str
     entries: tuple[Entry, ...]
@@ -134,8 +134,7 @@ def of_limit(notification: Notification, session: Session, repo: str) -> Entry:
 
 
 def merge(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Entries in the order of a person's interest: what an agent waits for first, else the oldest
-    first."""
+    """Sort entries for a person: first those that an agent waits for, then the oldest."""
     order = list(Topic)
     return tuple(sorted(entries, key=lambda entry: (order.index(entry.topic), entry.time)))
 

@@ -1,11 +1,11 @@
 """The notifier: queues a notification for each item that needs a person, and has each way deliver
 it.
 
-Events are read behind a stored cursor; the notifications of an event and the new cursor are one
-unit of work. So a kill neither loses an item nor queues it twice. Delivery is *at least once*: a
-message gets an id before it is sent, and its rows are deleted after its delivery. A daemon that is
-killed in between sends the same message with the same id again, so that a receiver that looks at
-ids shows it once.
+The notifier reads events after a stored cursor. One unit of work stores the notifications of an
+event and the new cursor, so a kill neither loses an item nor queues it twice. Delivery is *at least
+once*: a message gets an id before it is sent, and its rows are deleted after its delivery. After a
+kill in between, the next daemon sends the same message with the same id again; a receiver that
+compares ids shows it once.
 """
 
 import asyncio
@@ -38,16 +38,16 @@ log = structlog.get_logger()
 
 KINDS = frozenset({"request_opened", "state_changed", "landing_changed"})
 GATHER_S = 5.0
-"""Items that become due this soon after the first go along in its message."""
+"""A message includes items that become due within this many seconds after its first one."""
 SPACING_S = 15.0
-"""Between two messages of one way."""
+"""Minimum number of seconds between two messages of one way."""
 PAUSES_S = (5.0, 30.0, 120.0, 600.0, 1800.0)
-"""After so many failures in a row; the last one from then on."""
+"""Seconds until the next try, by the number of failures in a row; the last value from then on."""
 FAILURES_SAID = 4
-"""Failures in a row after which the person gets one warning."""
+"""Number of failures in a row after which the person gets one warning."""
 PAGE = 500
 FOCUS_S = 60.0
-"""How long a report of focus counts at most."""
+"""Seconds after which a report of focus expires."""
 
 TOPICS = {
     RequestKind.REVIEW: Topic.REVIEW,
@@ -69,15 +69,16 @@ class Notifier:
     # ── from outside ──────────────────────────────────────────────────────────────────────────────
 
     def report_focus(self, client: str, *, focused: bool) -> None:
-        """A dashboard has the keyboard, or no longer. A report counts for `FOCUS_S`: a client that
-        was killed must not silence anything."""
+        """Note that a dashboard has the keyboard, or no longer has it. A report expires after
+        `FOCUS_S`: a killed client must not suppress notifications."""
         if focused:
             self._focus[client] = self._core.clock() + FOCUS_S
         else:
             self._focus.pop(client, None)
 
     async def test(self) -> list[tuple[Way, str]]:
-        """Send a test message by each way at once; the ways with their errors, "" for none."""
+        """Send a test message by each way at once. Return the ways with their errors, "" without an
+        error."""
         config, message = self._config, Message(new_id(), ())
 
         async def one(way: Way) -> tuple[Way, str]:
@@ -95,7 +96,8 @@ class Notifier:
     async def run(self) -> None:
         core = self._core
         unsubscribe = core.store.subscribe(self._offered)
-        # A way that was enabled sets the cursor now: the next event would be behind it.
+        # Set the cursor as soon as a way is enabled: a cursor that the next event sets would be
+        # after that event.
         core.on_configured.append(self._news.set)
         try:
             while True:
@@ -144,7 +146,7 @@ class Notifier:
             self._off = True
             return
         self._off = False
-        if cursor is None:  # from now on: the person who enables notifications knows the present requests
+        if cursor is None:  # begin with new events: whoever enables notifications knows the present requests
             await store.write_for_sure(lambda unit: unit.notifications.set_cursor(unit.events.last_seq()))
             return
         while True:
@@ -214,10 +216,11 @@ class Notifier:
         return 0.0
 
     def _claim(self, unit: Unit, way: Way, now: float) -> Message | None:
-        """The next message of a way, bound to its items; None if no due item still needs a person.
+        """Compose the next message of a way and bind it to its items. Return None if no due item
+        still needs a person.
 
-        A message that was bound before may have been sent by a daemon that was killed: it keeps its
-        id and gets no other items.
+        A message that is bound already may have been sent by a killed daemon: it has the same id
+        and items again.
         """
         queued = unit.notifications.list(way)
         bound = next((each.message for each in queued if each.message), "")
@@ -241,14 +244,14 @@ class Notifier:
         return message
 
     def _focused(self, now: float) -> bool:
-        """Return whether a person looks at a dashboard, which shows the item: no way sends it
-        then."""
+        """Return whether a person looks at a dashboard. It shows the items, so no way sends
+        them."""
         self._focus = {client: until for client, until in self._focus.items() if until > now}
         return bool(self._focus)
 
 
 def item_of(unit: Unit, event: Event) -> tuple[str, Topic] | None:
-    """The item that an event makes known, and its topic."""
+    """The item that an event announces, and its topic."""
     payload = event_pb2.Event.FromString(event.payload)
     if event.kind == "request_opened":
         request_id = payload.request_opened.request.id
@@ -297,13 +300,13 @@ def entry_of(reader: Reader, notification: Notification) -> Entry | None:
 
 
 def repo_name(reader: Reader, repo_id: str) -> str:
-    """Name of a repository; "" for one that was forgotten."""
+    """Name of a repository; "" if it is no longer registered."""
     return next((repo.name for repo in reader.repos.list() if repo.id == repo_id), "")
 
 
 def quiet_until(quiet: str, now: float) -> float:
-    """Return when the present quiet hours end, as seconds since the epoch; 0 outside of them. They
-    are hours of the local time."""
+    """Return the end of the present quiet hours in seconds since the epoch, 0 outside of them.
+    ``quiet`` is in local time."""
     if not quiet:
         return 0.0
     begin, end = (time.fromisoformat(each) for each in quiet.split("-"))

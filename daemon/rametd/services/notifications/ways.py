@@ -1,5 +1,5 @@
-"""Ways that a notification takes: the desktop, ntfy, a webhook, a command. Each either delivers a
-message or raises `DeliveryError`."""
+"""Ways of notification: the desktop, ntfy, a webhook, a command. Each either delivers a message or
+raises `DeliveryError`."""
 
 import asyncio
 import html
@@ -22,19 +22,19 @@ from rametd.platform import groups
 from rametd.services.notifications.messages import Message
 
 TIMEOUT_S = 10.0
-"""For a request, and for a program that notifies."""
+"""Time limit of an HTTP request or of a program that notifies."""
 DESKTOP_VARIABLES = ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XDG_*")
 SCRIPT = (
     "on run argv",
     "display notification (item 2 of argv) with title (item 1 of argv)",
     "end run",
 )
-"""For osascript: the texts are arguments, so nothing in them is a program."""
+"""Script for osascript. The texts are its arguments, so that no part of them runs as a script."""
 
 
 class DeliveryError(Exception):
-    """Raised when a way could not deliver a message. ``certain``: the message has not arrived; else
-    it may have."""
+    """Raised when a way could not deliver a message. ``certain``: the message surely has not
+    arrived."""
 
     def __init__(self, message: str, *, certain: bool = True) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class DeliveryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnvironment:
-    """What ways need of the daemon."""
+    """The daemon's environment, for ways that start programs."""
 
     environment: Mapping[str, str]
     home: Path
@@ -71,7 +71,7 @@ def enabled(config: Notify) -> dict[Way, NotifyWay]:
 
 
 async def deliver(way: Way, message: Message, config: Notify, environment: ProcessEnvironment) -> None:
-    """Raises `DeliveryError`."""
+    """Deliver a message. Raises `DeliveryError`."""
     match way:
         case Way.DESKTOP:
             await _desktop(message, environment)

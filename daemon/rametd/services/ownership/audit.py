@@ -1,8 +1,8 @@
 """The audit: check the files after each command, and at the end of each turn.
 
-A shell command can write in ways that its text does not show, so the files are compared before and
-after it. If the daemon is killed in between, that call is not checked; the audit at the end of the
-turn, which compares with the session's base, still finds the changes.
+A shell command can write in ways that its text does not show, so the audit compares the files
+before and after it. If the daemon is killed in between, it does not check that call; the audit at
+the end of the turn compares with the session's base, and finds the changes.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from rametd.store import Reader, Unit
 log = structlog.get_logger()
 
 SHOWN = 20
-"""Paths that a text names; an event has all."""
+"""Maximum number of paths that a text names; an event has all."""
 
 
 def may_write(tool: str) -> bool:
@@ -92,11 +92,11 @@ class Watch:
         return "\n\n".join(said)
 
     def forget(self) -> None:
-        """At a turn's end, stop watching the calls of the turn before: those that a person refused
-        or cancelled report no end.
+        """At the end of a turn, stop watching the calls of the previous turn: calls that a person
+        refused or cancelled report no end.
 
-        The calls of this turn stay for another one: the end of its last call may have come with the
-        end of the turn, and `end` not have run.
+        Keep the calls of the ended turn until the next one ends: the end of its last call may
+        arrive together with the end of the turn, before `end` has run.
         """
         for call in self._of_ended_turn:
             self._before.pop(call, None)
@@ -118,8 +118,8 @@ def warning(found: list[Foreign]) -> str:
 
 
 async def foreign_among(core: Core, session: Session, paths: Iterable[str]) -> list[Foreign]:
-    """Changed paths that the session may not write, without those that equal another's version,
-    such as merged ones."""
+    """Changed paths that the session may not write, without those that equal another session's
+    version, such as merged ones."""
     claims = await claims_on(core, session.id)
     found = {path: foreign for path in paths if (foreign := claims.foreign(path)) is not None}
     for commit in await sources(core, session, found.values()) if found else []:
@@ -129,7 +129,8 @@ async def foreign_among(core: Core, session: Session, paths: Iterable[str]) -> l
 
 
 async def sources(core: Core, session: Session, found: Iterable[Foreign]) -> list[str]:
-    """Commits that a session may have merged: of its base, of the owners, of its predecessors."""
+    """Commits that a session may have merged: those of its base, of the owners and of its
+    predecessors."""
     repo, before = await core.store.read(
         lambda reader: (reader.repos.get(session.repo_id), [reader.sessions.find(each) for each in session.after])
     )
@@ -224,8 +225,8 @@ def of_ownership(requests: Iterable[Request]) -> list[Request]:
 
 
 def note(unit: Unit, session: Session, found: list[Foreign]) -> None:
-    """Update the inbox. The same paths as the last time, answered or not, are not reported
-    again."""
+    """Update the inbox. Do not report the same paths as the last time again, whether that report
+    was answered or not."""
     paths = sorted(each.path for each in found)
     known = audits(unit, session)
     if known and json.loads(known[-1].input)["paths"] == paths and known[-1].state != RequestState.GONE:
@@ -248,5 +249,5 @@ def warn(unit: Unit, session: Session, words: str) -> None:
 
 
 def is_audit(request: Request) -> bool:
-    """Whether a request reports changes, rather than asks for paths."""
+    """Whether a request reports changes instead of asking for paths."""
     return bool(json.loads(request.input).get("changed"))

@@ -51,8 +51,8 @@ class Claims:
         return bool(self.owns or self.forbids or self.others)
 
     def foreign(self, *names: str) -> Foreign | None:
-        """Judge a path by all its names, relative to the worktree; the result has the first. None:
-        it may be written."""
+        """Judge a path by all its names, relative to the worktree. Return None if the session may
+        write it; else the result has the first name."""
         mine = self._covers(self.owns, names)
         owner = next(
             (
@@ -120,8 +120,8 @@ def check_claims(
     session_id: str = "",
     tree: Tree | None = None,
 ) -> None:
-    """Check that a session may own paths: its parent owns them, and no other session except its
-    descendants does.
+    """Check that a session may own paths: its parent owns them, and no other session does, except
+    its descendants.
 
     A child without paths of its own shares its parent's. ``tree``: files of the repository, for
     letter case and links. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`.

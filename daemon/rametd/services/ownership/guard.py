@@ -23,8 +23,8 @@ LINKED = "links of the worktree lead to it"
 
 
 async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
-    """Judge a call by ownership, then by the rules of repository and session. Without a matching
-    rule there is no opinion."""
+    """Judge a call by ownership, then by the rules of repository and session. The result has no
+    opinion if no rule matches."""
     refused = await refuse(core, session, use)
     if refused is not None:
         return refused
@@ -42,7 +42,7 @@ async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
     if verdict.effect is None or verdict.rule is None:
         return asked
     if verdict.effect is Effect.ALLOW and asked.reason.endswith(LINKED):
-        return asked  # the rule covers the name, and need not know where links lead
+        return asked  # the rule covers the name, wherever links lead
     rule_id = verdict.rule.id
     await core.store.write_for_sure(lambda unit: unit.rules.matched(rule_id), lifecycle=False)
     return Judged(verdict.effect.value, verdict.reason)
@@ -65,8 +65,8 @@ async def ask_for_protected(session: Session, use: ToolUse) -> Judged:
 
 
 async def refuse(core: Core, session: Session, use: ToolUse) -> Judged | None:
-    """Refuse a write outside the worktree, or to paths that the session may not write; None if
-    there is nothing to refuse."""
+    """Refuse a write outside the worktree, or to paths that the session may not write; None for any
+    other call."""
     named = use.input.get(WRITES.get(use.tool, ""))
     if not isinstance(named, str) or not named:
         return None
@@ -108,7 +108,7 @@ def below(path: str, top: str) -> str | None:
 
 
 async def record(core: Core, session: Session, tool: str, found: list[Foreign], *, changed: bool) -> None:
-    """Log paths that an agent was refused, or has changed: one event for each owner."""
+    """Log paths that an agent tried to write, or has changed: one event for each owner."""
 
     def work(unit: Unit) -> None:
         log_paths(unit, session, tool, found, changed=changed)

@@ -1,9 +1,9 @@
-"""Hand paths over: a session asks, and the owning session or the person decides, whichever answers
+"""Hand paths over: a session asks, and the owning session or the person decides, whoever answers
 first. Each answer is one unit of work.
 
-A request is in the inbox from the start, so that the person can always decide. If exactly one
-living session owns the paths, it gets a message with the request's id. The asking session gets a
-message with the outcome.
+The inbox has every request, so that the person can always decide. If exactly one living session
+owns the paths, it gets a message with the request's id. The asking session gets a message with the
+outcome.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ DECIDING_STATES = frozenset(State) - {State.ARCHIVED, State.FAILED}
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Decision of an owner: an answer to ``request``, or ``paths`` given to ``session`` without
-    one."""
+    """Decision of an owner: an answer to ``request``, or ``paths`` that it gives to ``session``
+    unasked."""
 
     request: str = ""
     refuse: bool = False
@@ -46,8 +46,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """Paths that a session named, each with all its names: links of the repository lead to it, and
-    letter case may not count."""
+    """Paths that a session named, each with all its names: links of the repository may lead to it,
+    and the file system may ignore letter case."""
 
     paths: tuple[Patterns, ...] = ()
     ignore_case: bool = IGNORE_CASE

@@ -24,7 +24,7 @@ def set_paths(
     principal: str,
     tree: Tree | None,
 ) -> Session:
-    """Set the owned and forbidden paths of a session; None leaves them. ``tree``: as for
+    """Set the owned and forbidden paths of a session; None changes nothing. ``tree``: as for
     `check_claims`.
 
     Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`, `WrongStateError`.
@@ -68,8 +68,8 @@ def transfer(
 ) -> None:
     """Move paths from their owners to another session, with events.
 
-    A session that owns nothing may write all paths without an owner. It gets no paths, since these
-    would restrict it. Raises `InvalidInputError` if a set becomes too large.
+    A session that owns nothing may write all paths without an owner. Paths would restrict it, so it
+    gets none. Raises `InvalidInputError` if a set becomes too large.
     """
     for each in had:
         lost = [text for text in paths.texts if meets(patterns_of(each.owns), Patterns((text,)), ignore_case)]

@@ -1,4 +1,5 @@
-"""Apply plans: everything in one unit of work, or nothing; applied again, only differences."""
+"""Apply plans, completely or not at all, in one unit of work. Applying a plan again changes only
+what differs."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -188,8 +189,8 @@ class Commit:
         self._briefings: dict[str, str] = {}  # by session: the briefing that its agent has
 
     def hand_over(self, unit: Unit) -> None:
-        """First, change the paths of existing sessions. Raises `ChangedError` if one was removed
-        meanwhile, `PathsOwnedError`."""
+        """Change the paths of existing sessions, before `run`. Raises `ChangedError` if one was
+        removed meanwhile, `PathsOwnedError`."""
         for name, session in self._checked.sessions.items():
             if unit.sessions.find(session.id) is None:
                 raise ChangedError(f"the session of thread {name} was removed meanwhile", hint="apply the plan again")
@@ -226,7 +227,7 @@ class Commit:
         for row in rows:
             self._update(unit, row, session_ids)
         prompted = [row for row in rows if any(each.action == PROMPT for each in self._changes_of(row))]
-        self._tell(unit, self._briefings, {row.session_id for row in prompted})
+        self._send_briefings(unit, self._briefings, {row.session_id for row in prompted})
         for row in prompted:
             self._give_prompt(unit, row)
         self.changes = [
@@ -316,11 +317,11 @@ class Commit:
                 return
         post(unit, self._core.kind(session.agent), session, row.prompt, principal)
 
-    def _tell(self, unit: Unit, briefings: Mapping[str, str], prompted: Collection[str]) -> None:
+    def _send_briefings(self, unit: Unit, briefings: Mapping[str, str], prompted: Collection[str]) -> None:
         """Send running agents a changed briefing, before their next prompt if there is one.
         ``briefings``: the briefings that they have.
 
-        An idle agent is not woken for it: that would cost a turn.
+        Do not wake an idle agent for it: that would cost a turn.
         """
         for session_id, before in briefings.items():
             session = unit.sessions.get(session_id)

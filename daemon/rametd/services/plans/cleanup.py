@@ -1,4 +1,4 @@
-"""Clean up a plan: remove sessions that have landed; report why others stay."""
+"""Clean up a plan: remove sessions that have landed, and report why the others stay."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +18,8 @@ from rametd.store import Unit
 
 @dataclass(frozen=True, slots=True)
 class CleanedUp:
-    """Result of one thread: removed, or why not; and warnings of the removal."""
+    """Result of one thread: whether it was removed, the reason if not, and warnings of the
+    removal."""
 
     thread: str
     removed: bool
@@ -36,9 +37,9 @@ class PlanCleaner:
     ) -> tuple[list[CleanedUp], bool]:
         """Results by thread, and whether the plan was deleted.
 
-        A session is removed as by `rm`: with an operation, and to the trash. The row of its thread
-        first records that it has landed, so that applying the plan again does not create it again,
-        even after a kill in between.
+        Sessions are removed as by `rm`: with an operation, to the trash. The row of a thread first
+        records that it has landed, so that applying the plan again does not create the session
+        again, even after a kill in between.
         """
         statuses = await plan_status(self._core, plan)
         steps = [await self._one(status, principal, dry_run=dry_run) for status in statuses]

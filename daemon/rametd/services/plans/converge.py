@@ -1,8 +1,8 @@
-"""Converge a plan: push its branches and open a pull request for each, in the order of landing; run
-again, only differences.
+"""Converge a plan: push its branches and open a pull request for each, in the order of landing.
+Another run changes only what differs.
 
-A failure of one thread is reported and does not stop the others. Results are in the rows and on the
-remote, so that the next run finishes one that was killed.
+The failure of one thread is reported, and does not stop the others. Results are in the rows and on
+the remote, so that the next run finishes a killed one.
 """
 
 from dataclasses import dataclass
@@ -67,8 +67,8 @@ class Converger:
         return steps
 
     async def _is_open(self, thread: PlanThread) -> bool:
-        """Whether the thread has a known open pull request: the next one stays based on its branch,
-        although updating it failed."""
+        """Whether the thread has a known open pull request. The next one then stays based on its
+        branch, even if updating it failed."""
         pull = await self._core.store.read(lambda reader: reader.pull_requests.find(thread.session_id))
         return pull is not None and pull.number > 0 and pull.state in OPEN_STATES
 
@@ -132,7 +132,7 @@ class Converger:
         base: str,
         title: str,
     ) -> Step:
-        """Return the steps of a run, as far as known without network."""
+        """Return the step that a run would take, as far as it is known without a network."""
         tip = await self._core.git.branches.tip(info, session.branch)
         if pull is None or not pull.number or pull.state not in OPEN_STATES:
             draft = ", as a draft" if plan.draft else ""
@@ -154,8 +154,8 @@ class Converger:
 
 
 def base_of(plan: Plan, thread: PlanThread, before: dict[str, str]) -> str:
-    """Base of a thread's pull request: the branch of the last open thread that it is chained to or
-    follows, else the target.
+    """Base of a thread's pull request: the branch of the last open thread that it follows or is
+    chained to, else the target.
 
     ``before``: branches of earlier open threads, in the order of landing.
     """

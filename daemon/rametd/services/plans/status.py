@@ -86,8 +86,8 @@ async def _touched(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Paths that the session changed, and uncommitted ones.
 
-    Merged work of others does not count: a path must differ from the session's base, from the merge
-    base with the target, and from the target itself.
+    Exclude merged work of others: a path must differ from the session's base, from the merge base
+    with the target, and from the target itself.
     """
     if session.state == State.ARCHIVED or not await asyncio.to_thread(session.worktree.exists):
         tip = await core.git.branches.tip(info, session.branch)
@@ -97,10 +97,10 @@ async def _touched(
             await core.git.diffs.between(info, old, tip, patch=False)
             for old in await _origins(core, info, plan, session)
         ]
-        return _in_all([change.path for change in diff.files] for diff in diffs), ()
+        return _intersection([change.path for change in diff.files] for diff in diffs), ()
     try:
         return (
-            _in_all(
+            _intersection(
                 [
                     await core.git.diffs.changed_files(session.worktree, old)
                     for old in await _origins(core, info, plan, session)
@@ -122,12 +122,12 @@ async def _origins(core: Core, info: RepositoryInfo, plan: Plan, session: Sessio
     return list(dict.fromkeys(filter(None, (session.base_commit, met, tip))))
 
 
-def _in_all(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:
+def _intersection(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:
     return tuple(sorted(set.intersection(*map(set, lists))))
 
 
 async def landed_of(core: Core, info: RepositoryInfo, plan: Plan, session: Session) -> Landed:
-    """Whether all work of a session is on the plan's target; uncommitted work never is."""
+    """Whether all work of a session is on the plan's target. Uncommitted work never is."""
     tip = await core.git.branches.tip(info, session.branch)
     if tip is None:
         return Landed(False, f"branch {session.branch} is gone")

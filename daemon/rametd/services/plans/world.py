@@ -1,5 +1,5 @@
-"""Check a plan against the repository: existing sessions and branches, problems, and resulting
-threads."""
+"""Check a plan against the repository with its existing sessions and branches; find problems and
+the resulting threads."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ from rametd.store import Reader
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A plan that was read and checked. ``threads`` are in the order of landing."""
+    """A checked plan. ``threads`` are in the order of landing."""
 
     info: RepositoryInfo
     repo: Repo | None  # None if the repository is not registered yet
@@ -119,7 +119,7 @@ async def _world(
     sessions: list[Session],
     mine: Mapping[str, Session],
 ) -> tuple[World, str]:
-    """What to check against, and the target branch."""
+    """The state of the repository to check against, and the target branch."""
     branches = {
         branch.name: f"it is checked out at {branch.worktree}" if branch.worktree else "it exists"
         for branch in await core.git.branches.list(info)
@@ -164,10 +164,10 @@ async def _target(
 
 
 async def _prompt_files(core: Core, threads: tuple[Thread, ...], folder: Path, *, own: bool) -> dict[str, Path]:
-    """Prompt files that a plan may name, by name. The person's own plan may name any file.
+    """Prompt files that a plan may name, by name.
 
-    A plan in a repository or from standard input may only name files that the checkout around it
-    tracks, with symbolic links resolved.
+    The person's own plan may name any file. A plan in a repository or from standard input may only
+    name files that the surrounding checkout tracks, with symbolic links resolved.
     """
     names = {thread.text.prompt_file for thread in threads if thread.text.prompt_file}
     if own:

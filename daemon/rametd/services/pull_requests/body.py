@@ -77,8 +77,8 @@ def _facts(reader: Reader, session: Session) -> tuple[str, str, str]:
 
 
 def marked(text: str) -> str:
-    """Our part of a body. Every line ends with a line feed. Marks inside the text are broken up, so
-    that a quoted one does not end the block."""
+    """Our part of a body, with line feeds only. Marks inside the text are broken up, so that a
+    quoted mark does not end the block."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return f"{BEGIN}\n{shortened(_MARK.sub('<!-- ramet :', lines), BODY_LIMIT)}\n{END}"
 

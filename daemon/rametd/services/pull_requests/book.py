@@ -47,7 +47,7 @@ def store(unit: Unit, pull: PullRequest, principal: str = DAEMON) -> PullRequest
 
 
 def _visible(pull: PullRequest) -> PullRequest:
-    """The message without values that each refresh changes."""
+    """The row without the values that each refresh changes."""
     return replace(pull, check_time=None, etags={}, sent=(), update_time=0.0)
 
 
@@ -59,7 +59,7 @@ class PullRequestBook:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         core.operations.handle(Kind.PULL_REQUEST, self._undo)
         self.changed: Callable[[], None] = lambda: None
-        """Wake the tracker, which sets this."""
+        """Wakes the tracker, which sets it."""
 
     def lock(self, session_id: str) -> asyncio.Lock:
         return self._locks.setdefault(session_id, asyncio.Lock())
@@ -81,8 +81,8 @@ class PullRequestBook:
                 return await self.note_failure(session_id, error) or pull
 
     async def look_again(self, session_id: str) -> PullRequest:
-        """Refresh with conditional requests, which cost nothing of the rate limit if nothing
-        changed. Raises as `look` does."""
+        """Refresh with conditional requests, which do not count against the rate limit if nothing
+        has changed. Raises what `look` raises."""
         async with self.lock(session_id):
             pull = await self._core.store.read(lambda reader: reader.pull_requests.get(session_id))
             if pull.state not in OPEN_STATES:
@@ -90,7 +90,7 @@ class PullRequestBook:
             github = await self.github_of(pull)
             etags: dict[str, str] = {}
             changed = False
-            # The tags are older than the data: a change in between is found by the next refresh.
+            # Read the tags before the data: the next refresh finds a change in between.
             for path in watched(pull):
                 answer = await github.get(path, etag=pull.etags.get(path, ""))
                 etags[path] = answer.etag or (pull.etags.get(path, "") if answer.status == 304 else "")
@@ -100,7 +100,8 @@ class PullRequestBook:
             return await self._look(github, replace(pull, etags=etags))
 
     async def note_failure(self, session_id: str, error: RametError) -> PullRequest | None:
-        """Store why the refresh failed, beside the last known state; None if the row is gone."""
+        """Store why the refresh failed, with the last known state. Return None if the row is
+        gone."""
 
         def work(unit: Unit) -> PullRequest | None:
             known = unit.pull_requests.find(session_id)
@@ -113,7 +114,7 @@ class PullRequestBook:
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
         """Drop the operation if GitHub refused it. After any other failure only GitHub knows the
-        outcome: the tracker asks."""
+        outcome, which the tracker requests."""
         if isinstance(error, PushRefusedError | ForgeRefusedError | ForgeLoginError):
             await self._core.store.write(lambda unit: unit.operations.undo(operation.id))
 
@@ -138,8 +139,8 @@ class PullRequestBook:
         return await self._core.store.write(work)
 
     async def resolve(self, operation: Operation) -> None:
-        """Find the outcome of a push or creation that a killed daemon began. If this raises, as
-        `look` does, the operation stays."""
+        """Find the outcome of a push or creation that a killed daemon began. Raises what `look`
+        raises; the operation then stays."""
         core = self._core
         async with self.lock(operation.session_id):
             session = await core.store.read(lambda reader: reader.sessions.find(operation.session_id))

@@ -1,5 +1,5 @@
-"""Clean up after a merge: archive the session, delete its branch here, and on request on the
-remote."""
+"""Clean up after a merge: archive the session, delete its local branch and, on request, its remote
+branch."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ Archive = Callable[[Session, str], Awaitable[tuple[str, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class CleanedUp:
-    """``reason``: the action, done or planned, or why there is none. ``warnings``: those of
-    archiving."""
+    """``reason``: the action, done or planned, or the reason why there is none. ``warnings``: those
+    of archiving."""
 
     session: Session
     done: bool
@@ -35,7 +35,8 @@ class CleanedUp:
 
 
 class PullRequestCleaner:
-    """Each step checks the state first, so a run after a kill does the rest."""
+    """Cleans up sessions. Each step checks the state first, so that a run after a kill does the
+    rest."""
 
     def __init__(self, core: Core, pulls: PullRequestBook, archive: Archive) -> None:
         self._core = core
@@ -104,8 +105,8 @@ class PullRequestCleaner:
         return CleanedUp(session, True, ", ".join(steps), warnings)
 
     async def _why_not(self, session: Session, pull: PullRequest, tip: str | None) -> str | None:
-        """Say what cleaning up would lose or disturb. GitHub merged the branch of that time: later
-        commits are not in it."""
+        """Reason why cleaning up would lose or disturb work, else None. GitHub merged the branch as
+        it was then: it does not have later commits."""
         if session.state in AT_WORK:
             return f"it is {session.state}: `rametctl stop {session.reference}` first"
         if session.state != State.ARCHIVED and (
@@ -117,15 +118,15 @@ class PullRequestCleaner:
         return None
 
     async def _move_stacked(self, info: RepositoryInfo, merged: Session) -> None:
-        """Move the sessions that started from a merged branch to its base if the branch is gone,
-        whoever deleted it."""
+        """If a merged branch is gone, whoever deleted it, change the base of sessions that started
+        from it to the branch's own base."""
         if await self._core.git.branches.tip(info, merged.branch) is None:
             await self._core.store.write(lambda unit: move_stacked(unit, merged))
 
 
 def move_stacked(unit: Unit, merged: Session) -> None:
-    """Base the sessions that started from a merged branch on its base: the branch is deleted, so
-    that they could not sync or land."""
+    """Change the base of sessions that started from a merged branch to the branch's own base:
+    without the deleted branch they could not sync or land."""
     base = unit.sessions.get(merged.id).base_ref  # cleaning up the session below may have moved it
     for each in unit.sessions.list(repo_id=merged.repo_id, include_archived=True):
         if each.base_ref == merged.branch and each.id != merged.id:

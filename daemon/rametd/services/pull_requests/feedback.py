@@ -1,5 +1,4 @@
-"""Review comments and failed checks as a prompt to the agent. It is text from outside, and marked
-so."""
+"""Compose a prompt of review comments and failed checks, which marks them as text of others."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -27,7 +26,7 @@ Deal with each item in your worktree: make the change, or say why not, and commi
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A comment or failed check. ``keys`` are stored once it was sent."""
+    """A comment or failed check. ``keys`` are stored after it is sent."""
 
     keys: tuple[str, ...]
     text: str
@@ -45,7 +44,7 @@ class Feedback:
 
 
 async def gather(github: GitHub, pull: PullRequest, answer: dict[str, Any]) -> Feedback:
-    """Compose a prompt of unsent items. Items that do not fit are left for the next one."""
+    """Compose a prompt of unsent items. The next prompt has those that do not fit."""
     items = [*_threads(answer, pull.sent), *_reviews(answer, pull.sent)]
     failed = [check for check in checks_of(answer) if check.failed and check.key not in pull.sent]
     for number, check in enumerate(failed):
@@ -70,7 +69,8 @@ async def gather(github: GitHub, pull: PullRequest, answer: dict[str, Any]) -> F
 
 
 def _threads(answer: dict[str, Any], sent: Collection[str]) -> Iterator[Item]:
-    """Unresolved threads with an unsent comment, each as a whole: a reply needs its context."""
+    """Unresolved threads with an unsent comment, with all their comments: a reply needs its
+    context."""
     for thread in answer["reviewThreads"]["nodes"]:
         comments = thread["comments"]["nodes"]
         new = tuple(comment["id"] for comment in comments if comment["id"] not in sent)

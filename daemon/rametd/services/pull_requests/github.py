@@ -1,10 +1,9 @@
-"""GitHub through the `gh` that people have, logged in as they are.
+"""GitHub through the person's `gh` and its login.
 
-Only `gh api` is run, never the porcelain (`gh pr create`, `gh pr view --json`): what that asks,
-prompts for, pushes and prints changes from release to release, while the flags used here
-(``--hostname``, ``--method``, ``--header``, ``--input``, ``--include``) and the REST and GraphQL
-interfaces behind them are stable. It also shows status and headers, without which there are no
-conditional requests and no ``Retry-After``.
+This runs only `gh api`. Commands such as `gh pr create` prompt, push and print differently from
+release to release, while the flags used here (``--hostname``, ``--method``, ``--header``,
+``--input``, ``--include``) and the REST and GraphQL interfaces are stable. `gh api` also shows the
+status and headers, which conditional requests and ``Retry-After`` need.
 """
 
 import asyncio
@@ -51,7 +50,7 @@ class Answer:
 
 
 class GitHub:
-    """A GitHub host, used by one person with their ``environment``."""
+    """A GitHub host, for one person with their ``environment``."""
 
     def __init__(self, host: str, environment: Mapping[str, str], *, deadline: float = DEADLINE_S) -> None:
         self.host = host
@@ -59,7 +58,7 @@ class GitHub:
         self._deadline = deadline
 
     async def is_logged_in(self) -> bool:
-        """Whether `gh` is installed and has a token for the host; no request leaves the machine."""
+        """Whether `gh` is installed and has a token for the host. Sends no request."""
         try:
             code, output, _ = await self._run("auth", "token", "--hostname", self.host)
         except ForgeLoginError:
@@ -67,7 +66,8 @@ class GitHub:
         return code == 0 and bool(output.strip())
 
     async def get(self, path: str, *, etag: str = "") -> Answer:
-        """Raises `ForgeLoginError`, `ForgeRefusedError`, `ForgeUnavailableError`, as all below."""
+        """Get a resource. Raises `ForgeLoginError`, `ForgeRefusedError`, `ForgeUnavailableError`,
+        as do `send` and `query`."""
         return await self._request("GET", path, etag=etag)
 
     async def send(self, method: str, path: str, payload: Mapping[str, Any]) -> Any:
@@ -172,8 +172,8 @@ def _words(answer: Answer) -> str:
 
 
 def _patience(headers: Mapping[str, str]) -> float:
-    """Seconds to wait, 0 if not given. The reset of a rate limit is a time by the server's
-    clock."""
+    """Seconds that the server asks to wait, 0 if it does not. The reset of a rate limit is a time
+    of the server's clock."""
     if (after := headers.get("retry-after", "")).isdigit():
         return float(after)
     if headers.get("x-ratelimit-remaining") == "0" and (reset := headers.get("x-ratelimit-reset", "")).isdigit():

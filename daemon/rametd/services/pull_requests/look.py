@@ -125,7 +125,7 @@ def _check(node: dict[str, Any]) -> Check:
 
 
 def blockers(answer: dict[str, Any], state: PullState, verdict: Checks, failed: tuple[str, ...]) -> tuple[str, ...]:
-    """Say what blocks the merge, the author's own matters first."""
+    """Reasons that block the merge; first those that the author can remove."""
     base = answer["baseRefName"]
     found = []
     if state == PullState.DRAFT:

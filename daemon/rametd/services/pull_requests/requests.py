@@ -1,9 +1,9 @@
 """Pull requests of sessions: push, open, update, link, refresh, and send reviews to the agent.
 
 Pushing and opening change the remote and the database, so an operation with the pushed commit is
-stored first. After a kill it is still there: a remote branch at that commit was pushed by Ramet,
-and may be replaced later. Before opening a pull request, an open one of the branch is searched, so
-that a retry after a kill adopts it.
+stored first. After a kill it shows that Ramet pushed a remote branch at that commit, and may
+replace it later. Before it opens a pull request, Ramet searches for an open one of the branch, so
+that a retry after a kill adopts that one.
 """
 
 from collections.abc import Callable
@@ -50,8 +50,8 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class PullRequestValues:
-    """PullRequestValues values of a pull request. Empty or None: the default for a new one,
-    unchanged for an existing one."""
+    """Requested values of a pull request. An empty value or None means the default for a new one,
+    and no change of an existing one."""
 
     title: str = ""
     body: str = ""
@@ -225,7 +225,8 @@ class PullRequests(PullRequestBook):
     # ── linking ───────────────────────────────────────────────────────────────────────────────────
 
     async def link(self, session: Session, number: int, principal: str) -> PullRequest:
-        """Raises `PullRequestNotFoundError`, `ForgeLoginError`."""
+        """Assign a pull request to a session. Raises `PullRequestNotFoundError`,
+        `ForgeLoginError`."""
         async with self.lock(session.id):
             target = await self._target(session, "")
             if target.github is None:

@@ -50,14 +50,15 @@ def place_of(address: str) -> Place | None:
 
 
 def may_be_github(place: Place) -> bool:
-    """Whether the host is surely GitHub. Others are if `gh` is logged in to them."""
+    """Whether the repository may be on GitHub, by its path and the name of its host. Only `gh`
+    knows."""
     others = ("gitlab", "bitbucket", "codeberg", "gitea", "forgejo", "sr.ht")
     return len(place.path.split("/")) == 2 and not any(word in place.host for word in others)
 
 
 def opening_address(place: Place | None, *, branch: str, base: str, printed: str, remote: str) -> str:
-    """Page to open a pull request on: by the name of the host, the page that the server ``printed``
-    at the push, or the ``remote``'s address."""
+    """Page on which to open a pull request: one known for the host, else the one that the server
+    ``printed`` at the push, else the ``remote``'s address."""
     head, onto = quote(branch, safe="/"), quote(base, safe="/")
     if place is not None:
         root = f"https://{place.host}/{quote(place.path)}"
@@ -128,7 +129,8 @@ async def find_target(core: Core, session: Session, wanted: str) -> Target:
 
 
 async def identify(addresses: tuple[str, ...], environment: Mapping[str, str]) -> tuple[Place | None, GitHub | None]:
-    """The first address on GitHub: as configured, then as git rewrites it for a mirror or proxy."""
+    """Find the first of the addresses that is on GitHub: the configured one, or the one to which
+    git rewrites it for a mirror or proxy."""
     places = [place for address in dict.fromkeys(addresses) if (place := place_of(address)) is not None]
     for place in places:
         if may_be_github(place):
@@ -166,8 +168,8 @@ def choose(found: Mapping[str, Remote], wanted: str, configured: str, base_remot
 
 
 async def base_branch(core: Core, session: Session, target: Target, wanted: str) -> str:
-    """The branch that a pull request goes to: as ``wanted``, else the one that the session started
-    from, else the remote's main one.
+    """Base branch of a pull request: ``wanted``, else the branch that the session started from,
+    else the remote's main branch.
 
     Raises `InvalidInputError`, `BadNameError`, and what `GitHub` raises.
     """

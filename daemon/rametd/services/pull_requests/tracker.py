@@ -15,7 +15,7 @@ log = structlog.get_logger()
 
 PERIOD_S = 60.0
 LONGEST_S = 900.0
-"""Errors double the period up to this."""
+"""Maximum period in seconds; each error doubles the period."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class PullRequestTracker:
         return max(0.0, min(turn.due for turn in self._turns.values()) - now) if self._turns else None
 
     def _is_left_over(self, operation: Operation) -> bool:
-        """Skip operations of running calls, which finish them themselves."""
+        """Whether a killed daemon left the operation; a running call finishes its own."""
         return not self._pulls.is_busy(operation.session_id)
 
     async def _resolve(self, operation: Operation) -> None:

@@ -1,4 +1,4 @@
-"""Results of the radar as rows, events and texts. Functions that take a unit run inside it."""
+"""Results of the radar as rows, events and texts."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -43,10 +43,10 @@ NAMED = 5
 
 
 def record(unit: Unit, session: Session, other: Session | None, files: tuple[FileConflict, ...]) -> PairConflict | None:
-    """Store the result for a pair, with an event for a change, and an entry in the inbox for a new
-    conflict of two sessions.
+    """Store the result for a pair, with an event if it changed, and an entry in the inbox for a new
+    conflict of two sessions. Return the row, None for a pair without conflicts.
 
-    ``other`` None: the session's base. Return the row, None for a clean pair.
+    ``other`` is None for the session's base.
     """
     other_id = other.id if other is not None else ""
     before = unit.conflicts.get(session.id, other_id)
@@ -66,7 +66,7 @@ def record(unit: Unit, session: Session, other: Session | None, files: tuple[Fil
         payload = event_pb2.ConflictChanged(conflict=message(unit, now), old_kind=KINDS[old_kind])
         events.log(unit, session, payload)
     if other is not None:
-        _mind_inbox(unit, session, other, now)
+        _update_inbox(unit, session, other, now)
     return now if kind != ConflictKind.CLEAN else None
 
 
@@ -87,9 +87,9 @@ def _paths(files: Sequence[FileConflict]) -> set[tuple[str, str]]:
     return {(each.path, each.other_path) for each in files if each.kind not in GREEN}
 
 
-def _mind_inbox(unit: Unit, session: Session, other: Session, now: PairConflict) -> None:
-    """Keep one entry in the inbox for each conflicting pair. An answered one returns only if other
-    files conflict."""
+def _update_inbox(unit: Unit, session: Session, other: Session, now: PairConflict) -> None:
+    """Have one entry in the inbox for each conflicting pair. After an answer, open another one only
+    if other files conflict."""
     mine = [each for each in _requests(unit, session) if json.loads(each.input)["other_id"] == other.id]
     if not now.red:
         _close(unit, session, mine)
@@ -115,11 +115,10 @@ Clash = tuple[Session, tuple[FileConflict, ...]]
 def tell_agents(
     unit: Unit, pairs: Sequence[PairConflict], policy: Policy, resting: Collection[str], *, idle_too: bool = False
 ) -> list[str]:
-    """Warn working agents of new conflicts, each of all its pairs at once; return the warned
-    sessions.
+    """Warn each working agent of all its new conflicts in one message. Return the warned sessions.
 
-    An idle agent is warned when it works again, since a prompt starts a paid turn, unless
-    ``idle_too``. A ``resting`` one was warned a moment ago, and is warned later.
+    An idle agent is warned when it works again, unless ``idle_too``: a prompt would start a paid
+    turn. A ``resting`` agent was warned a moment ago, and is warned later.
     """
     unwarned: dict[str, list[tuple[PairConflict, Clash]]] = {}
     for pair in pairs:

@@ -1,7 +1,7 @@
 """The radar: predicts conflicts between sessions from all files in the worktrees, committed or not.
 
-Sessions whose work may have changed are noted. After a moment, the pairs of noted sessions are
-compared again. Results are rows, so that a restarted daemon sends no warning twice.
+The radar notes sessions whose work may have changed, and a moment later compares their pairs again.
+Results are rows, so that a restarted daemon sends no warning twice.
 """
 
 import asyncio
@@ -28,7 +28,8 @@ from rametd.services.trust.settings import for_repository
 from rametd.store import Reader, Unit
 
 EXACT = 22
-"""Up to this number of conflicting sessions, the best order is computed; beyond it a good one."""
+"""Maximum number of conflicting sessions for which to compute the best order; for more a good
+one."""
 
 
 def landing_order(
@@ -37,9 +38,9 @@ def landing_order(
     """Return the sessions in the best order of landing, and how many of them conflict with an
     earlier one.
 
-    ``red``: conflicting pairs. ``before``: sessions that must land before each. A largest set
-    without conflicts comes first: every other session conflicts with one of these in any order, so
-    no order has fewer conflicts.
+    ``red`` has the conflicting pairs, ``before`` the sessions that must land before each. A largest
+    set of sessions without conflicts lands first. In any order, every other session conflicts with
+    one of these, so no order has fewer conflicts.
     """
     neighbours = {each: {other for pair in red if each in pair for other in pair if other != each} for each in sessions}
     first = _independent({each: others & neighbours.keys() for each, others in neighbours.items()})
@@ -88,10 +89,10 @@ def _largest(rest: Sequence[str], neighbours: Mapping[str, set[str]]) -> set[str
 log = structlog.get_logger()
 
 DEBOUNCE_S = 0.3
-"""From the first change to the comparison: a commit or a refactoring changes many files in a
-row."""
+"""Seconds from the first change to the comparison: a commit or a refactoring changes many files in
+a row."""
 REST_S = 60.0
-"""Shortest time between two warnings of an agent: each may cost a turn."""
+"""Minimum number of seconds between two warnings of an agent: each may cost a turn."""
 BASE = "base:"
 """Prefix of a base's key among the ids of sessions."""
 OF_INTEREST = frozenset(
@@ -100,7 +101,8 @@ OF_INTEREST = frozenset(
         "turn_started", "turn_ended", "checkpoint_made", "target_moved",
     }
 )  # fmt: skip
-"""Events after which results may change without a change of files, or an agent can be warned."""
+"""Events after which results may change although no file has changed, or after which an agent can
+be warned."""
 
 
 @dataclass(slots=True)
@@ -193,7 +195,7 @@ class Radar:
             try:
                 await self.refresh(repo_id, sessions)
             except RametError as error:
-                # The repository is not reachable now: the next change or call tries again.
+                # The repository cannot be reached now: the next change or call tries again.
                 log.warning("radar", repo=repo_id, error=error.message)
 
     # ── comparing ─────────────────────────────────────────────────────────────────────────────────
@@ -303,15 +305,15 @@ class Radar:
         work = area.works[session.id]
         if work.head != session.base_commit and not session.landed_reason:
             return True
-        # All commits are on the target already, if there are any: only uncommitted work is left.
+        # Any commits are on the target already: check for uncommitted work.
         repo = await self._core.store.read(lambda reader: reader.repos.get(repo_id))
         info = await info_of(self._core, repo)
         return work.tree != await self._core.git.commits.tree(info, work.head)
 
     @asynccontextmanager
     async def watched(self, repo_id: str) -> AsyncIterator[Callable[[], Awaitable[Picture]]]:
-        """Yield a function that returns the present picture. Inside, changes of all sessions seen
-        by it are tracked."""
+        """Yield a function that returns the present picture. Until the end of the block, track
+        changes of all sessions in it."""
         async with AsyncExitStack() as stack:
             followed: set[str] = set()
 

@@ -1,2 +1,2 @@
-"""Trust: what a repository contains that could run a program or loosen a rule, and which version of
-it the person has trusted."""
+"""Trust: the contents of a repository that could run a program or loosen a rule, and the version of
+each that the person has trusted."""

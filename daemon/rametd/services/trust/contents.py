@@ -1,8 +1,8 @@
 """The contents of a repository that need trust, read from a directory or a commit.
 
-See `rametd.domain.trust`. They are read in the person's own checkout, or at HEAD of a bare
-repository. Settings are never read in a worktree of a session; there, only files that Claude would
-load are compared with the trusted ones.
+See `rametd.domain.trust`. The daemon reads them in the person's own checkout, or at HEAD of a bare
+repository. It never reads settings in a session's worktree; there it only compares the files that
+Claude would load with the trusted ones.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ SETTINGS_FILE = ".ramet.toml"
 CLAUDE = ".claude"
 INCLUDE_FILE = ".worktreeinclude"
 CLAUDE_FILES = (".mcp.json", ".claude/settings.json", ".claude/settings.local.json", ".claude/scheduled_tasks.json")
-"""Files of Claude that start programs, or allow starting them without asking."""
+"""Files from which Claude starts programs, or which let it start them without asking."""
 CLAUDE_FOLDERS = {
     ".claude/agents": ".md",
     ".claude/commands": ".md",
@@ -36,20 +36,20 @@ CLAUDE_FOLDERS = {
     ".claude/plugins": "",
     ".claude/workflows": "",
 }
-"""Folders of such files, with the suffix of their names: front matter has hooks, permissions and
-MCP servers, the text shell commands."""
+"""Folders of such files, with the suffix of their names. Their front matter has hooks, permissions
+and MCP servers; their text has shell commands."""
 PLACES: dict[str, tuple[str, ...]] = {
     "claude": (".mcp.json", ".claude/"),
     **{preset.name: preset.places for preset in PRESETS},
 }
-"""What each agent loads from a repository: files, and folders, which end in a slash."""
+"""Files and folders (with a slash at the end) that each agent loads from a repository."""
 FILES = tuple(dict.fromkeys((*CLAUDE_FILES, *(each for each in chain(*PLACES.values()) if not each.endswith("/")))))
 FOLDERS = CLAUDE_FOLDERS | {
     each[:-1]: "" for each in chain(*PLACES.values()) if each.endswith("/") and each != f"{CLAUDE}/"
 }
 GENERATED = frozenset({".gitignore", "package.json", "package-lock.json", "bun.lock", "bun.lockb", "node_modules"})
-"""What agents write into their folders themselves; OpenCode's plugins import it, which is code that
-a trusted command runs."""
+"""Names that agents write into their folders themselves. OpenCode's plugins import these files,
+which therefore count as code that a trusted command runs."""
 NESTED_FOLDERS = frozenset({"agents", "commands", "skills"})
 """Folders that Claude also loads from a nested `.claude`, when it reads a file beside it."""
 SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv"})
@@ -57,8 +57,7 @@ SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv"})
 MOST_FILES = 5_000
 MOST_LEVELS = 16
 MOST_BYTES = 16 << 20
-"""Limits for all files, and for one file. Beyond a limit, no file counts as trusted: see
-`UNBOUNDED`."""
+"""Limits. Beyond one of them, no file counts as trusted: see `UNBOUNDED`."""
 
 
 def runs(path: str) -> bool:
@@ -77,7 +76,7 @@ def runs(path: str) -> bool:
 
 
 def _claude_places(path: str) -> list[str]:
-    """Directories with a `.claude` that ``path`` is inside of; "" is the worktree's top."""
+    """Directories whose `.claude` contains ``path``; "" is the worktree's top."""
     parts = path.split("/")
     return ["/".join(parts[:i]) for i, part in enumerate(parts) if part.casefold() == CLAUDE]
 
@@ -90,7 +89,7 @@ def _folders_at(place: str) -> dict[str, str]:
 
 
 def claude_files(tree: Path, nested: Iterable[str] = ()) -> dict[str, str]:
-    """Files in a worktree that Claude would load and that may run programs. Blocks; a millisecond
+    """Files in a worktree that Claude would load and that may run programs. Blocks, a millisecond
     for some dozen files.
 
     ``nested``: paths inside of nested `.claude` directories.
@@ -109,7 +108,7 @@ def claude_files(tree: Path, nested: Iterable[str] = ()) -> dict[str, str]:
 
 
 def loads(agent: str, path: str) -> bool:
-    """Whether an agent loads a file that needs trust; an agent that is not known may load each."""
+    """Whether an agent loads a file that needs trust. An unknown agent may load every one."""
     places = PLACES.get(agent)
     if places is None or path == UNBOUNDED:
         return True
@@ -139,8 +138,8 @@ class _Directory(NamedTuple):
 
 
 def _directories(tree: Path, place: str) -> Iterator[_Directory]:
-    """The folders that Claude loads from the `.claude` in ``place``, with all folders below; links
-    are followed."""
+    """The folders that Claude loads from the `.claude` in ``place``, and all folders in them,
+    through links too."""
     top = tree / place
     for folder, suffix in _folders_at(place).items():
         seen: set[str] = set()  # links may lead in a circle
@@ -214,8 +213,8 @@ async def at_place(core: Core, repo: Repo) -> dict[str, str]:
 
 
 async def git_files(core: Core, repo: Repo, info: RepositoryInfo, environment: Mapping[str, str]) -> dict[str, str]:
-    """Files of the person's checkout that git's configuration includes, or that are hooks: a pull
-    or a landing can change them."""
+    """Hooks and included git configuration among the files of the person's checkout: a pull or a
+    landing can change them."""
     if is_bare(repo):
         return {}
     folder = await core.git.hooks_folder(info, environment)
@@ -274,7 +273,7 @@ def gather(settings: Source, include: str, claude: Mapping[str, str]) -> dict[st
 
 
 def place_of(repo: Repo) -> str:
-    """Where the contents are read, for people."""
+    """Name for people of the place where the contents are read."""
     return f"HEAD of {repo.root}" if is_bare(repo) else str(repo.root)
 
 

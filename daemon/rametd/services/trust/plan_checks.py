@@ -1,5 +1,5 @@
-"""Trust in checks of plans. A plan file outside of any repository is the person's own; checks of
-other plans run only once trusted."""
+"""Trust in checks of plans. A plan file outside of any repository is the person's own; the checks
+of any other plan run only once trusted."""
 
 from pathlib import Path
 

@@ -47,7 +47,7 @@ def hooks_withheld(repo: Repo, names: Sequence[str]) -> str:
 
 async def included_withheld(core: Core, repo: Repo) -> tuple[str, ...]:
     """The warning that git's configuration includes files of the checkout that the person has not
-    trusted; empty without any."""
+    trusted; empty if there are none."""
     found = await included_files(core, repo, await info_of(core, repo))
     trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id))
     names = tuple(trusted.withheld(found))
@@ -58,8 +58,8 @@ async def included_withheld(core: Core, repo: Repo) -> tuple[str, ...]:
 
 
 async def untrusted_files(core: Core, repo: Repo, tree: Path, agent: str) -> tuple[str, ...]:
-    """Files in a worktree that an agent would load and whose content is not trusted. If there are
-    any, it loads none of the repository."""
+    """Files in a worktree that an agent would load, with content that is not trusted. If there are
+    any, the agent loads no file of the repository."""
     found = {path: text for path, text in (await claude_files_in(core, tree)).items() if loads(agent, path)}
     if not found:
         return ()

@@ -1,9 +1,9 @@
 """Settings of one repository: the owner's, and those of its `.ramet.toml` that the person has
 trusted.
 
-The repository's file is read in the person's own checkout (`contents`), never in a worktree, commit
-or checkpoint of a session. Only trusted settings apply: a setting that has changed since keeps its
-trusted value, and a new one is withheld.
+The daemon reads the repository's file in the person's own checkout (`contents`), never in a
+worktree, commit or checkpoint of a session. Only trusted settings apply: a changed setting has its
+trusted value, and a new one has no effect.
 """
 
 from dataclasses import dataclass, replace
@@ -18,8 +18,8 @@ from rametd.services.trust.contents import INCLUDE_FILE, settings_at
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``config``: what applies. ``untrusted``: what would apply if the person trusted everything,
-    None if that is the same.
+    """``config`` has the settings that apply; ``untrusted`` those that would apply if the person
+    trusted everything, None if they are the same.
 
     ``changed``: items in which the two differ.
     """

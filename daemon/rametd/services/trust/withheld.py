@@ -1,5 +1,5 @@
-"""Changed trust in the inbox: one entry for each repository with commands or settings that the
-person has not trusted as they are now.
+"""Withheld contents in the inbox: one entry for each repository whose present commands or settings
+the person has not trusted.
 
 The daemon opens and closes these entries by itself. An entry belongs to a session of the
 repository, as every request does: to the newest one that is not archived. A repository without such
@@ -28,17 +28,17 @@ from rametd.store import Reader, Unit
 log = structlog.get_logger()
 
 REST_S = 2.0
-"""Between two surveys."""
+"""Minimum number of seconds between two surveys."""
 PATIENCE_S = 1.0
-"""How long a caller waits for a survey. A slower one continues without it."""
+"""Seconds that a caller waits for a survey, which then continues without it."""
 SHOWN = 4000
 """Characters of a difference in the inbox; `rametctl repo trust` shows all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """Contents of a trusted repository that are withheld now; ``digest`` identifies them and is ""
-    for none."""
+    """Contents of a trusted repository that are withheld now. ``digest`` identifies them; ""
+    without any."""
 
     digest: str = ""
     keys: tuple[str, ...] = ()
@@ -109,8 +109,8 @@ class WithheldInbox:
 
 
 def resolve_withheld(unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
-    """A no dismisses the entry until the contents change again. A yes is refused: trust follows
-    from having seen the contents."""
+    """Apply the person's answer. A no dismisses the entry until the contents change again. A yes is
+    refused: the person must see the contents before trusting them."""
     if resolution.WhichOneof("decision") == "approve":
         raise InvalidInputError(
             "approving this entry does not show what would run",
@@ -119,8 +119,8 @@ def resolve_withheld(unit: Unit, request: Request, resolution: attention_pb2.Res
 
 
 def _keep(unit: Unit, repo: Repo, found: Withheld) -> None:
-    """Have one open entry for ``found``, unless the person dismissed it, and close every other
-    one."""
+    """Have one open entry for ``found``, unless the person has dismissed it. Close every other
+    entry."""
     sessions = {each.id: each for each in unit.sessions.list(repo_id=repo.id)}
     entries = unit.requests.of_kind(repo.id, RequestKind.TRUST)
     current = [

@@ -1,7 +1,7 @@
 """`gc`: remove landed, stale and long-archived sessions, and leftovers without a session.
 
-It removes no working session, nothing foreign, and nothing with work that exists nowhere else.
-Sessions move to the trash.
+It keeps working sessions, everything that Ramet did not create, and everything with work that
+exists nowhere else. Removed sessions are in the trash.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ class Collector:
         self._remover = remover
 
     async def collect(self, repo: Repo | None, *, dry_run: bool, principal: str) -> list[Garbage]:
-        """Judge everything, and unless ``dry_run`` remove what can be removed. Sessions that stay
-        are listed with the reason."""
+        """Judge everything and, unless ``dry_run``, remove what can be removed. The result lists
+        sessions that stay, with the reason."""
         core = self._core
         repos = await core.store.read(lambda reader: reader.repos.list() if repo is None else [repo])
         found: list[Garbage] = []
@@ -107,29 +107,29 @@ class Collector:
         idle = now - session.update_time
         if idle >= core.config.retention.stale:
             return "stale", f"idle for {plural(round(idle / DAY_S), 'day')}, and has no work of its own"
-        # Before the first turn, being on the target only says that the work has not begun.
+        # Before its first turn, a session is on its target because its work has not begun.
         waits = "; before its first turn, gc removes it only after retention.stale" if answer else ""
         return KEPT, answer.reason + waits
 
     async def _remove(self, item: Garbage, principal: str) -> Garbage:
-        """Remove one item. If it changed since it was judged, keep it and say why."""
-        if not item.goes:
+        """Remove one item. If it has changed since it was judged, keep it, with the reason."""
+        if not item.is_removable:
             return item
         try:
             if item.kind == "session":
-                return await self._session_gone(item, principal)
-            return replace(item, removed=True) if await self._gone(item) else item
+                return await self._remove_session(item, principal)
+            return replace(item, removed=True) if await self._remove_leftover(item) else item
         except RametError as error:
             return replace(item, verdict=KEPT, reason=error.message)
 
-    async def _session_gone(self, item: Garbage, principal: str) -> Garbage:
+    async def _remove_session(self, item: Garbage, principal: str) -> Garbage:
         session = await self._core.store.read(lambda reader: reader.sessions.find(item.session_id))
         if session is None:
             return item
         removed = await self._remover.remove(session, force=False, caller=Caller(principal))
         return replace(item, removed=True, warnings=tuple(removed.warnings))
 
-    async def _gone(self, item: Garbage) -> bool:
+    async def _remove_leftover(self, item: Garbage) -> bool:
         core = self._core
         if item.kind == "agent":
             for handle in await asyncio.to_thread(core.executor.discover):
@@ -148,7 +148,7 @@ class Collector:
 
             def note(unit: Unit) -> None:
                 unit.sessions.record_id(tree.name)  # so that its trash expires
-                unit.events.append(_goes(repo, tree))
+                unit.events.append(_removed_event(repo, tree))
 
             await core.store.write(note)
             shelved = await core.git.snapshots.record(info, tree.name, f"{TRASH}{tree.name}", tree, "")
@@ -162,5 +162,5 @@ class Collector:
         return True
 
 
-def _goes(repo: Repo, tree: Path) -> NewEvent:
+def _removed_event(repo: Repo, tree: Path) -> NewEvent:
     return events.make(event_pb2.WorktreeRemoved(path=str(tree)), session_id=tree.name, repo_id=repo.id)

@@ -22,7 +22,7 @@ from rametd.services.upkeep.checks.directories import directories, environments,
 from rametd.services.upkeep.checks.refs import branches, refs
 from rametd.services.upkeep.checks.sessions import agents, keepers, sessions, unfinished
 from rametd.services.upkeep.checks.worktrees import worktrees
-from rametd.services.upkeep.scene import Finding, Scene, known_ids, mend, shell, take_scene
+from rametd.services.upkeep.scene import Finding, Scene, apply_fix, known_ids, shell, take_scene
 
 ORDER = {"error": 0, "warning": 1, "info": 2}
 
@@ -51,7 +51,7 @@ async def records(core: Core, checked: Counter[str]) -> AsyncIterator[Finding]:
 
 
 async def settings(core: Core) -> AsyncIterator[Finding]:
-    """An owner's configuration file that the running daemon does not take."""
+    """Report an invalid configuration file of the owner, which the running daemon does not use."""
     file = Path(core.owner.name)
     try:
         combine(await asyncio.to_thread(Source.read, file), home=core.home)
@@ -130,8 +130,8 @@ class Diagnosis:
 
 
 class Doctor:
-    """Created when the daemon starts: of older operations, only those that `Operations` recovers
-    still run."""
+    """Finds differences. It exists since the start of the daemon: of older operations, only those
+    that `Operations` recovers still run."""
 
     def __init__(self, core: Core, supervisor: Supervisor) -> None:
         self._core = core
@@ -144,7 +144,7 @@ class Doctor:
         checked: Counter[str] = Counter()
         findings = [found async for found in self._look(repo, checked)]
         if fix:
-            findings = [await mend(found) for found in findings]
+            findings = [await apply_fix(found) for found in findings]
         findings.sort(key=lambda found: (ORDER[found.severity], found.code, found.subject))
         return Diagnosis(findings, dict(checked))
 

@@ -39,7 +39,7 @@ class Garbage:
     warnings: tuple[str, ...] = ()
 
     @property
-    def goes(self) -> bool:
+    def is_removable(self) -> bool:
         return self.verdict != KEPT
 
 
@@ -47,7 +47,7 @@ LANDING_TREE_S = 7 * DAY_S
 
 
 async def orphaned(scene: Scene) -> AsyncIterator[Garbage]:
-    """Find those of one repository. Leftovers that may have work get the verdict "kept"."""
+    """Find the leftovers of one repository. The verdict on those that may have work is "kept"."""
     for find in (_trees, _landing_trees, _branches, _refs):
         async for item in find(scene):
             yield item
@@ -71,8 +71,8 @@ async def _trees(scene: Scene) -> AsyncIterator[Garbage]:
 
 
 def _trees_of(core: Core, repo: Repo) -> list[Path]:
-    """Directories of one repository that are named like ids, as a configured root may hold
-    anything; blocks."""
+    """Directories of one repository with names like ids: a configured root may hold anything.
+    Blocks."""
     folders = folders_of(core, repo)
     return sorted(
         path for folder in folders for path in folder.iterdir() if IDENTITY.fullmatch(path.name) and path.is_dir()
@@ -108,8 +108,8 @@ async def _branches(scene: Scene) -> AsyncIterator[Garbage]:
 
 
 async def judge_branch(core: Core, info: RepositoryInfo, inventory: Inventory, branch: str) -> tuple[Risk, str]:
-    """Return what deleting the branch would lose, and where it has landed in words, "" if it has
-    not."""
+    """Return the work that deleting the branch would lose, and a description of where it has
+    landed, "" if it has not."""
     nowhere = inventory.made.get(branch, info.common_dir / "no-worktree")
     risk = await core.git.worktrees.work_at_risk(info, nowhere, branch, None)
     targets = await core.git.landing.targets_of(info, "", branch)

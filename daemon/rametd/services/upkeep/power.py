@@ -1,8 +1,8 @@
 """Recovery after a loss of power: delete damaged git objects, and check the newest checkpoints.
 
-Empty objects block git: it takes them for written and fails to read them (libgit2 reads forever).
-They are deleted before anything else. Then, in the background, a damaged newest checkpoint is
-reported and followed by a new one.
+An empty object blocks git, which does not write the object again and fails to read it (libgit2
+reads forever). The daemon deletes empty objects before anything else. In the background it then
+checks each newest checkpoint, reports a damaged one, and creates another.
 """
 
 import asyncio
@@ -23,12 +23,13 @@ from rametd.services.worktrees.checkpoints import Checkpointer
 log = structlog.get_logger()
 
 PATIENCE_S = 2.0
-"""How long the start waits for the sweep. It takes some 20 ms a repository, unless a disk does not
-answer."""
+"""Seconds that the start waits for the sweep, which takes some 20 ms for each repository, unless a
+disk does not answer."""
 
 
 class Power:
-    """A file in the state directory has the id of the last checked boot."""
+    """Recovers once for each boot: a file in the state directory has the id of the last checked
+    one."""
 
     def __init__(self, core: Core, checkpointer: Checkpointer) -> None:
         self._core = core
@@ -38,7 +39,7 @@ class Power:
         self._sweeping: set[asyncio.Task[None]] = set()
 
     async def recover(self) -> None:
-        """Delete what blocks git, before anything is written."""
+        """Delete objects that block git, before writing anything."""
         self._boot = await asyncio.to_thread(self._new_boot)
         if not self._boot:
             return

@@ -36,7 +36,7 @@ class Finding:
     fixed: bool = False
 
 
-async def mend(found: Finding) -> Finding:
+async def apply_fix(found: Finding) -> Finding:
     """Apply the fix, if there is one; return the finding with its result."""
     if found.fix is None:
         return found
@@ -87,7 +87,7 @@ def is_departed(reader: Reader, identity: str) -> bool:
 
 
 def kind_and_id(ref: str) -> tuple[str, str]:
-    """Split ``refs/ramet/KIND/ID`` or a ref below it; "" for missing parts."""
+    """Split ``refs/ramet/KIND/ID``, or a ref below it, into kind and id; "" for a missing part."""
     kind, identity = (*ref.split("/"), "", "")[2:4]
     return kind, identity
 
@@ -115,7 +115,8 @@ class Scene:
 
 
 async def take_scene(core: Core, repo: Repo, checked: Counter[str]) -> Scene:
-    """Raises `RepoNotFoundError`, and other errors of git for an unreadable repository."""
+    """Read a repository. Raises `RepoNotFoundError`, and other errors of git for an unreadable
+    one."""
     sessions, before = await core.store.read(
         lambda reader: (
             list(reader.sessions.list(repo_id=repo.id, include_archived=True)),
@@ -127,8 +128,8 @@ async def take_scene(core: Core, repo: Repo, checked: Counter[str]) -> Scene:
     named = _ids_in(inventory)
 
     def look(reader: Reader) -> tuple[set[str], set[str], set[str]]:
-        # A session that is created or removed meanwhile has a row before or after reading git:
-        # either counts.
+        # A session that is created or removed meanwhile has a row before or after reading git.
+        # Count both.
         known = before | known_ids(reader, trash=False)
         trash = {entry.id for entry in reader.trash.list()}
         return known, trash, {each for each in named - known - trash if is_departed(reader, each)}
@@ -158,8 +159,8 @@ def roots(core: Core) -> list[Path]:
 
 
 def folders_of_scene(scene: Scene) -> list[Path]:
-    """Directories with worktrees of the repository, also those older than a change of its name or
-    of `worktrees.root`."""
+    """Directories with worktrees of the repository, also from before a change of its name or of
+    `worktrees.root`."""
     found = [path for root in roots(scene.core) if root.is_dir() for path in root.iterdir() if is_of(scene.repo, path)]
     found += [
         placed(each.worktree.parent)
@@ -178,7 +179,7 @@ def places_of(sessions: Iterable[Session]) -> set[Path]:
 
 
 def placed(path: Path) -> Path:
-    """The path as git records it: parents resolved, the last name unchanged."""
+    """The path as git records it: with links in its parents resolved, but not in its last part."""
     return path.parent.resolve() / path.name
 
 

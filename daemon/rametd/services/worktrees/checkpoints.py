@@ -178,7 +178,7 @@ class Flusher:
             await self._core.store.write_for_sure(warn)
 
 
-def asked_for(reader: Reader, session: Session, reason: CheckpointReason) -> str:
+def prompt_of(reader: Reader, session: Session, reason: CheckpointReason) -> str:
     """First line of the prompt of the present or last turn; of the first one, if the checkpoint has
     several turns. For a turn without a prompt: the last prompt before it.
     """
@@ -284,7 +284,7 @@ class Checkpointer:
         def look(reader: Reader) -> tuple[Session, Checkpoint | None, tuple[str, str], str]:
             found = reader.sessions.get(session_id)
             before = reader.checkpoints.latest(session_id)
-            return found, before, position(reader, found), asked_for(reader, found, reason)
+            return found, before, position(reader, found), prompt_of(reader, found, reason)
 
         session, before, (conversation_id, message_id), summary = await core.store.read(look)
         refuse_archived(session)
@@ -301,7 +301,7 @@ class Checkpointer:
         )
         core.failpoint.hit(f"checkpoint.{reason}-kept")
         if tree is None:
-            await self._tell_skipped(session, taken.skipped)
+            await self._warn_of_skipped(session, taken.skipped)
         here = (taken.files, taken.head, conversation_id, message_id)
         # Do not reuse the checkpoint of a fork: it is dropped if the fork is refused.
         usable = reason in WAITED_FOR and before is not None and before.reason != CheckpointReason.FORK
@@ -382,7 +382,7 @@ class Checkpointer:
         because git could not read them."""
         return self._skipped.get(session_id, ())
 
-    async def _tell_skipped(self, session: Session, skipped: tuple[str, ...]) -> None:
+    async def _warn_of_skipped(self, session: Session, skipped: tuple[str, ...]) -> None:
         """Warn once, not at the end of every turn, about files that git cannot read."""
         if skipped and self._skipped.get(session.id) != skipped:
             words = f"git cannot read some files, so checkpoints do not have them: {'; '.join(skipped)}"

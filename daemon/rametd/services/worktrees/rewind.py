@@ -116,7 +116,7 @@ class Rewinder:
         if begun is not None and begun.data.get("check") == command.id:
             await core.operations.resume(begun)  # an undo that a killed daemon began; its recovery may be running
         session, fellows, doubt = await core.store.read(
-            lambda reader: (reader.sessions.find(session_id), *company(reader, command))
+            lambda reader: (reader.sessions.find(session_id), *concurrent_changes(reader, command))
         )
         if session is None or session.worktree_kind == WorktreeKind.IN_PLACE or fellows:
             return
@@ -132,7 +132,7 @@ class Rewinder:
         before = await core.store.read(lambda reader: reader.checkpoints.latest(session_id))
         head = await core.git.worktrees.head_commit(session.worktree)
         if before is None or (before.tree, before.head) != (command.digest, head or ""):
-            raise worked(session)
+            raise worked_error(session)
         await self.rewind(session, before, files_only=True, caller=Caller(DAEMON), check=command.id)
 
     async def _recover(self, operation: Operation) -> Rewound:
@@ -185,7 +185,7 @@ class Rewinder:
             noted = await core.store.read(lambda reader: noted_before(reader, operation))
             head = await core.git.worktrees.head_commit(session.worktree)
             if check and (head or "") != checkpoint.head:
-                raise worked(session)
+                raise worked_error(session)
             if noted is not None and tree == checkpoint.tree and head in {noted.head, checkpoint.head}:
                 stood.append((head or "", noted))  # a killed daemon got this far: its checkpoint has the files
                 return
@@ -307,7 +307,7 @@ def noted_before(reader: Reader, operation: Operation) -> Checkpoint | None:
     return before
 
 
-def company(reader: Reader, command: Command) -> tuple[bool, str]:
+def concurrent_changes(reader: Reader, command: Command) -> tuple[bool, str]:
     """Whether another check of the same files still runs, and the reason why other changes are
     possible, "" if they are not."""
     others = [
@@ -335,10 +335,10 @@ def refuse_worked(unit: Unit, session: Session, checkpoint: Checkpoint) -> None:
     latest = unit.checkpoints.latest(session.id)
     at = (latest.id if latest is not None else "", session.checkpoint, session.turns)
     if session.checkpoint_due or at != (checkpoint.id, checkpoint.number, checkpoint.turn):
-        raise worked(session)
+        raise worked_error(session)
 
 
-def worked(session: Session) -> WrongStateError:
+def worked_error(session: Session) -> WrongStateError:
     return WrongStateError(f"{session.name} has worked meanwhile")
 
 

@@ -1,5 +1,5 @@
-"""Checks of directories: unknown ones among the worktrees, sockets that are gone, ways of
-notification that fail."""
+"""Check directories: find unknown ones among the worktrees, sockets that are gone, and failing ways
+of notification."""
 
 import asyncio
 import re
@@ -33,7 +33,8 @@ from rametd.services.worktrees.places import LINKS
 
 
 async def environments(core: Core, repo: Repo | None, checked: Counter[str]) -> AsyncIterator[Finding]:
-    """Find sockets by path: after a login has ended it is the same one in all sessions."""
+    """Find sockets that are gone, by path: after a login has ended, all sessions miss the same
+    one."""
     repo_id = repo.id if repo is not None else None
     sessions = await core.store.read(lambda reader: reader.sessions.list(repo_id=repo_id))
     checked["environments"] += len(sessions)
@@ -60,7 +61,8 @@ async def notifications(core: Core, checked: Counter[str]) -> AsyncIterator[Find
 
 
 MANY = 5
-"""More findings than this in a configured root become one: the directory has other uses."""
+"""Maximum number of findings in a configured root; more become one finding, because the directory
+has other uses."""
 ASIDE = re.compile(r"\.([a-z][a-z0-9]{7})\.(removing-\d+|shelved)")
 
 
@@ -82,7 +84,7 @@ def _beside(scene: Scene) -> Iterator[Finding]:
             if placed(path) in theirs:
                 continue
             elif aside and aside[2] == "shelved":
-                # The files of an entry of the trash, or of a ref there, which `refs` reports.
+                # An entry of the trash, or a ref of one, which `refs` reports, has these files.
                 if identity not in scene.trash and f"{TRASH}{identity}" not in scene.inventory.refs:
                     message = "it has the files of an archived or removed session that is gone"
                     yield Finding("warning", "directory-left", str(path), "", message, _move_or_delete(path))
@@ -91,7 +93,7 @@ def _beside(scene: Scene) -> Iterator[Finding]:
                 advice = f"delete it: {shell('rm', '-rf', path)}"
                 yield Finding("info", "directory-left", str(path), "", message, advice)
             else:
-                yield _unknown(scene.core, path, what_is(path, scene.info.common_dir))
+                yield _unknown(scene.core, path, describe_directory(path, scene.info.common_dir))
         for path in _files_in(folder):
             scene.checked["files"] += 1
             if placed(path) not in theirs:  # else it is in the place of a worktree, and `sessions` reports it
@@ -130,7 +132,7 @@ def _in_roots(
             if OURS_BY_FORM.fullmatch(path.name) and not is_set_by_hand(core, path):
                 findings.append(_orphaned(path))
             else:
-                findings.append(_unknown(core, path, what_is(path, None)))
+                findings.append(_unknown(core, path, describe_directory(path, None)))
         for path in _files_in(root):
             checked["files"] += 1
             if placed(path) not in known:
@@ -173,9 +175,9 @@ def _move_or_delete(path: Path) -> str:
     return f"{look}\nmove it away: {shell('mv', path)} NEW-PATH\ndelete it for good: {shell('rm', '-r', path)}"
 
 
-def what_is(path: Path, common_dir: Path | None) -> str:
-    """Say what a directory looks like. ``common_dir``: the git directory of the repository whose
-    worktrees are beside it."""
+def describe_directory(path: Path, common_dir: Path | None) -> str:
+    """Describe a directory. ``common_dir``: the git directory of the repository whose worktrees are
+    beside it."""
     if is_empty(path):
         return "empty"
     if (path / ".git").is_dir():

@@ -18,7 +18,7 @@ from rametd.store import Reader, load_session
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """``message`` continues the sentence about the ref; ``advice`` has a line for each way out but
+    """``message`` continues the sentence about the ref. ``advice`` has a line for each solution but
     dropping it."""
 
     message: str
@@ -36,7 +36,7 @@ async def lost(scene: Scene, session: Session, ref: str, name: str) -> Lost:
 
 
 async def _rest(scene: Scene, session: Session, ref: str) -> tuple[str, str]:
-    """Say what is lost, and how to get the rest."""
+    """Describe what is lost, and how to get the rest."""
     root = scene.info.root
     found = await _last(scene, session)
     words = "uncommitted changes are lost"
@@ -66,7 +66,7 @@ async def _last(scene: Scene, session: Session) -> Checkpoint | None:
 
 
 MANY = 3
-"""How many lost objects a message names."""
+"""Maximum number of lost objects that a message names."""
 
 
 async def refs(scene: Scene) -> AsyncIterator[Finding]:
@@ -126,8 +126,8 @@ def _foreign(scene: Scene, ref: str) -> Finding:
 
 
 def _of_strangers(scene: Scene, maybe: list[str]) -> Finding | None:
-    """Report all refs and branches of another Ramet as one finding. ``maybe``: branches that may be
-    its."""
+    """Report all refs and branches of another Ramet as one finding. ``maybe``: branches that may
+    belong to it."""
     ours = {ref: kind_and_id(ref) for ref in scene.inventory.refs}
     refs = sorted(ref for ref, (kind, identity) in ours.items() if kind in KINDS and identity in scene.strangers)
     branches = sorted(branch for branch, path in scene.inventory.made.items() if path.name in scene.strangers)
@@ -158,13 +158,13 @@ async def _trash(scene: Scene) -> AsyncIterator[Finding]:
 
 
 PREFIX = "ramet/"
-"""Default prefix of branches that Ramet creates. A configured `worktrees.branch_prefix` may be the
-person's own, so it proves nothing."""
+"""Default prefix of branches that Ramet creates. Branches of the person may have a configured
+`worktrees.branch_prefix`, so that one proves nothing."""
 
 
 async def branches(scene: Scene) -> AsyncIterator[Finding]:
-    """Find branches of removed sessions, and branches with our prefix whose creation the reflog no
-    longer records.
+    """Find branches of removed sessions, and branches with our prefix of whose creation the reflog
+    has no record.
 
     Skip branches that are checked out, and branches of sessions in the trash.
     """
@@ -182,7 +182,8 @@ async def branches(scene: Scene) -> AsyncIterator[Finding]:
 
 
 async def maybe_of_strangers(scene: Scene) -> list[str]:
-    """If another Ramet works here too: branches with our prefix that may belong to its sessions."""
+    """Branches with our prefix that may belong to sessions of another Ramet, if one works here
+    too."""
     if not scene.strangers:
         return []
     inventory = scene.inventory
@@ -191,7 +192,7 @@ async def maybe_of_strangers(scene: Scene) -> list[str]:
 
 
 async def _had(scene: Scene) -> set[str]:
-    """Branches of sessions, the trash included."""
+    """Branches of sessions, including those in the trash."""
     trash = await scene.core.store.read(lambda reader: {entry.branch for entry in reader.trash.list(scene.repo.id)})
     return trash | {session.branch for session in scene.sessions}
 

@@ -48,8 +48,8 @@ async def _conversation(scene: Scene, session: Session) -> AsyncIterator[Finding
 
 
 async def _is_settled(scene: Scene, session: Session) -> bool:
-    """Whether no operation changed the session while the check ran; `unfinished` reports operations
-    that hang."""
+    """Whether no operation has changed the session during the check. `unfinished` reports
+    operations that hang."""
     operations, now = await scene.core.store.read(
         lambda reader: (reader.operations.list(session.id), reader.sessions.find(session.id))
     )
@@ -145,7 +145,7 @@ async def _files_again(scene: Scene, session: Session) -> str:
 
 
 async def _again(scene: Scene, session: Session, again: str) -> str:
-    """Advice on creating a deleted worktree again: with the files of the current checkpoint, unless
+    """Advice on creating a deleted worktree again, with the files of the current checkpoint unless
     the branch has moved."""
     stood = await scene.core.store.read(lambda reader: reader.checkpoints.current(session))
     if stood is None:
@@ -233,13 +233,13 @@ LONG_S = 600.0
 async def unfinished(
     core: Core, repo: Repo | None, checked: Counter[str], since: float, recovering: AbstractSet[str]
 ) -> AsyncIterator[Finding]:
-    """``since``: start of the daemon. It failed to recover older operations, except of sessions
-    that it is ``recovering``."""
+    """Find unfinished operations. ``since`` is the start of the daemon, which failed to recover
+    older ones, except of sessions that it is still ``recovering``."""
     for operation, session in await core.store.read(_pending):
         if session is None or (repo is not None and session.repo_id != repo.id):
             continue
         checked["unfinished steps"] += 1
-        noun, again = operation.traits.noun, again_by(operation, session)
+        noun, again = operation.traits.noun, retry_advice(operation, session)
         age = core.clock() - operation.create_time
         if why := why_unfinished(operation):
             message, severity = why, "error"
@@ -263,8 +263,8 @@ def _pending(reader: Reader) -> list[tuple[Operation, Session | None]]:
     return [(operation, session_of(reader, operation)) for operation in reader.operations.all_exclusive()]
 
 
-def again_by(operation: Operation, session: Session) -> str:
-    """Return how to retry after the cause is fixed."""
+def retry_advice(operation: Operation, session: Session) -> str:
+    """Return the advice for a retry, after the cause is fixed."""
     if operation.kind == Kind.RESTORE and operation.data.get("origin") == TRASH:
         return f"retry: {shell('rametctl', 'trash', 'restore', session.id)}"
     if operation.traits.retry:

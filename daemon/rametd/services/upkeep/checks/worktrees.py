@@ -1,4 +1,4 @@
-"""Check: worktrees registered in git without a session: ours, others in our directories, and
+"""Check the worktrees that git lists and no session has: ours, others in our directories, and
 missing ones."""
 
 import asyncio
@@ -62,7 +62,8 @@ def _registrations(scene: Scene) -> tuple[list[Finding], list[Registration]]:
 
 
 def _is_of_this_ramet(scene: Scene, path: Path) -> bool:
-    """Whether a former session of this Ramet had it, or its folder has our id of the repository."""
+    """Whether a former session of this Ramet had the worktree, or its folder has our id of the
+    repository."""
     return path.name in scene.departed or is_of(scene.repo, path.parent)
 
 
@@ -110,8 +111,8 @@ def _remove(root: Path, path: Path) -> str:
 
 
 def _gone(scene: Scene, entry: Registration, *, inside: bool) -> Finding:
-    """Report a missing worktree that Ramet did not create, wherever it was: git considers its
-    branch checked out."""
+    """Report a missing worktree that Ramet did not create, at any path: for git its branch is still
+    checked out."""
     path, root = entry.path, scene.info.root
     assert path is not None
     where = " in a directory of Ramet's" if inside else ""
