@@ -85,7 +85,10 @@ def _run(app: "App", args: list[str]) -> int:
         raise ClientError(error.format_message()) from error
     except click.exceptions.Exit as error:
         return error.exit_code
-    except (Interrupted, click.Abort):
+    except Interrupted:
+        app.output.erase_echo()
+        return INTERRUPTED
+    except click.Abort:
         return INTERRUPTED
     except ReaderGone:
         _discard_output()

@@ -265,3 +265,31 @@ def test_leaving_a_choice_answers_nothing_and_words_can_be_typed(world: World) -
     (sent,) = world.state.called("ResolveRequest")
     assert list(sent.resolution.reply.answers) == ["neither"]
     assert world.run("answer", asked.id[:8]).code == 2, "no person can be asked"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "asked"),
+    [
+        ("PERMISSION", ["approve", "fix"], True),
+        ("PERMISSION", ["approve", "fix", "--always"], True),
+        ("PERMISSION", ["approve", "fix", "--mode", "plan"], False),
+        ("PLAN", ["approve", "fix", "--mode", "plan"], True),
+        ("REVIEW", ["approve", "fix"], True),
+        ("REVIEW", ["approve", "fix", "--mode", "plan"], False),
+        ("REVIEW", ["approve", "fix", "--always=2"], False),
+        ("REVIEW", ["deny", "fix"], False),
+        ("REVIEW", ["deny", "fix", "-m", "why"], True),
+        ("QUESTION", ["approve", "fix"], False),
+        ("QUESTION", ["answer", "fix", "1"], True),
+        ("PLAN", ["answer", "fix", "1"], False),
+    ],
+)
+def test_a_person_is_asked_only_about_a_kind_of_request_that_the_answer_fits(
+    world: World, kind: str, words: list[str], asked: bool
+) -> None:
+    session = world.state.session("fix")
+    number = attention_pb2.AttentionKind.Value(f"ATTENTION_KIND_{kind}")
+    world.state.request(session, kind=number, tool="Bash", input_json="{}")
+    result = world.run(*words, terminal=True)
+    assert ("you have not been shown this request" in result.err) == asked
+    assert bool(world.state.called("ResolveRequest")) != asked

@@ -274,3 +274,51 @@ def test_a_watch_notifies_of_requests_and_counts_them_in_the_title(world: World,
     assert [title.split(b"\x1b")[0] for title in titles] == ([b"(1) ramet", b"(2) ramet", b"(1) ramet"] if said else [])
     assert (b"\x1b]99;" in terminal.raw, said in terminal.raw) == (bool(said), True)
     assert (b"\x1b[22;2t" in terminal.raw) == (b"\x1b[23;2t" in terminal.raw) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["inbox", "--watch"], "nothing waits for you yet"),
+        (["diff", "docs", "--watch"], "no changes yet"),
+        (["events", "docs", "-f"], "the docs are written"),
+    ],
+)
+def test_a_verb_that_follows_shows_something_at_once_and_ctrl_c_leaves_no_echo(
+    world: World, words: list[str], shown: str
+) -> None:
+    fill(world)
+    text = event_pb2.ContentBlock(text="the docs are written")
+    docs = next(each for each in world.state.sessions.values() if each.name == "docs")
+    world.state.event(docs, assistant_message=event_pb2.AssistantMessage(blocks=[text]))
+    with world.terminal(*words) as terminal:
+        terminal.shows(shown)
+        terminal.interrupt()
+        assert terminal.ends() == 130
+        assert not any("^C" in line for line in terminal.lines)
+
+
+def test_a_followed_inbox_begins_with_one_line_for_each_request(world: World) -> None:
+    session = fill(world)
+    for number in range(12):
+        world.state.request(session, tool="Bash", input_json=f'{{"command": "make {number}"}}')
+    with world.terminal("inbox", "--watch") as terminal:
+        terminal.shows("in full: inbox NAME")
+        assert sum("Bash: make" in line for line in terminal.lines) == 12
+        terminal.interrupt()
+        terminal.ends()
+
+
+def test_an_idle_session_with_an_open_request_shows_it_in_the_list(world: World) -> None:
+    world.state.session("held", state=session_pb2.SESSION_STATE_IDLE, attention=1, now="done")
+    assert "a request waits for you" in world.run("ls").out
+
+
+def test_a_followed_diff_names_an_operation_under_way_once(world: World) -> None:
+    fill(world)
+    world.state.diff = worktree_pb2.GetDiffResponse(warnings=["a rebase is under way in its worktree"])
+    with world.terminal("diff", "docs", "--watch") as terminal:
+        terminal.shows("warning: a rebase is under way in its worktree")
+        terminal.interrupt()
+        terminal.ends()
+        assert sum("a rebase" in line for line in terminal.lines) == 1

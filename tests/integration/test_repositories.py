@@ -235,6 +235,8 @@ async def test_the_file_of_a_repository_is_shown_apart_until_the_repository_is_t
     config = (await ctl("config", "show")).stdout
     assert f"{repository}/.ramet.toml is not in effect: {repository} is not trusted. It says:" in config
     assert '  setup = ["make deps"]' in config
+    assert config.partition("is not in effect")[2] in (await ctl("config", "show", "setup")).stdout
+    assert "make deps" not in (await ctl("config", "show", "teardown")).stdout
 
     (command,) = [line.partition(": ")[2] for line in config.splitlines() if line.startswith("to apply it")]
     for words in command.split(" && "):
@@ -248,8 +250,8 @@ async def test_the_file_of_a_repository_is_shown_apart_until_the_repository_is_t
 
     (repository / ".ramet.toml").write_text("setup = 7\n")
     config = (await ctl("config", "show")).stdout
-    assert "is not trusted, and it could not: " in config
-    assert "setup" in config.partition("and it could not: ")[2]
+    assert "is not trusted; it also has an error: " in config
+    assert "setup" in config.partition("it also has an error: ")[2]
     assert "setup" in (await ctl("repo", "trust", "--yes", code=1)).stderr
 
 

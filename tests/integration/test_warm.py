@@ -59,7 +59,8 @@ async def test_a_warm_spare_is_nothing_to_tidy_up_and_one_without_a_row_is_named
     async with connected(sandbox) as client:
         await client.create(repository, name="one")
         spare = await warm(client, repository)
-        assert "with an agent" in sandbox.ctl("pool", "status", cwd=repository).stdout
+        shown = sandbox.ctl("pool", "status", cwd=repository).stdout.splitlines()
+        assert [line.split()[:3] for line in shown[:2]] == [["SPARE", "STATE", "AGENT"], [spare.id, "ready", "live"]]
         assert await findings(client) == {}
         assert not {spare.path, spare.id, f"{spare.id}-0"} & (await garbage(client)).keys()
     running.stop()

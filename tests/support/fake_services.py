@@ -446,7 +446,9 @@ class Worktrees(Servicer, worktree_pb2_grpc.WorktreeServiceServicer):
         for _ in self._moments(context):
             diff = self.state.diff
             names = [change.path for change in diff.files]
-            yield worktree_pb2.WatchChangesResponse(files=diff.files, changed_paths=names, patch=diff.patch)
+            yield worktree_pb2.WatchChangesResponse(
+                files=diff.files, changed_paths=names, patch=diff.patch, warnings=diff.warnings
+            )
 
     def WatchConflicts(self, request: Any, context: Any) -> Iterator[worktree_pb2.WatchConflictsResponse]:  # noqa: N802
         self.note("WatchConflicts", request, context)

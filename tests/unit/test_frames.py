@@ -245,11 +245,18 @@ def test_what_an_agent_does_now_is_its_last_call_or_words(message: dict[str, Any
     assert not any(isinstance(fact, Doing) for fact in read(of_a_subagent).facts)
 
 
-def test_a_retry_is_said_in_words() -> None:
-    facts = read(
-        {"type": "system", "subtype": "api_retry", "attempt": 2, "max_retries": 10, "error": "authentication_failed"}
-    ).facts
-    assert facts == (Doing("retrying: authentication failed (2 of 10)"),)
+@pytest.mark.parametrize(
+    ("error", "stored", "words"),
+    [
+        ("authentication_failed", "authentication_failed", "authentication failed"),
+        ("unknown", "", "the model did not answer"),
+        (None, "", "the model did not answer"),
+    ],
+)
+def test_a_retry_is_said_in_words(error: str | None, stored: str, words: str) -> None:
+    found = read({"type": "system", "subtype": "api_retry", "attempt": 2, "max_retries": 10, "error": error})
+    assert found.facts == (Doing(f"retrying: {words} (2 of 10)"),)
+    assert found.event.api_retry.error == stored
 
 
 def test_an_answer_that_no_message_could_hold_is_cut_in_its_event_and_says_so() -> None:

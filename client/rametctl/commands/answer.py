@@ -37,7 +37,7 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
       rametctl answer fix-login "1,3" "keep the old name"
       rametctl answer deploy region=eu-west-1 replicas=3
     """
-    found = get_request(app, seen_request(app, request))
+    found = get_request(app, seen_request(app, request, {"question", "elicitation"}.__contains__))
     if kind_name(found) == "elicitation":
         filled = json.dumps(content(parsed(found.input_json), answers), ensure_ascii=False)
         resolution = attention_pb2.Resolution(approve=attention_pb2.Approval(updated_input_json=filled))

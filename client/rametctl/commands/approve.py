@@ -10,6 +10,7 @@ from rametctl.app import App
 from rametctl.errors import UsageError
 from rametctl.nouns.requests import edited_input, get_request, resolve, seen_request
 from rametctl.options import Verb, mode_number, mode_option, requests_argument
+from rametctl.render.request import kind_name
 
 
 class ApproveCommand(Verb):
@@ -67,8 +68,11 @@ def command(
     if len(set(requests)) > 1 and (edit or chosen):
         raise UsageError("--edit and a rule are for one request", hint="approve the others without it")
 
+    def fits(kind: str) -> bool:
+        return kind == "plan" if mode else kind == "permission" if chosen is not None else kind != "question"
+
     def act(reference: str) -> object:
-        reference = seen_request(app, reference)
+        reference = seen_request(app, reference, fits)
         approval = attention_pb2.Approval(scope=scope, mode=mode_number(mode))
         if edit or (chosen or "").isdecimal():
             found = get_request(app, reference)
@@ -76,7 +80,8 @@ def command(
             if edit:
                 approval.updated_input_json = edited_input(app, found)
         if chosen and chosen.isdecimal():
-            approval.rules.extend(offered(found, int(chosen)))
+            # The daemon says why another kind takes no rule.
+            approval.rules.extend(offered(found, int(chosen)) if fits(kind_name(found)) else ())
         elif chosen:
             approval.rules.append(chosen)
         return resolve(app, reference, attention_pb2.Resolution(approve=approval))

@@ -2,15 +2,16 @@
 
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from ramet.v1 import daemon_pb2
-from ramet.v1.daemon_pb2 import GetConfigResponse
+from ramet.v1.daemon_pb2 import GetConfigResponse, Setting
 
 from rametctl.app import App
 from rametctl.connection.start import daemon_command
-from rametctl.console.lines import line
+from rametctl.console.lines import Line, Span, line
 from rametctl.editor import edit as edit_text
 from rametctl.errors import ClientError, UnreachableError, UsageError
 from rametctl.local.settings import toml_value, with_setting
@@ -51,48 +52,51 @@ def show(app: App, key: str | None, repo: str | None) -> None:
       rametctl config show --json | jq '.settings[] | select(.origin == "owner")'
     """
     answer = _get(app, repo)
+    was_trusted = any(setting.origin == FROM_REPOSITORY for setting in answer.settings)
     if key is not None:
-        found = [each for each in answer.settings if each.key.startswith(key)]
-        if not found:
+        for settings in (answer.settings, answer.withheld):
+            found = [setting for setting in settings if setting.key.startswith(key)]
+            del settings[:]
+            settings.extend(found)
+        if not (answer.settings or answer.withheld):
             raise UsageError(f"there is no setting {key}", hint="`rametctl config show` lists all settings")
-        del answer.settings[:]
-        answer.settings.extend(found)
     app.output.json(answer)
-    if key is not None:
+    if key is None:
+        app.output.show(*_table(app, answer.settings))
+        app.output.hint(f"owner's file: {answer.owner_file}")
+    else:
         for each in answer.settings:
             value, style = shown_value(each.value_json, each.unit), "dim" if each.origin == "default" else "yellow"
             app.output.show(line((each.key, "bold"), f" = {value}", (f"  ({each.origin})", style), hang=2))
             app.output.show(line((each.description, "dim"), indent=2))
-        return
-    app.output.show(
-        *app.output.table(
-            ["KEY", "VALUE", "FROM", "DOES"],
-            [
-                [
-                    (setting.key, "bold"), (shown_value(setting.value_json, setting.unit), ""),
-                    (setting.origin, "dim" if setting.origin == "default" else "yellow"), (setting.description, "dim"),
-                ]
-                for setting in answer.settings
-            ],
-            shrink=[("DOES", 20), ("VALUE", 12), ("DOES", 8)],
-        )
-    )  # fmt: skip
-    app.output.hint(f"owner's file: {answer.owner_file}")
     if answer.withheld or answer.repo_problem:
-        _show_withheld(app, answer)
+        _show_withheld(app, answer, was_trusted=was_trusted)
 
 
-def _show_withheld(app: App, answer: "GetConfigResponse") -> None:
+def _table(app: App, settings: "Sequence[Setting]") -> list[Line]:
+    rows: list[list[Span]] = [
+        [
+            (setting.key, "bold"),
+            (shown_value(setting.value_json, setting.unit), ""),
+            (setting.origin, "dim" if setting.origin == "default" else "yellow"),
+            (setting.description, "dim"),
+        ]
+        for setting in settings
+    ]
+    return app.output.table(["KEY", "VALUE", "FROM", "DOES"], rows, shrink=[("DOES", 20), ("VALUE", 12), ("DOES", 8)])
+
+
+def _show_withheld(app: App, answer: "GetConfigResponse", *, was_trusted: bool) -> None:
     """Show the repository's settings that are not in effect, and the command that trusts them."""
     root = str(Path(answer.repo_file).parent)
     trust = f"rametctl repo trust {shlex.quote(answer.repo)}"
     if not answer.repo:  # an unregistered repository cannot be trusted
         trust = f"rametctl repo add {shlex.quote(root)} && rametctl repo trust {shlex.quote(root)}"
     why = f"{answer.repo_file} is not in effect: {answer.repo or root} is not trusted"
-    if any(setting.origin == FROM_REPOSITORY for setting in answer.settings):
+    if was_trusted:
         why = f"{answer.repo_file} has changed since you trusted it; the trusted version is in effect"
     if answer.repo_problem:
-        app.output.text("", f"{why}, and it could not: {answer.repo_problem}")
+        app.output.text("", f"{why}; it also has an error: {answer.repo_problem}")
         return
     app.output.text("", f"{why}. It says:")
     app.output.show(*(line((setting.key, "bold"), f" = {setting.value_json}", indent=2) for setting in answer.withheld))

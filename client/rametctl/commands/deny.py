@@ -23,4 +23,8 @@ def command(app: App, requests: tuple[str, ...], message: str) -> int:
       rametctl deny k3xw9abc docs
     """
     resolution = attention_pb2.Resolution(deny=attention_pb2.Denial(message=message))
-    return app.for_each(requests, lambda reference: resolve(app, seen_request(app, reference), resolution))
+
+    def fits(kind: str) -> bool:
+        return bool(message) or kind != "review"
+
+    return app.for_each(requests, lambda reference: resolve(app, seen_request(app, reference, fits), resolution))

@@ -115,7 +115,8 @@ def _watch(app: App, session: str, against: str, *, stat: bool, name_only: bool)
     """Show the present differences and every change, over restarts of the daemon, until
     interrupted."""
     request = worktree_pb2.WatchChangesRequest(session=session, against=against, include_patch=not (stat or name_only))
-    note = ""
+    note, first = "", True
+    warnings: list[str] = []
     changes = resumed(
         app.connection,
         lambda daemon: daemon.worktrees.WatchChanges,
@@ -125,8 +126,13 @@ def _watch(app: App, session: str, against: str, *, stat: bool, name_only: bool)
     for answer in changes:
         if answer.note and answer.note != note:
             app.output.note(f"rametctl: {answer.note}; the tree is looked at now and then")
-        note = answer.note
+        if list(answer.warnings) != warnings:
+            app.output.warn(answer.warnings)
+        note, warnings = answer.note, list(answer.warnings)
         app.output.json(answer, stream=True)
+        if first and not answer.files:
+            app.output.hint("no changes yet; Ctrl-C leaves")
+        first = False
         _show_change(app, answer, stat=stat, name_only=name_only)
 
 

@@ -6,10 +6,12 @@ import click
 from ramet.v1 import session_pb2
 
 from rametctl.app import App
+from rametctl.commands.new import report_one
 from rametctl.errors import UsageError
 from rametctl.nouns.prompts import PromptCommand, read_prompt
-from rametctl.nouns.sessions import check_outcome, going_on, report, session_name, show_end, wait_sessions
+from rametctl.nouns.sessions import check_outcome, going_on, session_name, show_end, wait_sessions
 from rametctl.options import agent_option, session_argument
+from rametctl.render.session import created
 
 
 @click.command("fork", cls=PromptCommand, short_help="Copy a session: conversation and files.")
@@ -57,11 +59,10 @@ def command(
         branch=branch,
     )
     answer = app.call(lambda daemon: daemon.sessions.ForkSession, request, doing="forking …")
-    note = f"branch {answer.session.branch}, worktree {answer.session.worktree}"
-    if not (wait and app.output.json_mode):
-        report(app, answer.session, note=note)
     if not wait:
+        report_one(app, answer.session, idle=text is None)
         return
+    app.output.show(*created(answer.session))
     with going_on(app, [answer.session]):
         waited = wait_sessions(app, [answer.session.id])
         latest = waited.sessions[0] if waited.sessions else answer.session

@@ -55,9 +55,14 @@ def command(app: App, requests: tuple[str, ...], full: bool, watch: bool) -> Non
             app.output.show(*lines)
         remember(app, waiting)
     else:
-        room = max(app.output.height - len(blocking) - 4, 3)
-        app.output.show(*inbox_lines(app.output, blocking, reviews, time.time(), room=room))
-        remember(app, [*blocking, *reviews[:room]])
+        _show_table(app, blocking, reviews)
+
+
+def _show_table(app: App, blocking: "Sequence[AttentionRequest]", reviews: "Sequence[AttentionRequest]") -> None:
+    """Show one line for each request; of the reviews only as many as the screen has lines."""
+    room = max(app.output.height - len(blocking) - 4, 3)
+    app.output.show(*inbox_lines(app.output, blocking, reviews, time.time(), room=room))
+    remember(app, [*blocking, *reviews[:room]])
 
 
 def _named(app: App, waiting: "Sequence[AttentionRequest]", names: Sequence[str]) -> "list[AttentionRequest]":
@@ -94,12 +99,14 @@ def _in_full(blocking: "Sequence[AttentionRequest]", reviews: "Sequence[Attentio
 
 
 def _watch(app: App) -> None:
-    """Print the open requests, then new ones and answers."""
+    """Print the open requests, on a terminal as a table, then new ones in full, and answers."""
     # Read the log's end before the list: a request that opens in between is in both, and its id
     # shows that.
     cursor = app.connection.info().cursor
     shown: set[str] = set()
     _show_open(app, shown)
+    if not shown:
+        app.output.hint("nothing waits for you yet; Ctrl-C leaves")
     for step in follow(app.connection, after=cursor):
         if step.event is None:
             if step.item.HasField("snapshot"):  # of a new log
@@ -109,6 +116,7 @@ def _watch(app: App) -> None:
             if request.id not in shown:
                 shown.add(request.id)
                 _show(app, request, request_lines(request, time.time()))
+                remember(app, [request])
         elif step.event.HasField("request_closed"):
             request = step.event.request_closed.request
             name = request.session_name or request.session_id
@@ -118,12 +126,14 @@ def _watch(app: App) -> None:
 
 def _show_open(app: App, shown: set[str]) -> None:
     """Print the open requests that are not among the ``shown``, and add them."""
-    blocking, reviews = by_urgency(open_requests(app.connection))
-    waiting = [*blocking, *reviews]
-    for request in waiting:
-        if request.id not in shown:
-            shown.add(request.id)
-            _show(app, request, request_lines(request, time.time(), waiting))
+    fresh = [request for request in open_requests(app.connection) if request.id not in shown]
+    blocking, reviews = by_urgency(fresh)
+    shown.update(request.id for request in fresh)
+    if fresh and app.output.terminal:
+        _show_table(app, blocking, reviews)
+        return
+    for request in [*blocking, *reviews]:
+        _show(app, request, request_lines(request, time.time(), fresh))
 
 
 def _show(app: App, request: "AttentionRequest", lines: "Iterable[Line]") -> None:

@@ -78,6 +78,7 @@ def command(
             if not detach:
                 landings = follow_landings(app, landings, cursor, left) if live else wait_landings(app, landings, left)
         except KeyboardInterrupt:
+            app.output.erase_echo()
             app.output.note("landing continues; see: rametctl queue")
             raise
     app.output.json(landings)

@@ -1,7 +1,7 @@
 """`rametctl pool`: manage spare worktrees."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import click
 from ramet.v1 import worktree_pb2
@@ -9,6 +9,8 @@ from ramet.v1.worktree_pb2 import Spare
 from ramet.words import plural, size
 
 from rametctl.app import App
+from rametctl.console.lines import Line, Span
+from rametctl.console.output import Output
 from rametctl.options import Verb, VerbGroup, repo_option, repo_reference
 from rametctl.render.format import age
 
@@ -58,7 +60,9 @@ def fill(app: App, repo: str | None) -> None:
     request = worktree_pb2.FillPoolRequest(repo=repo_reference(app, repo))
     answer = app.call(lambda daemon: daemon.worktrees.FillPool, request, doing="filling the pool …")
     app.output.answer(
-        answer.spares, _lines(answer.spares), empty="There are no spares; for the reason run: rametctl pool status"
+        answer.spares,
+        _table(app.output, answer.spares),
+        empty="There are no spares; for the reason run: rametctl pool status",
     )
 
 
@@ -82,7 +86,7 @@ def _status(app: App, repo: str | None, *, spares_only: bool = False) -> None:
     """Print the pool; as JSON one object, or with ``spares_only`` an array of its spares."""
     request = worktree_pb2.GetPoolRequest(repo=repo_reference(app, repo))
     answer = app.call(lambda daemon: daemon.worktrees.GetPool, request)
-    app.output.answer(answer.spares if spares_only else answer, _lines(answer.spares))
+    app.output.answer(answer.spares if spares_only else answer, _table(app.output, answer.spares))
     ready = sum(spare.state == "ready" for spare in answer.spares)
     app.output.text(
         f"{ready} of {answer.size} ready, {size(answer.disk_free_bytes)} free on the disk; "
@@ -92,8 +96,21 @@ def _status(app: App, repo: str | None, *, spares_only: bool = False) -> None:
         app.output.text(f"No spares are created now: {answer.held_reason}")
 
 
-def _lines(spares: "Sequence[Spare]") -> Iterator[str]:
+def _table(output: Output, spares: "Sequence[Spare]") -> list[Line]:
     now = time.time()
-    for spare in spares:
-        warm = "  with an agent" if spare.warm_agent else f"  without an agent: {spare.reason}" if spare.reason else ""
-        yield f"{spare.id}  {spare.state:<8}  {spare.commit[:10]}  {size(spare.bytes):>8}  {age(spare.create_time, now):>4}  {spare.path}{warm}"
+    rows: list[list[Span]] = [
+        [
+            (spare.id, "bold"),
+            (spare.state, ""),
+            ("live" if spare.warm_agent else "-", ""),
+            (spare.commit[:10], ""),
+            (size(spare.bytes), ""),
+            (age(spare.create_time, now), "dim"),
+            (spare.reason or "-", "yellow"),
+            (spare.path, "dim"),
+        ]
+        for spare in spares
+    ]
+    headers = ["SPARE", "STATE", "AGENT", "COMMIT", "SIZE", "AGE", "PROBLEM", "PATH"]
+    shrink = [("PATH", 8), ("PROBLEM", 20), ("PATH", 1)]
+    return output.table(headers, rows, shrink=shrink, right=frozenset({"SIZE", "AGE"})) if rows else []

@@ -181,7 +181,8 @@ class _Screen(_Watch):
                 self._printer.say(resting_line(session))
             else:
                 self._glance_at(session)
-        self._printer.say(count_line(live))
+        # A foot counts those that wait.
+        self._printer.say(count_line(live, waiting=self._foot is None))
         return cursor
 
     def _glance_at(self, session: "Session") -> None:

@@ -180,6 +180,12 @@ class Output:
         self.stderr.write(f"{visible(text)}\n")
         self.stderr.flush()
 
+    def erase_echo(self) -> None:
+        """Erase the ``^C`` that a terminal echoes, so that the next output begins a line."""
+        if self.error_terminal:
+            self.stderr.write("\r\x1b[K")
+            self.stderr.flush()
+
     def confirm(self, question: str) -> bool:
         """Ask on standard error; no is the default."""
         import click

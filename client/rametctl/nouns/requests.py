@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,16 +63,17 @@ def resolve(app: "App", reference: str, resolution: "Resolution") -> object:
     }
 
 
-def seen_request(app: "App", reference: str) -> str:
+def seen_request(app: "App", reference: str, fits: "Callable[[str], bool]") -> str:
     """Return the request to answer: ``reference``, unless it names a session whose request was not
     shown on this terminal.
 
     Then show it and ask the person. Raise ClientError if the answer is no, or without a terminal.
+    Do not ask about a kind that the answer does not fit (``fits``): the daemon refuses that.
     """
     if not app.output.terminal:
         return reference  # a script names what it means
     request = get_request(app, reference)
-    if request.id.startswith(reference) or was_shown(app, request):
+    if request.id.startswith(reference) or was_shown(app, request) or not fits(kind_name(request)):
         return request.id
     app.output.show(*request_lines(request, time.time()))
     remember(app, [request])

@@ -162,9 +162,8 @@ def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
     except KeyboardInterrupt:
         names = ", ".join(session.name for session in sessions)
         verb = "continues" if len(sessions) == 1 else "continue"
-        # A terminal has written ^C on the line.
-        begin = "\n" if app.output.error_terminal else ""
-        app.output.note(f"{begin}{names} {verb}: rametctl watch {' '.join(map(reference, sessions))}")
+        app.output.erase_echo()
+        app.output.note(f"{names} {verb}: rametctl watch {' '.join(map(reference, sessions))}")
         raise
 
 

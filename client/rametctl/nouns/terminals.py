@@ -63,8 +63,8 @@ def follow_to_end(app: "App", command: "Command", stop: str) -> "Command":
     try:
         ended = show_output(app, command.id)
     except KeyboardInterrupt:
-        begin = "\n" if app.output.error_terminal else ""
-        app.output.note(f"{begin}the command keeps running; to stop it: {stop}")
+        app.output.erase_echo()
+        app.output.note(f"the command keeps running; to stop it: {stop}")
         raise
     except TimedOutError as error:
         raise TimedOutError(

@@ -404,9 +404,9 @@ def resting_line(session: "Session") -> Line:
     return line((truncated(session.name, 30), "bold"), (f"  {state}", ""), (f"  {said}" if said else "", "dim"), hang=2)
 
 
-def count_line(sessions: "Sequence[Session]") -> Line:
-    """Count the sessions, and those that wait."""
-    waits = sum(1 for each in sessions if each.attention)
+def count_line(sessions: "Sequence[Session]", *, waiting: bool) -> Line:
+    """Count the sessions, and with ``waiting`` those that wait."""
+    waits = sum(1 for each in sessions if each.attention) if waiting else 0
     text = plural(len(sessions), "session")
     if waits:
         return line(

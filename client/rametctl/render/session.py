@@ -83,8 +83,7 @@ def _doing(session: "Session") -> str:
         more = f" (and {session.attention - 1} more)" if session.attention > 1 else ""
         if state_name(session) == "waiting":
             return f"{session.now or 'waits for you'}{more}"
-        if session.state_reason:
-            return session.state_reason
+        return session.state_reason or f"a request waits for you{more}"
     if session.worktree_gone:
         return "; ".join(filter(None, (TREE_GONE, session.state_reason)))
     if session.worktree_fault:

@@ -119,7 +119,6 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             max_patch=limit,
             options=options,
         )
-        busy = await asyncio.to_thread(under_way, session.worktree)
         return worktree_pb2.GetDiffResponse(
             files=[change_message(change) for change in diff.files],
             patch=diff.patch or b"",
@@ -127,7 +126,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             against_commit=old.commit,
             additions=sum(change.additions for change in diff.files),
             deletions=sum(change.deletions for change in diff.files),
-            warnings=[*(f"{each} is under way in its worktree" for each in [busy] if each), *warnings_of(diff)],
+            warnings=[*await asyncio.to_thread(_unfinished, session), *warnings_of(diff)],
             tree=diff.new,
         )
 
@@ -182,6 +181,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             deletions=sum(change.deletions for change in whole.files),
             live=tracker.live,
             note=tracker.note,
+            warnings=await asyncio.to_thread(_unfinished, session),
         )
 
     # Comments and syncs
@@ -522,3 +522,9 @@ def pair_message(one: Session, other: Session) -> worktree_pb2.Conflict:
 
 def spare_message(spare: Spare, size: int = 0, *, warm: bool = False, cold: str = "") -> worktree_pb2.Spare:
     return to_message(worktree_pb2.Spare, spare, reason=spare.reason or cold, warm_agent=warm, bytes=size)
+
+
+def _unfinished(session: Session) -> list[str]:
+    """Return a warning if git has not finished an operation in the session's worktree. Blocks."""
+    busy = under_way(session.worktree)
+    return [f"{busy} is under way in its worktree"] if busy else []

@@ -377,7 +377,7 @@ class GetDiffResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Files that could not be read, in words."""
+        """An unfinished operation of git in the worktree and files that could not be read, in words."""
 
     def __init__(
         self,
@@ -507,6 +507,7 @@ class WatchChangesResponse(_message.Message):
     DELETIONS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     patch: _builtins.bytes
     """Their patch, if requested."""
     truncated: _builtins.bool
@@ -527,6 +528,10 @@ class WatchChangesResponse(_message.Message):
     def changed_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Paths whose content has changed since the last answer."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """An unfinished operation of git in the worktree, in words."""
+
     def __init__(
         self,
         *,
@@ -538,10 +543,11 @@ class WatchChangesResponse(_message.Message):
         deletions: _builtins.int = ...,
         live: _builtins.bool = ...,
         note: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "changed_paths", b"changed_paths", "deletions", b"deletions", "files", b"files", "live", b"live", "note", b"note", "patch", b"patch", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "changed_paths", b"changed_paths", "deletions", b"deletions", "files", b"files", "live", b"live", "note", b"note", "patch", b"patch", "truncated", b"truncated", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -279,10 +279,9 @@ def read_retry(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     retry.max_attempts = count(message, "max_retries")
     retry.delay.FromMilliseconds(count(message, "retry_delay_ms"))
     error = message.get("error")
-    retry.error = error if isinstance(error, str) else json.dumps(error)
     # The CLI writes "unknown" where no answer came: a refused connection, a proxy that is down.
-    known = isinstance(error, str) and error != "unknown"
-    words = retry.error.replace("_", " ") if known else "the model did not answer"
+    retry.error = error if isinstance(error, str) and error != "unknown" else ""
+    words = retry.error.replace("_", " ") or "the model did not answer"
     return (Doing(f"retrying: {words} ({retry.attempt} of {retry.max_attempts})"),)
 
 
