@@ -1,8 +1,8 @@
 """Repositories, worktrees, snapshots and diffs. `Git` is the entry point, and returns frozen
 values.
 
-The git binary reads and fills working trees, as it knows filters, sparse checkouts and submodules;
-libgit2 works on the object database.
+The git binary reads and fills working trees, because it knows filters, sparse checkouts and
+submodules. libgit2 works on the object database.
 """
 
 from rametd.git.commits import Tree

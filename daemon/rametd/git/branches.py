@@ -44,8 +44,9 @@ def branch_names(repo: RepositoryInfo) -> frozenset[str]:
 
 
 def free_name(repo: RepositoryInfo, text: str, *, fallback: str, taken: Collection[str]) -> str:
-    """Return `names.branch_name` for the repository's branches and ``taken``. Compare only branches
-    with the same beginning, as there may be a hundred thousand."""
+    """Return a name (`names.branch_name`) that conflicts with no branch of the repository and with
+    none of ``taken``. Compare only branches with the same beginning: there may be a hundred
+    thousand."""
     tops = tuple(name.casefold().partition("/")[0] for name in (names.slug(text), fallback) if name)
     near = (name for name in open_repository(repo.common_dir).branches.local if name.casefold().startswith(tops))
     return names.branch_name(text, fallback=fallback, taken={*near, *taken})
@@ -106,10 +107,10 @@ def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
 
 
 def _obstacle(repo: RepositoryInfo, branch: str) -> str | None:
-    """Return a branch that prevents one of this name, because one would be a file and the other a
-    directory.
+    """Return a branch that prevents one of this name, because one ref would be a file and the other
+    a directory.
 
-    Read files (gitrepository-layout(5)), as libgit2 can only list all branches.
+    Reads the files of refs (gitrepository-layout(5)): libgit2 can only list all branches.
     """
     for parent in names.parents(branch):
         if branch_tip(repo, parent) is not None:
@@ -140,7 +141,7 @@ def create_branch_here(repo: RepositoryInfo, path: Path, branch: str, commit: st
     file does. Blocks."""
     reflog = repo.common_dir / "logs" / "refs" / "heads" / branch
     reflog.parent.mkdir(parents=True, exist_ok=True)
-    reflog.touch()  # so that one is written in a bare repository too
+    reflog.touch()  # git then writes the reflog in a bare repository too
     name = f"refs/heads/{branch}"
     open_repository(repo.common_dir).create_reference_direct(
         name, pygit2.Oid(hex=commit), False, message=f"{_MARK}{path}"
@@ -148,7 +149,7 @@ def create_branch_here(repo: RepositoryInfo, path: Path, branch: str, commit: st
 
 
 def maker_of(repo: RepositoryInfo, branch: str) -> Path | None:
-    """Return the worktree for which Ramet created the branch, from its reflog; None for another
+    """Return from the reflog the worktree for which Ramet created the branch; None for any other
     branch."""
     try:
         with (repo.common_dir / "logs" / "refs" / "heads" / branch).open(errors="surrogateescape") as reflog:
@@ -178,7 +179,7 @@ async def delete_branch(
         return f"branch {branch}: it has moved on to {now[:12]}"
     try:
         await git.process.write(repo.common_dir, "update-ref", "-d", f"refs/heads/{branch}", tip, lock=lock)
-    except GitFailedError as error:  # it was moved since: git compared again
+    except GitFailedError as error:  # git compared again: the branch has moved since
         if await git.compute(branch_tip, repo, branch) is not None:
             return f"branch {branch}: {error.message}"
     await _forget_settings(git, repo, branch, lock)
@@ -186,8 +187,8 @@ async def delete_branch(
 
 
 async def _forget_settings(git: GitContext, repo: RepositoryInfo, branch: str, lock: int | None) -> None:
-    """Remove `[branch "..."]` (an agent's `push -u` writes it), which a later branch of the same
-    name would inherit."""
+    """Remove the settings `[branch "..."]`, which an agent's `push -u` writes: a later branch of
+    the same name would inherit them."""
     section = f"branch.{branch}"
 
     def has_settings() -> bool:
@@ -215,15 +216,13 @@ class Branches:
         None if it is gone."""
         if (lost := await self._git.compute(lost_tip, repo, branch)) is not None:
             return f"branch {branch} stays: git no longer has its commit {lost[:12]}"
-        await self._git.make_durable(repo.common_dir)  # all refs that have its commits
+        await self._git.make_durable(repo.common_dir)  # syncs all refs that have its commits
         async with self._git.locks.hold(repo.common_dir) as lock:
             return await delete_branch(self._git, repo, branch, tip, lock)
 
     async def initial_commit(self, repo: RepositoryInfo, message: str) -> str:
-        """Create an empty first commit, by the person, on the unborn branch that ``repo`` has
-        checked out; returns it.
-
-        The index and the files there stay as they are.
+        """Create an empty first commit of the person on the unborn branch that ``repo`` has checked
+        out. Return the commit. Index and files stay unchanged.
         """
         where = repo.standpoint
         tree = (

@@ -14,13 +14,13 @@ from rametd.git.context import GitContext
 from rametd.git.repository import RepositoryInfo, commit_exists, open_repository, peel, resolve_ref
 
 _HOPS: Final = 8
-"""Most links that lead to links."""
+"""Maximum length of a chain of links."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The files of a commit. Paths are relative to the top; ``links``: real paths of directories,
-    by the symbolic link to each."""
+    """The files of a commit. Paths are relative to the top. ``links``: the real path of a
+    directory, by each symbolic link to it."""
 
     files: tuple[str, ...] = ()
     links: Mapping[str, str] = field(default_factory=dict)
@@ -75,8 +75,8 @@ def merge_base(repo: RepositoryInfo, one: str, other: str) -> str | None:
 
 
 async def reachable(git: GitContext, repo: RepositoryInfo, name: str) -> bool:
-    """Return whether a branch, remote branch or tag reaches the commit; none reaches other objects,
-    such as snapshots."""
+    """Return whether a branch, remote branch or tag reaches the commit. None reaches an object of
+    another kind, such as a snapshot."""
     if not await git.compute(commit_exists, repo, name):
         return False
     output = await git.process.read(
@@ -140,8 +140,8 @@ def files_at(repo: RepositoryInfo, revision: str, paths: tuple[str, ...], *, any
     """Return the files at ``paths``, and below those that are directories, by path; do not follow
     symbolic links within the commit.
 
-    "HEAD" is that of the main worktree, or of the bare repository. Return nothing for an unknown
-    revision. ``anywhere``: also the files below all directories of this name. Blocks.
+    "HEAD" is that of the main worktree, or of the bare repository. An unknown revision has no
+    files. ``anywhere``: also return the files below all directories of this name. Blocks.
     """
     repository = open_repository(repo.common_dir)
     commit = peel(repository, revision)

@@ -27,18 +27,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _OBJECT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
-# libgit2 refuses a repository with extensions that are not enabled here. A partial clone reads like
-# any other as long as the objects exist locally; reading a missing one fails with an error, and git
-# itself fetches it when it fills a working tree.
+# libgit2 refuses a repository with an extension that is not enabled here. It reads objects of a
+# partial clone that exist locally, and fails on missing ones, which git itself fetches when it
+# fills a working tree.
 _EXTENSIONS = ("partialclone",)
 
 
 @dataclass(frozen=True, slots=True)
 class WorktreeTree:
-    """The tree of a worktree's files. ``skipped``: git's words for each file and directory that
-    could not be read.
-
-    ``plain``: no repository is inside that the tree only points at.
+    """The tree of a worktree's files. ``skipped``: git's message about each unreadable file and
+    directory. ``plain``: the tree points at no nested repository.
     """
 
     tree: str
@@ -69,8 +67,8 @@ class GitContext:
         ]()  # by registered repository: digests of the items that the person trusts
         self.process = GitProcess(environment, lock_timeout, self.trusted)
         self.locks = RepositoryLocks(lock_timeout)
-        # Checkouts run outside the repository's lock; more at once than threads would only slow
-        # each down.
+        # Checkouts run outside the repository's lock. More checkouts at once than threads would
+        # only slow each down.
         self.checkouts = asyncio.Semaphore(threads)
         self.tree_sources = tree_sources  # by worktree, resolved
         self.watches = Watches()
@@ -91,11 +89,11 @@ class GitContext:
         return await self.compute(verify_worktree, worktree, branch, self.trusted)
 
     def bind(self, function: Callable[Concatenate["GitContext", P], T]) -> Callable[P, T]:
-        """Return the function with this context: a method of one of the nouns of `Git`."""
+        """Bind the function to this context: a method of one of the nouns of `Git`."""
         return functools.partial(function, self)
 
     def threaded(self, function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-        """Return a blocking function as a method of a noun, which `compute` runs."""
+        """Bind a blocking function as a method of a noun, which `compute` runs."""
         return functools.partial(self.compute, function)
 
     async def compute(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
@@ -104,15 +102,15 @@ class GitContext:
         return await self._in(self._threads, functools.partial(function, *arguments, **keywords))
 
     async def delete(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-        """As `compute`, for work of seconds, in threads of its own, so that ten deletions do not
-        block other calls."""
+        """As `compute`, in separate threads for work of seconds: ten deletions must not block other
+        calls."""
         return await self._in(self._deleter, functools.partial(function, *arguments, **keywords))
 
     async def make_durable(self, git_dir: Path, *places: Path) -> None:
         """Sync a repository, and the file systems of ``places``, to disk, before anything is
         destroyed.
 
-        Every destructive step calls this first, so that its replacement is on disk before (see
+        Every destructive step calls this first: the replacement must be on disk before (see
         `durability.make_durable` for the cost). Raise GitFailedError if the disk fails; the caller
         must then destroy nothing.
         """
@@ -128,7 +126,7 @@ class GitContext:
         try:
             return await asyncio.shield(future)
         except OSError as error:
-            # libgit2 reports a text of its own, without a number.
+            # Errors of libgit2 have a text, but no number
             words = f"{error.filename}: {error.strerror}" if error.strerror else str(error)
             raise GitFailedError(words, hint="look at its permissions and the disk") from error
         except asyncio.CancelledError:

@@ -1,10 +1,10 @@
 """Diffs between a commit and a worktree, or between two commits: files, counts, and a patch of
 bounded size.
 
-A worktree is compared by the tree of its files (`snapshot.current_tree`), so that untracked files
-count and filters apply. The two trees are compared by `git diff-tree`, which skips equal subtrees
-and runs in another process: 8 ms for eleven changes among 40,000 files, where libgit2 walks all of
-them (38 ms) holding the interpreter's lock, so that it blocks the event loop even from a thread.
+A worktree is compared by the tree of its files (`file_trees.current_tree`), which includes
+untracked files and applies filters. `git diff-tree` compares the two trees. It skips equal subtrees
+and runs in another process: 8 ms for eleven changes among 40,000 files. libgit2 walks all of them
+(38 ms) and holds the interpreter's lock, so it blocks the event loop even from a thread.
 """
 
 import os
@@ -23,9 +23,9 @@ from rametd.git.process import at
 from rametd.git.repository import RepositoryInfo, open_repository
 
 MAX_PATCH: Final = 1 << 20
-"""Bytes of patch, by default."""
+"""Default maximum size of a patch in bytes."""
 MAX_FILE: Final = 4 << 20
-"""Bytes of a file, above which its lines are neither shown nor counted."""
+"""Maximum size in bytes of a file whose lines are shown and counted."""
 
 _STATUS: Final = {"A": "added", "D": "deleted", "M": "modified", "R": "renamed", "C": "copied", "T": "typechange"}
 _DIFF: Final = (
@@ -50,11 +50,11 @@ class Whitespace(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
-    """``paths``: only files at or below these. Files with only ignored differences are left out.
+    """``paths``: only files at or below these. Files with only ignored differences are omitted.
 
     ``binary``: the patch has the contents of binary files, so that it can be applied without their
-    objects; those that are too large are named in it, at its end, as all binary files are without
-    this.
+    objects. Without it, the patch names them at its end, as it always names files that are too
+    large.
     """
 
     whitespace: Whitespace = Whitespace.SHOW
@@ -70,9 +70,8 @@ EVERYTHING: Final = DiffOptions()
 @dataclass(frozen=True, slots=True)
 class FileChange:
     """One changed file. ``status``: added, deleted, modified, renamed, copied, typechange. Counts
-    are lines, 0 where not counted.
-
-    ``too_large`` files are treated as binary ones are: named, never shown.
+    are lines, 0 if they were not counted. A ``too_large`` file is named and not shown, like a
+    binary one.
     """
 
     path: str
@@ -89,11 +88,9 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """``patch`` is None when it was not asked for; ``truncated``: it was ``cut`` at a line's end,
-    or leaves a file out as too large.
-
-    ``skipped``: git's words for each file of the worktree that could not be read. ``new`` is the
-    newer tree.
+    """``patch`` is None if it was not requested. ``truncated``: the patch was ``cut`` at the end of
+    a line, or omits a file as too large. ``skipped``: git's message about each unreadable file of
+    the worktree. ``new`` is the newer tree.
     """
 
     files: tuple[FileChange, ...]
@@ -115,7 +112,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class _Trees:
-    """Two trees, and where to run git: (directory, options that name the repository)."""
+    """Two trees, and the directory and options with which to run git there."""
 
     where: Path
     options: tuple[str, ...]
@@ -273,7 +270,7 @@ class Diffs:
         )
 
     async def changed_files(self, worktree: Path, against: str) -> tuple[str, ...]:
-        """Return the differing paths, sorted, without renames and counts; the fastest
+        """Return the differing paths, sorted, without renames and counts. This is the fastest
         comparison."""
         git = self._git
         trees = await _with_worktree(git, worktree, against)

@@ -1,8 +1,8 @@
 """The files of a worktree as a tree, without touching the user's index, HEAD, branches or stash.
 
-Git itself looks at the files (`git add -A` on a private copy of the index) because only git knows
-the filters of LFS and `working-tree-encoding`, sparse and split indexes; libgit2 would store an LFS
-file's content in place of its pointer.
+Git itself reads the files (`git add -A` on a private copy of the index). Only git knows the filters
+of LFS, `working-tree-encoding`, and sparse and split indexes; libgit2 would store an LFS file's
+content instead of its pointer.
 """
 
 import shutil
@@ -24,19 +24,18 @@ from rametd.git.sharing import temporary
 from rametd.git.unread import add_all, is_unborn
 
 _STALE: Final = 3600.0
-"""Seconds after which a private index counts as left by a killed daemon."""
+"""Age in seconds from which a private index is one that a killed daemon left."""
 
 
 async def write_tree(git: GitContext, worktree: Path, git_dir: Path | None = None) -> WorktreeTree:
-    """Write all files, untracked ones included and ignored ones not, as a tree object.
+    """Write all files as a tree object, including untracked and without ignored ones.
 
     ``git_dir`` is for a worktree whose ``.git`` file is gone. Raises WorktreeChangedError,
     GitFailedError, GitBusyError.
     """
     if git_dir is None:
         git_dir = await git.verified(worktree, None)
-    # Both ends are named, so that git cannot climb to a repository further up should the .git file
-    # vanish.
+    # Name both directories: if the .git file vanishes, git must not use an outer repository.
     there = at(git_dir, worktree)
     async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
         skipped = await add_all(git, worktree, git_dir, index)
@@ -63,7 +62,7 @@ def write_commit(repository: pygit2.Repository, tree: str, message: str, parents
 
 @asynccontextmanager
 async def private_index(git: GitContext, git_dir: Path) -> AsyncIterator[Path]:
-    """Copy the user's index for the context."""
+    """Yield a copy of the user's index, which exists for the context."""
     folder = await git.compute(_copy_index, git_dir)
     try:
         yield folder / "index"
@@ -73,7 +72,7 @@ async def private_index(git: GitContext, git_dir: Path) -> AsyncIterator[Path]:
 
 @asynccontextmanager
 async def scratch_index(git: GitContext, common: Path) -> AsyncIterator[Path]:
-    """Create a path for an empty private index for the context."""
+    """Yield a path for an empty private index, which exists for the context."""
 
     folder = await git.compute(temporary, common / DIRECTORY)
     try:
@@ -86,14 +85,14 @@ def _copy_index(git_dir: Path) -> Path:
     corner = common_dir(git_dir) / DIRECTORY
     try:
         for old in corner.glob("index-*"):
-            with suppress(FileNotFoundError, PermissionError):  # its maker is removing it, or is another person
+            with suppress(FileNotFoundError, PermissionError):  # another task is removing it, or it is another person's
                 if time.time() - old.stat().st_mtime > _STALE:
                     shutil.rmtree(old)
         folder = temporary(corner)
         if (git_dir / "index").exists():
-            # With its time stamp: git re-reads a file whose time is not older than the index's
-            # ("racily clean"). A copy stamped later would call a file unchanged that was written,
-            # at the same size, right after the user's index was.
+            # Preserve the time stamp: git re-reads a file whose time is not older than the index's
+            # ("racily clean"). With a later stamp, git would miss a change of a file that was
+            # written, at the same size, right after the user's index.
             shutil.copy2(git_dir / "index", folder / "index")
     except OSError as error:
         raise GitFailedError(

@@ -4,13 +4,13 @@ configuration may run.
 A registered repository may have filters, such as those of git-crypt and `git lfs install --local`.
 An agent can write to a nested repository, a submodule's git directory in a linked worktree, the
 target of a replaced ``.git`` file, and any directory that a ``.gitmodules`` or a submodule's remote
-names. There git runs with the person's drivers and helpers instead of those in the configuration,
-and without any transport. Some commands make git enter submodules by itself: these drivers apply
-there too.
+names. In these, git runs without any transport, and with the person's drivers and helpers instead
+of the configured ones. Some commands make git enter submodules by itself: the same drivers apply
+there.
 
 The configuration of a registered repository may include a file of its checkout (``include.path =
 ../.gitconfig``), which a landing or a pull changes. Until the person has trusted the content of
-that file, the same applies to its settings.
+that file, its settings are treated in the same way.
 """
 
 import os
@@ -24,7 +24,7 @@ from typing import Final
 from rametd.domain.trust import item_digest, shown
 from rametd.git.registrations import common_of, existing_git_dir
 
-# Keys that make git run a command, with their replacements if the person has set none.
+# Keys that make git run a command, with the replacements for keys that the person has not set.
 _RUNNING: Final = {
     re.compile(r"filter\..*\.(clean|smudge|process)", re.DOTALL): "",
     re.compile(r"filter\..*\.required", re.DOTALL): "false",
@@ -34,7 +34,7 @@ _RUNNING: Final = {
     re.compile(r"remote\..*\.uploadpack", re.DOTALL): "git-upload-pack",
     re.compile(r"remote\..*\.receivepack", re.DOTALL): "git-receive-pack",
     re.compile(r"gpg\.(.*\.)?program", re.DOTALL): "false",
-    # Without a signing key, the format ssh runs this command for one.
+    # If there is no signing key, signing with ssh runs this command.
     re.compile(r"gpg\.ssh\.defaultkeycommand"): "",
     re.compile(r"gpg\.format"): "openpgp",
     re.compile(r"merge\..*\.driver", re.DOTALL): "git merge-file %A %O %B",
@@ -48,21 +48,23 @@ _MAY_RUN: Final = re.compile(
 )
 """Matches every configuration file that has such a key, or includes another file."""
 _NO_TRANSPORT: Final = {"GIT_ALLOW_PROTOCOL": "none"}
-"""Otherwise a command from the configuration would fetch a partial clone's missing objects."""
+"""Else git would run a command from the configuration to fetch missing objects of a partial
+clone."""
 _CONNECTING: Final = frozenset({"clone", "fetch", "lfs", "ls-remote", "push", "submodule"})
 _ENTERING: Final = frozenset({"add", "commit", "diff", "diff-files", "status"})
-"""Commands that run git in the submodules of a worktree, to see whether they have changes."""
+"""Commands that make git run in the submodules of a worktree, to find changes there."""
 _LINK: Final = (0o160000).to_bytes(4, "big")
 """The mode of an entry of the index that points at a commit (gitformat-index(5))."""
 _PATIENCE_S: Final = 60.0
-"""A configuration may include a pipe, at which git would wait for ever."""
+"""Time limit: a configuration may include a pipe, at which git would wait for ever."""
 _ELSEWHERE: Final = b"link"
 """The extension of an index that has entries in a shared one."""
 
 
 def has_no_links(index: Path) -> bool:
-    """Return whether an index points at no repository. Scans its bytes, a hundred times as fast as
-    a list of its entries; by chance, or if some of them are in another file, the answer is no."""
+    """Return whether an index surely points at no repository. Scanning its bytes is a hundred times
+    as fast as listing its entries. The answer is no also if the bytes occur by chance, or if some
+    entries are in another file."""
     try:
         if not index.exists():  # nothing was ever added
             return True
@@ -79,12 +81,13 @@ def restrictions(
     environment: Mapping[str, str],
     trusted: Mapping[Path, Collection[str]],
 ) -> Mapping[str, str]:
-    """Return variables for a git command: they disable what an agent may have configured in the
-    directory. Blocks.
+    """Return variables for a git command that disable settings that an agent may have written in
+    the directory. Blocks.
 
-    ``trusted``: digests of trusted items by registered repository. Empty if no repository is
-    registered, or if the command touches only registered ones. Raise OSError or
-    `subprocess.SubprocessError` if a configuration cannot be read, or if nothing could disable it.
+    ``trusted``: digests of trusted items by registered repository. The result is empty if no
+    repository is registered, or if the command uses only registered ones. Raise OSError or
+    `subprocess.SubprocessError` if a configuration cannot be read, or has a setting that cannot be
+    disabled.
     """
     git_dir = _option(arguments, "--git-dir") or _found_from(where)
     if git_dir is None or not trusted:
@@ -94,7 +97,7 @@ def restrictions(
     index = Path(environment.get("GIT_INDEX_FILE") or git_dir / "index")
     top = _option(arguments, "--work-tree") or where
     entered = list(_entered(git_dir, _real(top), index, environment, set())) if verb in _ENTERING else []
-    entered += _kept(git_dir, _real(top), environment) if verb == "submodule" else []
+    entered += _existing_modules(git_dir, _real(top), environment) if verb == "submodule" else []
     settings = [key for each in ([git_dir] if foreign else []) + entered for key in _running(each, environment)]
     included = [] if foreign else _included(git_dir, common, trusted[common], environment)
     if included and verb in _CONNECTING:
@@ -110,13 +113,14 @@ def restrictions(
             included += [_located(_target(file, value, environment))] if _INCLUDE.fullmatch(key) else []
         elif not foreign or scope in {"system", "global"}:
             own[key] = value
-    # Git uses the first value of these keys, so no variable replaces it; none applies to a path.
+    # Git uses the first value of these keys, which a variable cannot replace. They do not apply to
+    # a path.
     named = verb in _CONNECTING and not any(word.startswith("/") for word in arguments)
     if named and (packs := [key for key in settings if key.endswith((".uploadpack", ".receivepack"))]):
         raise OSError(f"a repository's own configuration sets {packs[0]}")
     values = {key: own.get(key, value) for key in settings for value in [_replacement(key)] if value is not None}
     counted = {"GIT_CONFIG_COUNT": str(len(values))} if values else {}
-    for number, (key, value) in enumerate(values.items()):  # not as `-c`: a driver's name may have a `=`
+    for number, (key, value) in enumerate(values.items()):  # not by `-c`: the name of a driver may contain a `=`
         counted |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     # A registered partial clone would fetch a missing object from the address that a changed
     # `url.*.insteadOf` names.
@@ -135,10 +139,9 @@ def _included(git_dir: Path, common: Path, digests: Collection[str], environment
 
 
 def included_files(git_dir: Path, common: Path, environment: Mapping[str, str]) -> dict[str, Path]:
-    """Return the files of the checkout that a repository's own configuration includes, by a
-    condition too, with their names there.
-
-    A directory in the checkout may be a link that leads elsewhere. Blocks.
+    """Return the files of the checkout that a repository's own configuration includes,
+    conditionally too, by their names there. A directory in the checkout may be a link to another
+    place. Blocks.
     """
     if common.name != ".git" or not any(
         b"include" in _content(file).lower() for file in (common / "config", git_dir / "config.worktree")
@@ -178,7 +181,7 @@ def _found_from(where: Path) -> Path | None:
 
 
 def _git_dir_in(directory: Path) -> Path | None:
-    """As `existing_git_dir`, but a symbolic link ``.git`` stays: git compares its conditional
+    """As `existing_git_dir`, but do not resolve a symbolic link ``.git``: git compares conditional
     includes with that name too."""
     dot_git = directory / ".git"
     return dot_git if dot_git.is_dir() else existing_git_dir(directory)
@@ -188,9 +191,9 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))  # `Path.resolve` raises for a loop of links
 
 
-def _kept(git_dir: Path, top: Path, environment: Mapping[str, str]) -> Iterator[Path]:
-    """Return the git directories of declared submodules that `git submodule update` uses instead of
-    a new clone."""
+def _existing_modules(git_dir: Path, top: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """Return the existing git directories of declared submodules, which `git submodule update` uses
+    instead of a new clone."""
     if not (top / ".gitmodules").is_file():
         return
     names = ("config", "--null", "--name-only", f"--file={top / '.gitmodules'}", "--list")
@@ -201,7 +204,7 @@ def _kept(git_dir: Path, top: Path, environment: Mapping[str, str]) -> Iterator[
 
 
 def _entered(git_dir: Path, top: Path, index: Path, environment: Mapping[str, str], seen: set[Path]) -> Iterator[Path]:
-    """Return the git directories of submodules, at any depth. As git, follow no symbolic link to
+    """Return the git directories of submodules, at any depth. Like git, follow no symbolic link to
     one."""
     if not _is_file(index) or has_no_links(index):
         return
@@ -242,7 +245,7 @@ def _files(git_dir: Path) -> tuple[Path, ...]:
 
 
 def _is_file(file: Path) -> bool:
-    """Return whether there is a regular file. Raise OSError for a pipe, as its writer may give each
+    """Return whether a regular file exists. Raise OSError for a pipe, whose writer may give each
     reader other bytes."""
     try:
         mode = file.stat().st_mode
@@ -264,8 +267,8 @@ def _content(file: Path) -> bytes:
 
 
 def _configured(git_dir: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, Path, str, str]]:
-    """Return scope, file, key and value of each setting, as git itself reads them there: files that
-    it includes by a condition too."""
+    """Return scope, file, key and value of each setting that git itself reads there, also from
+    conditionally included files."""
     words = ("config", "--null", "--show-scope", "--show-origin", "--list")
     fields = _output((f"--git-dir={git_dir}", *words), environment)
     for scope, origin, setting in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
@@ -274,7 +277,7 @@ def _configured(git_dir: Path, environment: Mapping[str, str]) -> Iterator[tuple
 
 
 def _located(path: Path) -> Path:
-    """Return a path with its directory resolved, but not the file itself: git names it in several
+    """Resolve the directory of a path, but not the file itself: git names a file in several
     ways."""
     return _real(path.parent) / path.name
 

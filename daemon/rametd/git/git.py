@@ -25,10 +25,10 @@ from rametd.git.worktrees import Worktrees
 class Git:
     """The application creates one, and closes it with `aclose`.
 
-    ``environment`` is that of git processes (PATH, HOME, SSH_AUTH_SOCK, ...; stray GIT_* variables
-    are dropped), ``lock_timeout`` the seconds to wait for another git's lock file. Every method of
-    every noun may raise GitFailedError (git's own words), GitBusyError (try again later), and for a
-    repository that cannot be opened RepoNotFoundError or UnsupportedRepositoryError.
+    ``environment`` is for git processes (PATH, HOME, SSH_AUTH_SOCK, ..., without stray GIT_*
+    variables). ``lock_timeout`` is in seconds, for lock files of other git processes. Every method
+    of every noun may raise GitFailedError (with git's message), GitBusyError (try again later), and
+    RepoNotFoundError or UnsupportedRepositoryError for a repository that cannot be opened.
     """
 
     def __init__(self, environment: Mapping[str, str], *, threads: int = 4, lock_timeout: float = 10.0) -> None:
@@ -59,23 +59,23 @@ class Git:
         await self._context.aclose()
 
     def trust(self, common_dir: Path, items: Collection[str] | None = None) -> None:
-        """Allow programs named in a repository's own configuration: a person registered it.
+        """Allow the programs in the configuration of a repository that a person registered.
 
-        ``items``: digests of trusted items. Only with these may the configuration include files of
-        the checkout. None keeps them.
+        ``items``: digests of the items that the person trusts, among them files of the checkout
+        that the configuration includes. None leaves them unchanged.
         """
         known = self._context.trusted.get(common_dir, frozenset())
         self._context.trusted[common_dir] = known if items is None else items
 
     async def make_durable(self, common_dir: Path, *worktrees: Path) -> None:
-        """Return once a repository and the files of its worktrees would survive a power cut.
+        """Sync a repository and the files of its worktrees to disk.
 
-        Call it before an answer reports a step that recovery would not repeat; destructive methods
-        call it themselves. See `durability.make_durable` for the cost.
+        Call this before an answer reports a step that recovery would not repeat. Destructive
+        methods call it themselves. See `durability.make_durable` for the cost.
         """
         await self._context.make_durable(common_dir, *{each.parent for each in worktrees})
 
     def matrix(self, repo: RepositoryInfo) -> Matrix:
-        """Create the comparer of a repository's sessions, which caches results; create one for each
-        repository."""
+        """Create the object that compares a repository's sessions. It caches results: create one
+        for each repository."""
         return Matrix(self._context, repo.common_dir)

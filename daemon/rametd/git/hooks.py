@@ -1,8 +1,8 @@
-"""The person's git hooks: git itself runs those of a trusted repository for what leaves the machine
-and for commits in the person's name.
+"""The person's git hooks. Git runs those of a trusted repository for pushes, and for commits that
+Ramet makes for the person. All other git commands of Ramet run without hooks.
 
-All other git commands of Ramet run without hooks. A relative `core.hooksPath` is taken from the
-person's own checkout: the worktree's copy is the agent's to write.
+A relative `core.hooksPath` is one in the person's own checkout: an agent can write the copy in its
+worktree.
 """
 
 import os
@@ -20,15 +20,15 @@ PUSH: Final = ("pre-push",)
 COMMIT: Final = ("pre-commit", "prepare-commit-msg", "commit-msg")
 
 _LINES: Final = 20
-"""Lines of a hook's output that a message repeats: the last ones, where the reason is."""
+"""Maximum number of lines of a hook's output in a message: the last ones, which have the reason."""
 _PORCELAIN: Final = re.compile(r"[ +\-*=!]\t")
-"""How a line about a ref begins in the output of `git push --porcelain`."""
+"""Beginning of a line about a ref in the output of `git push --porcelain`."""
 _GITS_OWN: Final = ("remote:", "To ", "hint:", "error: failed to push some refs", "Done", "Everything up-to-date")
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """``names`` are those that exist and can run; empty where git would run none."""
+    """``names`` are the hooks that exist and can run; empty if git would run none."""
 
     folder: Path
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ async def find_hooks(
 
 
 def words_of_hooks(done: Completed) -> str:
-    """What hooks printed, in one line: the output of a git command without git's own lines."""
+    """Return in one line the output of hooks: that of a git command without git's own lines."""
     text = (done.stderr + b"\n" + done.stdout).decode(errors="replace")
     lines = [line.strip() for line in text.splitlines() if not _PORCELAIN.match(line)]
     own = [line for line in lines if line and not line.startswith(_GITS_OWN)]

@@ -17,11 +17,11 @@ from rametd.git.registrations import existing_git_dir
 from rametd.git.underway import begun
 
 _LOOSE: Final = 100
-"""So many new objects are stored one by one; more of them make a pack."""
+"""Maximum number of new objects to store one by one; more are stored as a pack."""
 
 
 async def absent(git: GitContext, git_dir: Path, objects: Iterable[str]) -> set[str]:
-    """Those that a repository does not have."""
+    """Return the objects that a repository does not have."""
     stdin = "".join(f"{name}\n" for name in objects).encode()
     there = at(git_dir, git_dir)
     output = await git.process.read(git_dir, *there, "cat-file", "--batch-check", stdin=stdin)
@@ -29,8 +29,8 @@ async def absent(git: GitContext, git_dir: Path, objects: Iterable[str]) -> set[
 
 
 async def copy_objects(git: GitContext, source: Path, target: Path, *names: str) -> None:
-    """Copy commits and trees of the repository ``source``, with all that they need and ``target``
-    does not have yet. Raises GitFailedError."""
+    """Copy commits and trees of the repository ``source``, with all objects that they need and
+    ``target`` does not have. Raises GitFailedError."""
     there = at(source, source)
     listed = await git.process.read(source, *there, "rev-list", "--objects", "--no-object-names", *names, "--")
     missing = await absent(git, target, listed.decode().split())
@@ -55,8 +55,8 @@ async def places(git: GitContext, worktree: Path, git_dir: Path, *, untracked: b
     """Return the paths of submodules with their commits in the index, and of other nested
     repositories (None).
 
-    Include repositories in directories with tracked files of the outer repository, of which git
-    never reports the ``.git``. Leave out untracked ones without ``untracked``.
+    Include repositories in directories with tracked files of the outer repository, whose ``.git``
+    git never reports. Include untracked repositories only with ``untracked``.
     """
     there = at(git_dir, worktree)
     others: list[bytes] = []
@@ -129,9 +129,9 @@ def modules(git_dir: Path) -> dict[str, Path]:
 
 
 async def only_here(git: GitContext, directory: Path | None, inner: Path, elsewhere: Path | None) -> list[str]:
-    """Describe the content that only this git directory has: not the files in ``directory``, nor
-    its remotes, nor the git directory ``elsewhere``. What cannot be checked counts as such
-    content."""
+    """Describe the content that only this git directory has, and that is not in the files in
+    ``directory``, its remotes, or the git directory ``elsewhere``. Content that cannot be checked
+    counts as such."""
     try:
         found = await _commits(git, inner, elsewhere)
         found += await staged_only(git, directory, inner) if directory is not None else []
@@ -190,7 +190,9 @@ async def staged_only(git: GitContext, directory: Path, inner: Path) -> list[str
     return [f"what is staged of {', '.join(staged)}"] if staged else []
 
 
-async def left_over(git: GitContext, common: Path, git_dir: Path, known: Collection[Path]) -> dict[str, list[str]]:
+async def orphaned_modules(
+    git: GitContext, common: Path, git_dir: Path, known: Collection[Path]
+) -> dict[str, list[str]]:
     """Describe the content that only git directories of removed submodules have, by path below
     ``modules``."""
     found = await git.compute(modules, git_dir)

@@ -25,11 +25,11 @@ async def lost(git: GitContext, repo: RepositoryInfo, name: str) -> tuple[str, .
 async def mend_files(
     git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path, files: str, branch: str
 ) -> list[str]:
-    """Verify the just captured tree ``files`` of a worktree, whose ``branch`` may be deleted, and
-    rewrite damaged objects.
+    """Verify the tree ``files``, which was just captured from a worktree, and rewrite damaged
+    objects. Return a line for each object that stays unreadable. ``branch`` may be deleted
+    afterwards.
 
-    Git does not store an unchanged file again, even if a power cut truncated its object. Return a
-    line for each object that stays unreadable.
+    Git does not store an unchanged file again, even if a power cut truncated its object.
     """
     known = (f"--exclude={branch}", "--branches")
     broken = await _lost(git, repo, files, *known)

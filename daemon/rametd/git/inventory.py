@@ -1,4 +1,5 @@
-"""Inventory of what Ramet has in a repository, for comparison with the rows. Only reads."""
+"""Inventory of Ramet's refs, branches and worktrees in a repository, for comparison with the rows.
+Only reads."""
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -16,8 +17,8 @@ PREFIX: Final = "refs/ramet/"
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """``refs``: those below refs/ramet/ with their commits. ``made``: branch → the worktree's path
-    that it was made for.
+    """``refs``: those below refs/ramet/, with their objects. ``made``: branch → path of the
+    worktree for which it was created.
 
     ``lost``: branches with a commit that git has lost; they are in no other field.
     ``locks``: lock files of indexes and refs, with the time of their last change.
@@ -37,7 +38,7 @@ class Inventory:
 
 
 def take(repo: RepositoryInfo) -> Inventory:
-    """Blocks."""
+    """Take the inventory of a repository. Blocks."""
     repository = open_repository(repo.common_dir)
     refs = {name: str(repository.references[name].target) for name in repository.references if name.startswith(PREFIX)}
     found = branches.list_branches(repo)
@@ -70,8 +71,9 @@ def take(repo: RepositoryInfo) -> Inventory:
 
 
 def mirrored(repo: RepositoryInfo) -> tuple[str, ...]:
-    """The remotes whose refs or branches are fetched over those of the repository itself, as in a
-    mirror clone: with ``--prune`` git deletes what these do not have, worktrees or not. Blocks."""
+    """Return the remotes from which git fetches refs or branches over the repository's own, as in a
+    mirror clone: with ``--prune`` git deletes those that the remote does not have, checked out or
+    not. Blocks."""
     found = []
     for remote in open_repository(repo.common_dir).remotes:
         targets = [spec.rpartition(":")[2] for spec in remote.fetch_refspecs if ":" in spec]

@@ -1,13 +1,13 @@
 """Decide by content whether a branch has landed on its target.
 
-Tests, from the cheapest to the dearest: the target has the branch's commits; the files that the
-branch changed are the same in the target, or merging the branch would change nothing there; a
-commit of the target is the branch's combined change (squash), by its text or because it is exactly
-that merge; every commit of the branch is in the target under another name (rebase, cherry-picks),
-by its text. Callers look for uncommitted work themselves (`work_at_risk`).
+Tests, the cheapest first: the target has the branch's commits. The files that the branch changed
+are the same in the target, or merging the branch would change nothing there. A commit of the target
+is the branch's combined change (squash), by its text or because it is exactly that merge. The
+target has a commit with the same text for every commit of the branch (rebase, cherry-pick). Callers
+check for uncommitted work themselves (`work_at_risk`).
 
-Git processes do all of it, so that the event loop and the interpreter's lock stay free. Of the
-target, at most `COMMITS` commits since the branch left it are read that touch the branch's files.
+Git processes do all this, so that the event loop and the interpreter's lock stay free. They read at
+most `COMMITS` commits of the target since the branch began, which touch the branch's files.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ from rametd.git.repository import RepositoryInfo, head_of, open_repository, peel
 
 COMMITS: Final = 1000
 PATCH_BYTES: Final = 16 << 20
-"""Most bytes of patches of the target's candidates, and of the branch's own commits."""
+"""Maximum bytes of patches of the target's candidates, and of the branch's own commits."""
 SQUASHES: Final = 20
-"""Most commits of the target to test as the branch's squash merge."""
+"""Maximum number of commits of the target to test as the branch's squash merge."""
 MERGES: Final = 50
-"""Most merge commits of the branch to read."""
+"""Maximum number of merge commits of the branch to read."""
 PATHS: Final = 400
-"""Most paths to give to git as arguments; with more, the whole history is read."""
-KEPT: Final = 20_000
+"""Maximum number of paths to give to git as arguments; with more, git reads the whole history."""
+CACHED_ANSWERS: Final = 20_000
 DEFAULTS: Final = ("main", "master", "trunk")
 NAME: Final = "{target}"
 """Placeholder for the target's name in a cached answer."""
@@ -40,7 +40,7 @@ NAME: Final = "{target}"
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """Whether a branch has landed. ``reason``: one line that says how, or why not."""
+    """Whether a branch has landed. ``reason`` says in one line how, or why not."""
 
     yes: bool
     reason: str
@@ -53,18 +53,18 @@ class LandedAnswers:
     """Cache of answers by (tip, base, target's tip): commits never change."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str, str], Landed] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str, str], Landed] = OrderedDict()
 
     def get(self, key: tuple[str, str, str]) -> Landed | None:
-        found = self._kept.get(key)
+        found = self._cache.get(key)
         if found is not None:
-            self._kept.move_to_end(key)
+            self._cache.move_to_end(key)
         return found
 
     def put(self, key: tuple[str, str, str], answer: Landed) -> Landed:
-        self._kept[key] = answer
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+        self._cache[key] = answer
+        while len(self._cache) > CACHED_ANSWERS:
+            self._cache.popitem(last=False)
         return answer
 
 
@@ -78,11 +78,12 @@ class Target:
 
 def targets(repo: RepositoryInfo, base_ref: str, branch: str) -> tuple[Target, ...]:
     """Return the targets of work from ``base_ref``: that branch, and the remote's copy of it.
+    Blocks.
 
-    If ``base_ref`` is no branch, or the session's own, the default branch counts: the remote's, or
-    the one that the main worktree has checked out, or main, master or trunk. It comes first if only
-    the remote's copy of ``base_ref`` is left: that branch may be merged and deleted on the remote,
-    and the copy not pruned. Blocks.
+    If ``base_ref`` is no branch, or the session's own, the target is the default branch: the
+    remote's, or the one that the main worktree has checked out, or main, master or trunk. If only
+    the remote's copy of ``base_ref`` is left, the default branch comes first: the branch may have
+    been merged and deleted on the remote, and the copy not pruned.
     """
     repository = open_repository(repo.common_dir)
     stale: tuple[Target, ...] = ()
@@ -221,8 +222,8 @@ class _Patch:
 async def _patches(
     git: GitContext, repo: RepositoryInfo, tip: str, without: str, *options: str
 ) -> tuple[list[_Patch], bool]:
-    """Return the changes of the commits that ``tip`` has and ``without`` lacks, without merges and
-    empty ones; and whether there are more."""
+    """Return the changes of the commits that ``tip`` has and ``without`` lacks, except merges and
+    empty commits, and whether there are more."""
     output, cut = await git.process.read_up_to(
         PATCH_BYTES,
         repo.common_dir,
@@ -237,8 +238,8 @@ async def _patches(
 
 
 def _parse(output: bytes) -> Iterator[_Patch]:
-    """Yield changes with a digest of their text without positions of hunks: as git-patch-id(1), but
-    with white space, modes and binary files."""
+    """Yield changes with a digest of their text without positions of hunks, like git-patch-id(1),
+    but including white space, modes and binary files."""
     commit, digest, paths, header = "", hashlib.sha256(), set[str](), False
     index = b""
     for line in output.split(b"\n"):
@@ -266,8 +267,8 @@ def _parse(output: bytes) -> Iterator[_Patch]:
 
 
 def _unquoted(name: bytes) -> str:
-    """Return the path of a patch's header. A path with a quote or control character stays C-quoted;
-    it is only compared with such."""
+    """Return the path of a patch's header. A path with a quote or control character stays C-quoted:
+    it is only compared with quoted paths."""
     return os.fsdecode(name.removeprefix(b"a/"))
 
 
@@ -290,8 +291,8 @@ async def _tree(git: GitContext, repo: RepositoryInfo, commit: str) -> str:
 
 
 async def _merges_are_plain(git: GitContext, repo: RepositoryInfo, tip: str, without: str) -> bool:
-    """Return whether the branch's merge commits contain nothing but the merge: a change made in one
-    is in no other commit."""
+    """Return whether the branch's merge commits contain only the merge: no other commit has a
+    change that was made in one."""
     output = await git.process.read(
         repo.common_dir, "rev-list", "--merges", "--parents", f"--max-count={MERGES + 1}", tip, f"^{without}", "--"
     )

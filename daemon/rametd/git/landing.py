@@ -2,8 +2,8 @@
 `rametd.git.targets`).
 
 Merges and squashes are computed in the object database (`git merge-tree`), so that a conflict
-leaves nothing behind; git rebases in the private worktree. The result is a commit, whose files are
-checked out there for the check.
+leaves no files. Rebases run in the private worktree. The result is a commit, which is checked out
+there for the check.
 """
 
 import os
@@ -62,7 +62,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of a branch, as its message and author are needed."""
+    """One commit of a branch, with its message and author."""
 
     commit: str
     subject: str
@@ -72,7 +72,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class CommittedAll:
-    """``warnings``: what hooks printed. ``skipped`` names hooks that did not run."""
+    """``warnings`` has the output of hooks. ``skipped`` names hooks that did not run."""
 
     commit: str
     warnings: tuple[str, ...] = ()
@@ -91,10 +91,9 @@ class Landing:
 
     @asynccontextmanager
     async def tree(self, repo: RepositoryInfo, path: Path, commit: str) -> AsyncIterator["LandingTree"]:
-        """Lock the private worktree at ``path`` for the context, created if necessary, with
-        ``commit`` and only ignored files besides.
-
-        The lock also waits for a git process of a killed daemon.
+        """Lock the private worktree at ``path`` for the context, and create it at ``commit`` if
+        necessary. Besides the commit it has only ignored files. Taking the lock also waits for a
+        git process of a killed daemon.
 
         Raises WorktreeChangedError if another directory is there, GitBusyError.
         """
@@ -160,10 +159,10 @@ class Landing:
         """Commit all changes in a worktree, untracked files included, as the person. Hooks of a
         ``trusted`` repository run, with ``environment``.
 
-        Raise WorktreeChangedError if it is no longer that worktree; GitFailedError without changes
-        or if a hook refuses; WrongStateError during a merge or the like, as `git add` would mark
-        every conflict as resolved and commit its markers, and if a nested repository would be
-        committed as a mere pointer.
+        Raise WorktreeChangedError if it is no longer that worktree, and GitFailedError without
+        changes or if a hook refuses. Raise WrongStateError during a merge or the like, in which
+        `git add` would mark every conflict as resolved and commit its markers, and if a nested
+        repository would be committed as a mere pointer.
         """
         git = self._git
         git_dir = await git.verified(worktree, None)
@@ -204,8 +203,8 @@ class Landing:
         committer = await identity(git, worktree, environment)
         hooks = await find_hooks(git, repo, environment, COMMIT)
         options = hooks.options if trusted else ()
-        # Hooks see the variables that the person's own `git commit` there would give them, so git
-        # finds the repository itself.
+        # Do not name the repository: hooks then get the same variables as from the person's own
+        # `git commit` there.
         done = await git.process.run(
             worktree,
             *(options or there),
@@ -240,8 +239,9 @@ class Landing:
         """Return whether the commits from ``base_commit`` to ``tip`` are on a target, by content:
         merged, squashed, rebased or picked.
 
-        A tip without own commits has not landed. ``pull_request_state`` is that of a pull request
-        with head ``tip``; "merged" counts. Ignores uncommitted work. Answers are cached by commits.
+        A tip without commits of its own has not landed. ``pull_request_state``: of a pull request
+        with the head ``tip``; "merged" means landed. Ignores uncommitted work. Caches answers by
+        commits.
         """
         context = self._git.in_background() if background else self._git
         return await landed.landed(
@@ -261,7 +261,7 @@ class LandingTree:
         """Whether checking out the commit has removed files, such as results of a setup."""
 
     async def check_out(self, commit: str, trees: Sequence[Path] = ()) -> tuple[str, ...]:
-        """Check out ``commit``: reset tracked files, delete untracked ones, leave ignored ones
+        """Check out ``commit``: reset tracked files, delete untracked ones, and keep ignored ones
         (caches).
 
         Submodules get their commits from the person's checkout, else from ``trees``, the landing
@@ -269,7 +269,7 @@ class LandingTree:
         """
         there = await self._there()
         git_dir = await self._git.verified(self.path, None)
-        # Its creator held our lock and has ended, so it is a leftover.
+        # A leftover: the git process that created it held our lock, and has ended.
         await self._git.compute((git_dir / "index.lock").unlink, missing_ok=True)
         if await self._git.compute((git_dir / "rebase-merge").exists):
             await self._write(*there, "rebase", "--quit")
@@ -282,7 +282,7 @@ class LandingTree:
         return warnings
 
     async def merge(self, onto: str, tip: str, message: str, environment: Mapping[str, str]) -> Combined | Conflict:
-        """Create a merge commit of ``tip`` on ``onto``, even for a fast-forward, as it names the
+        """Create a merge commit of ``tip`` on ``onto``, even for a fast-forward: it names the
         session."""
         if await self._holds(onto, tip):
             return Combined(onto)
@@ -362,8 +362,7 @@ class LandingTree:
         return await self._git.process.write(self.path, *arguments, lock=self._lock)
 
     async def _there(self) -> tuple[str, str]:
-        """Name both directories: if the .git file vanished, git would find a repository further up
-        and work on that."""
+        """Name both directories: if the .git file vanished, git would use an outer repository."""
         git_dir = await self._git.verified(self.path, None)
         if not await self._git.compute(_is_ours, self._repo, self.path):
             raise WorktreeChangedError(
@@ -377,8 +376,8 @@ class LandingTree:
 async def identity(
     git: GitContext, where: Path, environment: Mapping[str, str], role: str = "COMMITTER"
 ) -> tuple[str, str]:
-    """Return the name and address that the person's git would commit with in ``environment``;
-    Ramet's if there is none."""
+    """Return the name and address with which the person's git would commit in ``environment``;
+    Ramet's own if there are none."""
     persons = {name: value for name, value in environment.items() if name in OF_PERSON}
     done = await git.process.run(
         where, "-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", environment=persons

@@ -19,10 +19,10 @@ to be deleted."""
 class RepositoryLocks:
     """A lock per common git directory.
 
-    Two layers: an `asyncio.Lock` orders the tasks of this daemon, as flock is per open file and
-    they would have to poll; a flock on ``<common>/ramet/lock`` excludes a second daemon (with
-    another RAMET_HOME, or an old one that is still stopping), whose `worktree add` could run
-    between our check and our change.
+    There are two layers. An `asyncio.Lock` orders the tasks of this daemon: with flock, which is
+    per open file, they would have to poll. A flock on ``<common>/ramet/lock`` excludes a second
+    daemon (with another RAMET_HOME, or an old one that is still stopping), whose `worktree add`
+    could run between our check and our change.
     """
 
     def __init__(self, timeout: float = 10.0) -> None:
@@ -36,8 +36,8 @@ class RepositoryLocks:
         async with self._locks.setdefault(common_dir, asyncio.Lock()):
             file = common_dir / DIRECTORY / "lock"
             await asyncio.to_thread(_make, file)
-            # Opened here instead of in the thread: a cancellation would lose the thread's result,
-            # and leak the descriptor.
+            # Open it here, not in the thread: a cancellation would lose the thread's result, and
+            # leak the descriptor.
             descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
             try:
                 await self._flock(descriptor, common_dir)

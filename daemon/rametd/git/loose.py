@@ -4,8 +4,8 @@ libgit2 creates its temporary files in ``objects/`` and searches all packs befor
 thirty objects of a snapshot that takes four times as long (0.5 ms each instead of 0.12 ms, ext4).
 Writing an object twice is harmless; git's garbage collection removes unreferenced ones.
 
-A power cut can leave an object's file empty or truncated. Git takes such an object for written, and
-fails when it reads it.
+A power cut can leave an object's file empty or truncated. Git considers such an object written, and
+fails to read it.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ from rametd.git.locks import DIRECTORY
 from rametd.git.repository import RepositoryInfo
 
 RECENT_S: Final = 3600.0
-"""Seconds before the newest object of a repository: objects written in that time may not have been
-on the disk."""
+"""Seconds before the newest object of a repository in which others were written that may not have
+reached the disk."""
 
 
 def write_loose(objects: Path, kind: str, data: bytes) -> str:
@@ -49,7 +49,7 @@ def replace_file(temporary: str, place: str, data: bytes, mode: int) -> None:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
             file.write(data)
         os.rename(temporary, place)  # noqa: PTH104 - text, as above
-    except BaseException:  # also KeyboardInterrupt: nothing may be left of it
+    except BaseException:  # remove the file on any exit, also KeyboardInterrupt
         Path(temporary).unlink(missing_ok=True)
         raise
 
@@ -64,8 +64,8 @@ def _is_written(place: str, content: bytes) -> bool:
 
 
 def is_there(objects: Path, name: str) -> bool:
-    """Return whether the repository has an object now, loose or packed; an open repository would
-    answer from its cache. Blocks."""
+    """Return whether the repository now has an object, loose or packed, which an open repository
+    may not know. Blocks."""
     try:
         return (objects / name[:2] / name[2:]).stat().st_size > 0
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def is_cut_short(objects: Path, name: str) -> bool:
     """Return whether an existing object is truncated. Packed ones are complete, as git syncs packs.
     Blocks.
 
-    Check before libgit2 reads the object: it would read a truncated one forever.
+    Call this before libgit2 reads the object: it would read a truncated one forever.
     """
     place = objects / name[:2] / name[2:]
     return _ends_early(place) and pygit2.Oid(hex=name) not in pygit2.OdbBackendPack(str(objects))
@@ -100,8 +100,8 @@ def sweep(repo: RepositoryInfo) -> int:
     how many. Blocks.
 
     Delete empty files, and move truncated ones to ``cut-short`` in Ramet's directory; git then
-    writes the object again. Read only the latest objects with content, as a power cut affects
-    nothing that is minutes old.
+    writes the object again. Of the files with content, read only the latest: a power cut does not
+    affect older ones.
     """
     common_dir = repo.common_dir
     objects, refs = common_dir / "objects", common_dir / "refs" / "ramet"
@@ -125,8 +125,7 @@ def sweep(repo: RepositoryInfo) -> int:
 
 
 def _create(file: str, mode: int) -> int:
-    """Open a new file, creating its directories only after a failure, as they nearly always
-    exist."""
+    """Open a new file. Create its directories only after a failure: they nearly always exist."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(file, flags, mode)
@@ -148,7 +147,7 @@ def parse_tree(data: bytes) -> dict[bytes, tuple[bytes, bytes]]:
 
 
 def format_tree(entries: dict[bytes, tuple[bytes, bytes]]) -> bytes:
-    """The reverse; git sorts directories as if their names ended with a slash."""
+    """Format a tree. Git sorts directories as if their names ended with a slash."""
 
     def key(name: bytes) -> bytes:
         return name + b"/" if entries[name][0] == b"40000" else name

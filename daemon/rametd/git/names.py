@@ -1,7 +1,7 @@
-"""Branch names from what people type.
+"""Branch names from labels and prompts: names that git accepts, that no branch has yet, and that a
+person can type.
 
-A label or a prompt becomes a name that git accepts, that no branch has yet, and that a person can
-type. The label itself is stored elsewhere, so the conversion need not be reversible.
+The label itself is stored elsewhere, so the conversion need not be reversible.
 """
 
 import re
@@ -13,10 +13,10 @@ from typing import Final
 from rametd.domain.errors import BadNameError
 
 LIMIT: Final = 60
-"""Characters of a generated name, before a suffix that makes it unique."""
+"""Maximum characters of a generated name, before a suffix that makes it unique."""
 
 DERIVED_LIMIT: Final = 24
-"""Most characters of a session's name that comes from its prompt."""
+"""Maximum characters of a session's name that is made from its prompt."""
 
 _FILLERS: Final = frozenset(
     [
@@ -67,18 +67,17 @@ _FILLERS: Final = frozenset(
         "your",
     ]
 )
-"""Words that a name made from a prompt leaves out."""
+"""Words to omit from a name that is made from a prompt."""
 
-# Words that git resolves to files next to the refs; on a file system that ignores case, `head` is
-# HEAD.
+# Names of git's own files next to the refs; on a file system that ignores case, `head` is HEAD.
 _RESERVED: Final = frozenset({"head", "fetch_head", "orig_head", "merge_head"})
 
 
 def slug(text: str, limit: int = LIMIT) -> str:
-    """``text`` as a path of lower-case ASCII words, `` `` if nothing is left.
+    """Convert ``text`` to a path of lower-case ASCII words, "" if nothing is left.
 
-    ``/`` between words stays (``feature/x``), a sentence is cut at a word's end, and accents are
-    dropped.
+    Keeps ``/`` between words (``feature/x``), drops accents, and cuts a sentence at the end of a
+    word.
     """
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     parts = (_component(part) for part in plain.split("/"))
@@ -90,19 +89,19 @@ def slug(text: str, limit: int = LIMIT) -> str:
 
 
 def short_slug(text: str) -> str:
-    """A slug of a sentence that fits a column: articles and the like are left out, and it is cut at
-    a word's end."""
+    """Convert a sentence to a slug that fits a column: omit articles and the like, and cut it at
+    the end of a word."""
     words = re.split(r"\s+", text)
     telling = [word for word in words if word.strip(".,;:!?\"'").lower() not in _FILLERS]
     return slug(" ".join(telling), DERIVED_LIMIT) or slug(text, DERIVED_LIMIT)
 
 
 def branch_name(text: str, *, fallback: str, taken: Collection[str] = ()) -> str:
-    """A valid branch name for ``text`` that collides with none of ``taken``, neither by case nor as
-    file and directory.
+    """Return a valid branch name for ``text`` that collides with none of ``taken``, neither by
+    letter case nor as file and directory.
 
-    ``fallback`` (an id) is used when ``text`` has no usable character. A name that is taken gets
-    ``-2``, ``-3`` and so on.
+    ``fallback`` (an id) is for a ``text`` without usable characters. A taken name gets ``-2``,
+    ``-3`` and so on.
     """
     wanted = slug(text)
     if not wanted or wanted in _RESERVED or re.fullmatch("[0-9a-f]{40}", wanted):
@@ -115,7 +114,7 @@ def branch_name(text: str, *, fallback: str, taken: Collection[str] = ()) -> str
 
 
 def check_branch_name(name: str) -> str:
-    """``name`` itself when git accepts it as a branch (the rules of git-check-ref-format(1)), else
+    """Return ``name`` if git accepts it as a branch (git-check-ref-format(1)), else raise
     BadNameError."""
     problem = _problem(name)
     if problem:

@@ -12,10 +12,10 @@ from rametd.git.context import GitContext
 
 _GITLINK: Final = "160000"
 _AT_ONCE: Final = 500
-"""Most paths for one git process, as its arguments have a size limit."""
+"""Maximum number of paths for one git process, whose arguments have a size limit."""
 
 _NAMED: Final = 10
-"""Most files to name in a refusal."""
+"""Maximum number of files to name in a refusal."""
 
 
 async def additions(git: GitContext, worktree: Path, there: Iterable[str], *words: str) -> dict[str, str]:
@@ -29,8 +29,7 @@ async def additions(git: GitContext, worktree: Path, there: Iterable[str], *word
 
 
 def in_the_way(worktree: Path, wanted: Iterable[str]) -> set[str]:
-    """Return what exists at these paths: the path itself, or a file in place of one of its
-    directories."""
+    """Return the paths that exist, and files at the place of a directory that a path needs."""
     found: set[str] = set()
     for path in wanted:
         place = worktree
@@ -83,6 +82,6 @@ def _repositories(worktree: Path, path: str) -> Iterator[str]:
 
 
 def named(paths: list[str]) -> str:
-    """Join as many names as a message has room for."""
+    """Join names, as many as a message has room for."""
     words = ", ".join(paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
     return utf8(words)

@@ -1,15 +1,15 @@
 """Spare worktrees: detached, locked, filled beforehand, and claimed in place.
 
-A spare is a linked worktree that Ramet creates, with a detached HEAD, so that it holds no branch. A
-claim creates the branch and points HEAD to it: two small writes under the repository's lock; no
-file is checked out or moved. Slow work (filling a worktree, moving it to another commit) runs
-outside the lock, at low priority unless a session waits for it.
+A spare is a linked worktree that Ramet creates, with a detached HEAD, so that it occupies no
+branch. A claim creates the branch and points HEAD to it: two small writes under the repository's
+lock, without checking out or moving a file. Slow work (filling a worktree, moving it to another
+commit) runs outside the lock, at low priority unless a session waits for it.
 
-A person's changes in a spare are never destroyed. When a spare is ready, a record of its files
-beside those of its commit is stored in its git directory (`note_files`): the setup may have created
-some. Before a spare is written to or removed, all its files are compared with the record; a changed
-spare is given up (`let_go`). Ignored files do not count. A claim writes no file, and has no time
-for that: it checks only HEAD.
+Ramet never destroys a person's changes in a spare. When a spare is ready, `note_files` records in
+its git directory the files that differ from its commit, which the setup may have created. Before
+Ramet changes or removes a spare, it compares all files, except ignored ones, with the record, and
+gives up a changed spare (`let_go`). A claim writes no file and has no time for that: it checks only
+HEAD.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from rametd.git import branches, names, removal, worktrees
 from rametd.git.context import GitContext
 from rametd.git.file_trees import write_tree
 from rametd.git.obstacles import named
-from rametd.git.registrations import REASON, left_at, line_of, locate, registered_at, verify_worktree
+from rametd.git.registrations import REASON, line_of, locate, registered_at, stale_entry_at, verify_worktree
 from rametd.git.removal import Removal
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, open_repository
 from rametd.git.risk import Risk, work_at_risk
@@ -36,8 +36,8 @@ _NOTE: Final = "ramet-spare"
 
 
 async def note_files(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -> None:
-    """Record the files of a ready spare at ``commit``, including those of its setup; later changes
-    are a person's."""
+    """Record the files of a ready spare at ``commit``, including those of its setup. Any later
+    change is a person's."""
     git_dir, why = await git.compute(locate, repo.common_dir, path)
     if git_dir is None:
         raise WorktreeChangedError(why or f"the spare {path} is gone", worktree=str(path))
@@ -60,11 +60,11 @@ def forget_note(git_dir: Path) -> None:
 async def persons_changes(
     git: GitContext, repo: RepositoryInfo, path: Path, *commits: str, branch: str = "", unfinished: bool = False
 ) -> str | None:
-    """Describe a person's changes in a spare at one of ``commits`` since `note_files`; None without
+    """Describe a person's changes since `note_files` in a spare at one of ``commits``; None without
     any. Reads all files.
 
-    ``branch``: the spare may have been claimed for it. An ``unfinished`` spare without a record was
-    being written by Ramet: changed files then do not count as a person's, only commits do.
+    ``branch``: the spare may have been claimed for it. Ramet was still writing an ``unfinished``
+    spare without a record: only commits there count as a person's, not changed files.
     """
     git_dir = await git.compute(_git_dir, repo, path)
     if git_dir is None:
@@ -93,11 +93,11 @@ async def persons_changes(
         if not risk or noted == await _digest(git, path, git_dir, risk):
             return None
     except GitFailedError as error:
-        return f"it cannot be looked at: {error.message}"
+        return f"it cannot be checked: {error.message}"
     return f"it has {named([*risk.uncommitted, *risk.untracked, *risk.inside, *risk.under_way, *risk.unread])}"
 
 
-async def left_before(
+async def changed_before(
     git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, until: float
 ) -> tuple[str, ...]:
     """Return the files of a claimed spare that were changed after `note_files` and before
@@ -125,7 +125,7 @@ def _changed(file: Path) -> float:
 
 
 async def let_go(git: GitContext, repo: RepositoryInfo, path: Path) -> None:
-    """Unlock the worktree, so that it is an ordinary one that Ramet does not remove."""
+    """Unlock the worktree: it is then an ordinary one, which Ramet does not remove."""
 
     def unlock() -> None:
         for entry in registered_at(repo.common_dir, path):
@@ -146,10 +146,10 @@ async def _digest(git: GitContext, path: Path, git_dir: Path, risk: Risk) -> str
 
 
 def _git_dir(repo: RepositoryInfo, path: Path) -> Path | None:
-    """Git directory of the spare, even if its worktree is gone: its entry has staged and committed
-    work."""
+    """Return the git directory of the spare, which may have staged and committed work even if the
+    worktree is gone."""
     git_dir, _ = locate(repo.common_dir, path)
-    left = left_at(repo.common_dir, path) if git_dir is None else None
+    left = stale_entry_at(repo.common_dir, path) if git_dir is None else None
     return left.admin_dir if left is not None else git_dir
 
 
@@ -166,17 +166,16 @@ async def require_untouched(git: GitContext, repo: RepositoryInfo, path: Path, c
 
 
 def _take_up(repo: RepositoryInfo, git_dir: Path, path: Path, branch: str, commit: str | None) -> None:
-    """Create the branch if ``commit`` is given, and point HEAD to it. Uses libgit2, since a git
-    process takes as long as all the rest."""
+    """Create the branch if ``commit`` is given, and point HEAD to it. Uses libgit2: a git process
+    takes as long as the rest of the claim."""
     if commit is not None:
         branches.create_branch_here(repo, path, branch, commit)
     open_repository(git_dir).set_head(f"refs/heads/{branch}")
 
 
 def inheritance(repo: RepositoryInfo) -> str:
-    """Digest of settings that a new worktree inherits from the one that ``repo`` was discovered
-    from: sparse checkout, populated submodules. A spare fits only if its digest is the same.
-    Blocks."""
+    """Digest of the settings that a new worktree inherits from the worktree of ``repo``: sparse
+    checkout, populated submodules. A spare fits only if its digest is the same. Blocks."""
     settings = b"\n".join(
         b"\n".join(_SPARSE.findall(_bytes(file)))
         for file in (repo.common_dir / "config", repo.git_dir / "config.worktree")
@@ -232,14 +231,14 @@ class Spares:
         quiet = git.in_background()
         self.note = quiet.bind(note_files)
         self.work = git.bind(persons_changes)
-        self.left = quiet.bind(left_before)
+        self.changed_before = quiet.bind(changed_before)
         self.require_untouched = git.bind(require_untouched)
         self.verify = git.threaded(verify_spare)
         self.inheritance = git.threaded(inheritance)
 
     async def make(self, repo: RepositoryInfo, path: Path, commit: str) -> tuple[str, ...]:
-        """Create a locked worktree at ``path`` with ``commit`` detached, filled at low priority;
-        all or nothing."""
+        """Create a locked worktree at ``path`` with ``commit`` detached, and fill it at low
+        priority; completely or not at all."""
         git = self._git
         done = False
         try:
@@ -270,8 +269,8 @@ class Spares:
             return await populate_submodules(git, repo.worktree_root, path)
 
     async def claim(self, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool) -> None:
-        """Point a spare at ``commit`` to ``branch``, created first with ``new_branch``; write no
-        file.
+        """Check out ``branch`` in a spare at ``commit``; with ``new_branch`` create it first.
+        Writes no file.
 
         Raises BranchTakenError, WorktreeChangedError. `undo_create` undoes it, and removes the
         spare.
@@ -282,12 +281,12 @@ class Spares:
             git_dir = await git.compute(verify_spare, path, commit)
             await git.compute(branches.require_free, repo, branch, new=new_branch)
             if not new_branch and (tip := await git.compute(branch_tip, repo, branch)) != commit:
-                # The spare's files would show as changes that undo the newer commits.
+                # The spare's files would look like changes that undo the newer commits.
                 raise WorktreeChangedError(f"{branch} has moved on to {(tip or 'nothing')[:12]}", worktree=str(path))
             try:
                 await git.compute(_take_up, repo, git_dir, path, branch, commit if new_branch else None)
             except GitFailedError:
-                # Another git holds a lock file: the git binary waits for it, and names it.
+                # Another git process holds a lock file: the git binary waits for it, and names it.
                 if new_branch and not await git.compute(branches.made_for, repo, branch, path):
                     await branches.create_branch(git, repo, path, branch, commit, lock)
                 target = f"refs/heads/{branch}"
@@ -305,11 +304,11 @@ class Spares:
         created_branch_at: str | None = None,
         unfinished: bool = False,
     ) -> Removal:
-        """Remove a spare at one of ``commits``. A spare with a person's changes stays as an
-        ordinary worktree; `Removal.left` says why.
+        """Remove a spare at one of ``commits``. One with a person's changes becomes an ordinary
+        worktree; `Removal.left` says why.
 
-        ``branch``, which the spare may have been claimed for, is deleted too if it was created at
-        ``created_branch_at``; for ``unfinished`` see `find`.
+        If the spare was claimed for ``branch``, and the branch was created at
+        ``created_branch_at``, delete that too. ``unfinished``: see `persons_changes`.
         """
         git = self._git
         await self._trackers.unwatch(path)

@@ -1,10 +1,10 @@
 """Predict whether the work of sessions will merge, and where not: a three-way merge in memory of
 the files that both changed.
 
-As in git, changes of text conflict if they overlap or touch in the common ancestor, unless both
-write the same (xdiff/xmerge.c). Changes of paths are judged as merge-ort does. `Matrix` compares
-many sessions, each pair from the merge base of its histories, so that for sessions with one
-starting commit only their own changes count; all pairs share its caches. Never writes.
+As in git, changes of text conflict if they overlap or touch in the common ancestor, unless both are
+equal (xdiff/xmerge.c). Changes of paths are judged as in merge-ort. `Matrix` compares each pair of
+many sessions from the merge base of their histories: for sessions with the same starting commit,
+only their own changes count. All pairs share its caches. Never writes.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ def _same_origin(repository: pygit2.Repository, ours: Changes, theirs: Changes) 
 def _same_target(
     repository: pygit2.Repository, ours: Changes, theirs: Changes, ignore_case: bool
 ) -> Iterator[FileConflict]:
-    """Compare paths that both added; also a file where the other has a directory."""
+    """Compare paths that both added, and a file at the path of the other side's directory."""
 
     def key(path: str) -> str:
         return path.casefold() if ignore_case else path
@@ -91,8 +91,8 @@ def _same_target(
 
 
 def _moved_directories(repository: pygit2.Repository, ours: Changes, theirs: Changes) -> Iterator[FileConflict]:
-    """Compare files that one adds to a directory which the other moved: git asks where they
-    belong."""
+    """Compare files that one side adds to a directory that the other side moved: git reports a
+    conflict about their place."""
     left = {folder: change for change in ours.by_old.values() if change.renamed for folder in _parents(change.old_path)}
     if not left or not theirs.added:
         return
@@ -155,7 +155,7 @@ def _hunks(ancestor: pygit2.Blob, side: pygit2.Object) -> list[_Hunk]:
     assert isinstance(side, pygit2.Blob)
     patch = ancestor.diff(side, context_lines=0, interhunk_lines=0)  # type: ignore[call-arg] # the stub lacks both
     return [
-        # A hunk without lines on a side names the line before it.
+        # a hunk without lines on a side has the number of the line before it
         _Hunk(
             old := hunk.old_start - (1 if hunk.old_lines else 0),
             old + hunk.old_lines,
@@ -213,8 +213,8 @@ class _Side:
         return (start + shift if first is None else first), end + shift
 
 
-KEPT: Final = 512
-"""Most cached sets of changed files."""
+CACHED: Final = 512
+"""Maximum number of cached sets of changed files."""
 
 Pair = tuple[str, str]
 Key = TypeVar("Key")
@@ -225,9 +225,9 @@ Value = TypeVar("Value")
 class Work:
     """A session's work: its tree, and the commit that it is based on.
 
-    ``base`` is the commit that it will land on, "" if unknown. Changes that the work has from there
-    are not its own: two sessions conflict only in files that both have changed, even if one began
-    later.
+    ``base`` is the commit that it will land on, "" if unknown. Changes that the work has in common
+    with it are not its own: two sessions conflict only in files that both have changed, even if one
+    of them began later.
     """
 
     tree: str
@@ -291,6 +291,6 @@ class Matrix:
 
 def _make_room(cache: dict[Key, Value]) -> None:
     """Drop the older half of the cache, by the dictionary's order."""
-    if len(cache) >= KEPT:
-        for key in list(cache)[: KEPT // 2]:
+    if len(cache) >= CACHED:
+        for key in list(cache)[: CACHED // 2]:
             del cache[key]

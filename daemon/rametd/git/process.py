@@ -31,14 +31,14 @@ ONE_BY_ONE: Final = ("-c", "checkout.workers=1")
 
 
 def at(git_dir: Path, worktree: Path) -> tuple[str, str]:
-    """Options for a git command: this repository and working tree, instead of those that git would
-    find from the directory."""
+    """Options for a git command that name repository and working tree, so that git does not search
+    for them."""
     return f"--git-dir={git_dir}", f"--work-tree={worktree}"
 
 
 # Variables that a person sets for git on purpose. Any other GIT_* variable (GIT_DIR,
-# GIT_INDEX_FILE, GIT_WORK_TREE, ...) would direct git to another repository than the one we name: a
-# daemon started from a hook inherits exactly those.
+# GIT_INDEX_FILE, GIT_WORK_TREE, ...) would direct git to another repository; a daemon that is
+# started in a hook inherits these.
 _KEPT: Final = frozenset(
     {
         "GIT_ASKPASS",
@@ -79,8 +79,7 @@ class Completed:
         lines = [line.strip() for line in output.decode(errors="replace").splitlines()]
         lines = [line for line in lines if line and not line.startswith(("hint:", "Preparing worktree"))]
         fatal = [line for line in lines if line.startswith(("fatal:", "error:"))]
-        # Git's own lines only say that a filter or transport failed, or that its process ended; the
-        # other lines say why.
+        # If git's own lines only say that a filter or transport failed, the other lines say why.
         shown = lines if any(_FILTER.search(line) for line in fatal) else fatal or lines
         words = "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in shown)
         return words[:600] or f"git exited with status {self.returncode}"
@@ -102,7 +101,7 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class GitProcess:
-    """Runs git. ``lock_timeout`` (seconds): how long to wait for a lock file of another process."""
+    """Runs git. ``lock_timeout``: seconds to wait for a lock file of another process."""
 
     def __init__(
         self,
@@ -141,10 +140,11 @@ class GitProcess:
 
     async def read_up_to(self, limit: int, where: Path, *arguments: str) -> tuple[bytes, bool]:
         """Return the first ``limit`` bytes of a reading command's output, and whether there was
-        more; end git there."""
+        more; then end git."""
         process = await self._start(where, arguments, {"GIT_OPTIONAL_LOCKS": "0"})
         try:
-            # Concurrently: otherwise git would block on a full stderr while we wait for its output.
+            # Read both at the same time: git would block on a full stderr while we wait for its
+            # output.
             output, words = await asyncio.gather(_head(process, limit), _rest(process.stderr))
         finally:
             await groups.end(process)
@@ -177,12 +177,12 @@ class GitProcess:
         environment: Mapping[str, str] | None = None,
         lock: int | None = None,
     ) -> Completed:
-        """Run to the end, with any exit status. Raise GitBusyError if a lock file stays held for
-        ``lock_timeout``.
+        """Run a git command to its end, with any exit status. Raise GitBusyError if a lock file
+        exists for ``lock_timeout``.
 
-        The process inherits ``lock``, the descriptor of the repository's lock. Otherwise, if the
-        daemon is killed while its git still writes, the lock would be free for the next daemon,
-        whose clean-up would interleave with that git.
+        The process inherits ``lock``, the descriptor of the repository's lock. The race: the daemon
+        is killed while its git still writes. Without the inherited lock, the next daemon's clean-up
+        would interleave with that git.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._lock_timeout
@@ -228,14 +228,14 @@ class GitProcess:
         except (OSError, subprocess.SubprocessError) as error:
             raise GitFailedError(f"git {verb}: {error}", command=verb) from error
         try:
-            # `-C` and not cwd: a missing directory is then git's error, and only a missing git is
-            # FileNotFoundError.
+            # Use `-C`, not cwd: a missing directory is then an error of git, and FileNotFoundError
+            # means that git is missing.
             return await groups.start(
                 *self._prefix,
                 "git",
                 *self._always,
-                # Discovery has checked the owner as the person configured it: for the checkout,
-                # whose path they give to git.
+                # Discovery has checked the owner of the checkout, by the path that the person has
+                # configured.
                 *(("-c", f"safe.directory={where}") if where in self._trusted else ()),
                 "-C",
                 str(where),
@@ -243,8 +243,8 @@ class GitProcess:
                 stdin=asyncio.subprocess.PIPE if piped else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                # The caller's list of protocols takes precedence: it fetches a submodule from a
-                # path that it names.
+                # The caller's list of protocols has precedence: it fetches a submodule from a path
+                # that it names.
                 env=self._environment | dict(restricted) | dict(environment or {}),
                 cwd="/",
                 pass_fds=() if lock is None else (lock,),

@@ -5,16 +5,16 @@ from rametd.git.repository import RepositoryInfo, last_of
 
 
 async def refs_below(git: GitContext, repo: RepositoryInfo, *folders: str) -> dict[str, str]:
-    """Return the refs below folders of ``refs/`` with their objects; faster than an inventory if
-    there are many others."""
+    """Return the refs below folders of ``refs/`` with their objects. Faster than an inventory if
+    there are many other refs."""
     output = await git.process.read(repo.common_dir, "for-each-ref", "--format=%(objectname) %(refname)", *folders)
     lines = (line.partition(" ") for line in output.decode(errors="surrogateescape").splitlines())
     return {ref: commit for commit, _, ref in lines}
 
 
 async def drop(git: GitContext, repo: RepositoryInfo, ref: str, name: str | None = None) -> None:
-    """Delete one of Ramet's refs; with ``name`` only while it has that object, else a missing ref
-    is no error."""
+    """Delete one of Ramet's refs. With ``name``, only while it points to that object; without, a
+    missing ref is no error."""
     await git.process.write(repo.common_dir, "update-ref", "-d", ref, *([name] if name else []))
 
 
@@ -27,16 +27,16 @@ async def drop_all(git: GitContext, repo: RepositoryInfo, *folders: str) -> None
 
 
 async def size_of(git: GitContext, repo: RepositoryInfo, name: str, branch: str = "") -> int:
-    """Return the bytes on disk that only an object and a branch use; 0 if git cannot tell, as part
-    of it is lost."""
+    """Return the bytes on disk that only an object and a branch use; 0 if git cannot tell, because
+    a part is lost."""
     known = ("--not", f"--exclude={branch}", "--branches", "--remotes", "--tags", "--")
     done = await git.process.run(repo.common_dir, "rev-list", "--disk-usage", "--objects", name, *known)
     return int(done.stdout) if done.returncode == 0 else 0
 
 
 def last_target(repo: RepositoryInfo, ref: str) -> str:
-    """Return the last object of a ref from its reflog, which git writes only if configured for
-    every ref; "" without one. Blocks."""
+    """Return the last object of a ref from its reflog, which git writes only if it is configured to
+    for every ref; "" without a reflog. Blocks."""
     return last_of(repo.common_dir / "logs" / ref) or ""
 
 
@@ -49,8 +49,8 @@ class Refs:
         self.last_target = git.threaded(last_target)
 
     async def drop(self, repo: RepositoryInfo, ref: str, commit: str | None = None) -> None:
-        """Delete a ref below ``refs/ramet/``, if it exists. With ``commit`` only while it has that
-        one, else raise GitFailedError."""
+        """Delete a ref below ``refs/ramet/``, if it exists. With ``commit``, raise GitFailedError
+        if it points to another object."""
         assert ref.startswith("refs/ramet/"), ref
         await self._git.make_durable(repo.common_dir)  # another ref may protect its object
         await drop(self._git, repo, ref, commit)

@@ -1,8 +1,7 @@
 """Git's records of linked worktrees: `<common>/worktrees/*`, and the `.git` file at the other end.
 
-Read from the files (gitrepository-layout(5)) rather than from `git worktree list`, because the
-half-made and half-removed states that recovery must clean up are the ones that git does not list.
-The functions here block.
+Read from the files (gitrepository-layout(5)) instead of `git worktree list`, because git does not
+list the incomplete entries that recovery must clean up. The functions here block.
 """
 
 import shlex
@@ -20,7 +19,8 @@ REASON = "in use by ramet (rametctl rm removes it)"
 """Lock reason of Ramet's worktrees; `git worktree prune` and `git worktree remove` refuse locked
 ones."""
 WORKTREE_CONFIG: Final = "config.worktree"
-"""In a worktree's git directory: its own configuration, if ``extensions.worktreeConfig`` is on."""
+"""File in a worktree's git directory with its own configuration, if ``extensions.worktreeConfig``
+is on."""
 UNFINISHED: Final = frozenset({REASON, "initializing"})
 """Lock reasons of an entry under creation: Ramet's, or git's own."""
 
@@ -41,8 +41,8 @@ class Registration:
 
 
 def common_of(git_dir: Path) -> Path:
-    """Return the repository of a git directory; that of a linked worktree, shelved or not, counts
-    only if it is inside it."""
+    """Return the repository of a git directory. For a linked worktree, shelved or not, only if the
+    git directory is inside that repository."""
     try:
         pointer = line_of(git_dir / "commondir")
     except OSError:
@@ -74,8 +74,9 @@ def _entries(common_dir: Path) -> Iterator[Registration]:
 def registered_at(common_dir: Path, path: Path) -> tuple[Registration, ...]:
     """Return the entries for ``path``, and incomplete ones with its name.
 
-    Git names an entry after the directory and then writes ``gitdir``; a kill in between leaves an
-    entry without it. Ramet's directories are named by id, so that no other entry has the name.
+    Git creates an entry with the name of the directory, then writes ``gitdir``; a kill in between
+    leaves an entry without that file. Ramet's directories have ids as names, so no other entry has
+    the name.
     """
     path = _absolute(path)
     return tuple(
@@ -87,11 +88,11 @@ def registered_at(common_dir: Path, path: Path) -> tuple[Registration, ...]:
 
 
 def moved_to(common_dir: Path, path: Path) -> Registration | None:
-    """Return the entry of a Ramet worktree that a person moved away from ``path``; git keeps its
-    name, which is the directory's.
+    """Return the entry of a worktree of Ramet that a person moved away from ``path``. The entry
+    still has the name of the directory.
 
-    Another Ramet's worktree may have the same name, such as a queue's; if an entry is at ``path``,
-    none was moved.
+    A worktree of another Ramet, such as that of a merge queue, may have the same name. If an entry
+    exists for ``path``, none was moved.
     """
     if registered_at(common_dir, path):
         return None
@@ -121,7 +122,7 @@ def split_inside(common_dir: Path, path: Path) -> tuple[dict[str, Registration],
     """Return the intact worktrees below ``path``, and the entries of others there whose directory
     is gone or no worktree any more.
 
-    Both by place relative to ``path``, without those inside an intact one.
+    Both are by place relative to ``path``, without those inside an intact one.
     """
     intact: dict[str, Registration] = {}
     left: dict[str, Registration] = {}
@@ -135,7 +136,7 @@ def split_inside(common_dir: Path, path: Path) -> tuple[dict[str, Registration],
     return intact, left
 
 
-def left_at(common_dir: Path, path: Path) -> Registration | None:
+def stale_entry_at(common_dir: Path, path: Path) -> Registration | None:
     """Return the entry of a worktree that was deleted or moved away from ``path`` by hand."""
     found = (entry for entry in registered_at(common_dir, path) if (entry.admin_dir / "HEAD").is_file())
     return next((entry for entry in found if entry.path is not None and not is_intact(entry)), None)
@@ -155,8 +156,8 @@ def _places_inside(common_dir: Path, path: Path) -> Iterator[tuple[str, Registra
 
 
 def git_dir_of(worktree: Path) -> Path | None:
-    """Return the target of a worktree's ``.git``, None without one; the main worktree's is ``.git``
-    itself."""
+    """Return the git directory to which a worktree's ``.git`` leads, None without a ``.git``; for
+    the main worktree, ``.git`` itself."""
     dot_git = worktree / ".git"
     if dot_git.is_dir():
         return dot_git.resolve()
@@ -184,8 +185,8 @@ def foreign(common_dir: Path, path: Path, entries: tuple[Registration, ...]) -> 
         return f"{path}: it is a separate repository"
     git_dir = git_dir_of(path)
     if git_dir is None:
-        # Its .git file was deleted, but the entry still names the directory; or git was killed
-        # before it wrote the entry.
+        # It is ours if its .git file was deleted and the entry still names the directory, or if git
+        # was killed before it wrote the entry.
         if entries or not any(path.iterdir()):
             return None
         return f"{path}: nothing says that it is a worktree"
@@ -200,8 +201,8 @@ def locate(common_dir: Path, path: Path) -> tuple[Path | None, str | None]:
     """Return the git directory for reading ``path``; (None, None) if the path does not exist,
     (None, why) if it is `foreign`.
 
-    Finds work in a broken worktree too: by its entry if the ``.git`` file was deleted, and by the
-    repository itself if the entry was pruned.
+    This finds work in a broken worktree too: by its entry if the ``.git`` file was deleted, and by
+    the repository itself if the entry was pruned.
     """
     git_dir = git_dir_of(path)
     if git_dir == common_dir:  # the main worktree
@@ -216,8 +217,8 @@ def locate(common_dir: Path, path: Path) -> tuple[Path | None, str | None]:
 
 
 def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = ()) -> Path:
-    """Return the worktree's git directory after verifying `.git` → entry → back to ``path``, with
-    ``branch`` in HEAD.
+    """Return the worktree's git directory. Verify that `.git` leads to the entry, the entry back to
+    ``path``, and that HEAD has ``branch``.
 
     ``branch`` None accepts any HEAD. ``trusted``: registered repositories, one of which must own
     the worktree; empty accepts any. Raise WorktreeChangedError, which names the wrong link.
@@ -267,8 +268,8 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
 
 
 def borrowed(git_dir: Path, path: Path) -> Path | None:
-    """Return the main worktree of ``git_dir`` if it is not ``path``, as index and HEAD are then
-    another's; None otherwise, or if linked. Blocks."""
+    """Return the main worktree of ``git_dir`` if it is not ``path``: index and HEAD then belong to
+    that one. Return None otherwise, and for a linked worktree. Blocks."""
     if git_dir.name != ".git" or (git_dir / "commondir").exists():
         return None
     top = git_dir.parent
@@ -279,12 +280,12 @@ def borrowed(git_dir: Path, path: Path) -> Path | None:
 
 
 def diverted(git_dir: Path, path: Path, common: Path) -> Path | None:
-    """Return the directory that git takes for the top of the linked worktree at ``path`` if it is
+    """Return the directory that git considers the top of the linked worktree at ``path`` if it is
     another one, else None.
 
     A submodule's repository has ``core.worktree`` in the configuration that all worktrees share.
-    Git applies it to each of them once ``extensions.worktreeConfig`` is on, unless the worktree has
-    a value of its own. Blocks.
+    With ``extensions.worktreeConfig`` git applies it to each worktree without a value of its own.
+    Blocks.
     """
     if common == git_dir or b"worktree" not in _bytes(common / "config").lower():
         return None
@@ -310,8 +311,8 @@ def _bytes(file: Path) -> bytes:
 def fault_of(path: Path, branch: str) -> str:
     """Describe the problem of the worktree at ``path`` of a session on ``branch``; "" without one.
 
-    Takes only a few reads, for lists of a thousand sessions; `verify_worktree` checks everything.
-    ``branch`` "" accepts any HEAD.
+    This takes only a few reads, for lists of a thousand sessions; `verify_worktree` checks
+    everything. ``branch`` "" accepts any HEAD.
     """
     if path.is_symlink():
         return "a symbolic link is in its place"
@@ -330,8 +331,8 @@ def fault_of(path: Path, branch: str) -> str:
 
 
 def line_of(file: Path) -> str | None:
-    """Return a file's text without its line end; None if no regular file is there: reading a pipe
-    could block for ever."""
+    """Return a file's text without its line end. None for a missing file, and for a pipe or the
+    like, which could block for ever."""
     try:
         if not file.is_file():
             return None
@@ -341,5 +342,6 @@ def line_of(file: Path) -> str | None:
 
 
 def _absolute(path: Path) -> Path:
-    """Resolve a path except its last component: a worktree that is a symlink is not its target."""
+    """Resolve a path except its last component: a symbolic link to a worktree is not that
+    worktree."""
     return path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()

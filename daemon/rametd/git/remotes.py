@@ -1,8 +1,8 @@
 """Remotes: addresses, tips of branches, push and delete with compare-and-set. The git binary
 connects as the person.
 
-``environment`` is the person's (keys, agents, credential helpers); it is filtered like git's usual
-environment.
+``environment`` is the person's, with keys, agents and credential helpers. It is filtered like the
+environment of other git processes.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from rametd.git.upstream import fetch_base, find_remote_branch, track
 
 DEADLINE_S: Final = 180.0
 HOOK_DEADLINE_S: Final = 1800.0
-"""Seconds for a push, whose hook may run tests."""
+"""Time limit in seconds of a push, whose hook may run tests."""
 _UNREACHABLE: Final = re.compile(
     r"Could not resolve host|Connection (?:refused|timed out|reset)|Could not read from remote repository|Failed to connect"
     r"|unable to access|Operation timed out|Network is unreachable|early EOF|The requested URL returned error: 5"
@@ -43,8 +43,8 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """A pushed branch. ``address``: the server's link to open a pull request, or "". ``skipped``
-    names hooks that did not run."""
+    """A pushed branch. ``address``: the link that the server printed for opening a pull request, or
+    "". ``skipped`` names hooks that did not run."""
 
     remote: str
     branch: str
@@ -96,16 +96,16 @@ class Remotes:
         worktree: Path,
         trusted: bool,
     ) -> Pushed:
-        """Push ``commit`` to ``branch`` on the remote. Replace other commits only if they are among
-        ``ours``, pushed before.
+        """Push ``commit`` to ``branch`` on the remote. Replace the remote's commits only if they
+        are among ``ours``, which Ramet pushed before.
 
         The pre-push hook of a ``trusted`` repository runs, in ``worktree`` if that exists. Push LFS
-        contents first, and require that the submodules' remotes have the submodule commits that
-        differ from those of ``base``.
+        contents first. The submodules' remotes must have all submodule commits that differ from
+        those of ``base``.
 
-        Another person may push between our check and our push. The server then refuses a push that
-        only adds, and also one that replaces, as its lease is the commit that we saw. Raise
-        PushRefusedError, ForgeUnavailableError.
+        The race: another person pushes between our check and our push. The server then refuses our
+        push: one that only adds, because it is no fast-forward, and one that replaces, because its
+        lease names the commit that we saw. Raise PushRefusedError, ForgeUnavailableError.
         """
         there = await self.tip(repo, remote, branch, environment)
         if there == commit:
@@ -164,8 +164,8 @@ class Remotes:
     async def _push_large_files(
         self, repo: RepositoryInfo, remote: str, commit: str, environment: Mapping[str, str]
     ) -> None:
-        """Push LFS contents as LFS's pre-push hook would, which runs only in a trusted repository
-        that has it installed."""
+        """Push LFS contents as LFS's own pre-push hook would. That one runs only in a trusted
+        repository, if it is installed."""
         if not await asyncio.to_thread((repo.common_dir / "lfs").is_dir):
             return
         done = await self._talk(repo.common_dir, ("lfs", "push", remote, commit), environment)
@@ -244,8 +244,8 @@ def _is_ancestor(repo: RepositoryInfo, old: str, new: str) -> bool:
 
 
 def _where_hooks_run(repo: RepositoryInfo, worktree: Path) -> Path:
-    """Return the session's worktree, as hooks read the files around them, or the person's checkout
-    if it is gone."""
+    """Return the session's worktree, whose files a hook may read, or the person's checkout if it is
+    gone."""
     try:
         verify_worktree(worktree, None)
     except WorktreeChangedError:
@@ -267,8 +267,8 @@ def _unreachable(done: Completed, remote: str) -> ForgeUnavailableError | None:
 
 
 def _refused(done: Completed, remote: str, branch: str) -> GitFailedError | PushRefusedError:
-    """Build the error with the server's reason: porcelain prints it in brackets on stdout, the
-    server's hooks print on stderr."""
+    """Build the error with the server's reason, which git prints in brackets on stdout, and the
+    server's hooks on stderr."""
     lines = done.stdout.decode(errors="replace").splitlines()
     why = next((line.rpartition("\t")[2] for line in lines if line.startswith("!")), "")
     said = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("remote:")]

@@ -17,7 +17,7 @@ from rametd.git.repository import RepositoryInfo, branch_tip
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Result of a removal. ``left``: one line for each thing left in place, with the reason."""
+    """Result of a removal. ``left`` has a line for each part that stays, with the reason."""
 
     branch_commit: str | None
     """Commit of the deleted branch; None if it was not deleted."""
@@ -32,11 +32,11 @@ async def remove_worktree(
     *,
     delete_branch: bool,
 ) -> Removal:
-    """Remove the worktree recorded at ``path``, with its content, and the branch. For a worktree
-    with work, use the shelf.
+    """Remove the worktree that is recorded at ``path``, with its content, and the branch. For a
+    worktree with work, use the shelf.
 
-    Completes in any state: directory gone, locked, unregistered, moved. Leave another directory at
-    ``path``, and name it in ``left``. Worktrees inside are removed too. Raise WorktreeChangedError
+    This completes in any state: directory gone, locked, unregistered, moved. Another directory at
+    ``path`` stays; ``left`` names it. Worktrees inside are removed too. Raise WorktreeChangedError
     if ``path`` contains the repository itself.
     """
     await git.make_durable(repo.common_dir, path.parent)  # snapshots, in the repository and beside the worktree
@@ -54,11 +54,11 @@ async def remove_worktree(
 async def undo_create(
     git: GitContext, repo: RepositoryInfo, path: Path, branch: str, created_branch_at: str | None
 ) -> Removal:
-    """Undo an unfinished creation in any state. Pass ``created_branch_at`` if it had to create the
-    branch.
+    """Undo an unfinished creation in any state. Pass ``created_branch_at`` if the creation had to
+    create the branch.
 
-    Remove only what `Worktrees.create` created for ``path``, no worktree or branch that existed
-    before.
+    Remove only what `Worktrees.create` has created for ``path``, not a worktree or branch that
+    existed before.
     """
     async with git.locks.hold(repo.common_dir) as lock:
         left = await detach(git, repo, path, lock, unfinished=True)
@@ -76,8 +76,8 @@ async def detach(
     """Under the repository's lock, move the directory away and drop its entry, and those of
     worktrees inside it.
 
-    Return why the directory stays, None if it was moved. ``unfinished``: only entries that Ramet
-    was creating; an adopted worktree stays.
+    Return why the directory stays, None if it was moved. ``unfinished``: drop only entries that
+    Ramet was creating; an adopted worktree stays.
     """
     del lock  # the caller holds it, which the parameter ensures
 
@@ -94,7 +94,7 @@ async def detach(
             if why is None and path.exists():
                 path.rename(free_path(path.with_name(f".{path.name}.removing")))
             if (elsewhere := moved_to(repo.common_dir, path)) is not None:
-                (elsewhere.admin_dir / "locked").unlink()  # it is the person's now, and Ramet does not remove it
+                (elsewhere.admin_dir / "locked").unlink()  # it belongs to the person now: Ramet does not remove it
             # An interrupted run may have moved the directory, but not the entries of worktrees
             # inside it.
             inside = entries_inside(repo.common_dir, path) if why is None else ()
@@ -113,7 +113,7 @@ async def detach(
 
 
 def is_unfinished(entry: Registration) -> bool:
-    """Whether Ramet was creating the entry, rather than a person."""
+    """Whether Ramet, not a person, was creating the entry."""
     return entry.path is None or entry.locked in UNFINISHED
 
 
@@ -132,7 +132,7 @@ def refuse_main(repo: RepositoryInfo, path: Path) -> None:
 
 
 def free_path(wanted: Path) -> Path:
-    """``wanted`` with the first free number: an interrupted removal may have left others."""
+    """Append the first free number to ``wanted``: interrupted removals may have left others."""
     return next(path for n in count() if not (path := wanted.with_name(f"{wanted.name}-{n}")).exists())
 
 
@@ -150,8 +150,8 @@ def _renamed(repo: RepositoryInfo, path: Path) -> list[Path]:
 def delete_tree(folder: Path) -> None:
     """Delete a directory tree. Raises GitFailedError.
 
-    It may be a symbolic link, have read-only directories, be deeper than Python recurses or a path
-    is long, and a git of a killed daemon may still write to it.
+    The tree may be a symbolic link, have read-only directories, and be too deep for recursion or
+    for one path; a git process of a killed daemon may still write to it.
     """
     if folder.is_symlink():
         folder.unlink()  # its target is not ours
@@ -171,8 +171,8 @@ def delete_tree(folder: Path) -> None:
 
 
 def _flatten(folder: Path) -> None:
-    """Make all directories in it writable and move them to its top. The deletion reports those that
-    cannot be moved."""
+    """Make all directories in it writable, and move them to its top. The later deletion reports
+    those that cannot be moved."""
     waiting = [folder]
     while waiting:
         directory = waiting.pop()

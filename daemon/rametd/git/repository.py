@@ -154,7 +154,7 @@ def common_dir(git_dir: Path) -> Path:
 
 @lru_cache(maxsize=4096)
 def _read_common_dir(git_dir: Path, inode: int, mtime_ns: int) -> Path:
-    """Cached by the inode and time of the file ``commondir``."""
+    """Read the file ``commondir``. The cache key has its inode and time."""
     return (git_dir / (git_dir / "commondir").read_text().rstrip("\n")).resolve()
 
 
@@ -184,7 +184,7 @@ def head_of(repository: pygit2.Repository) -> Head:
 
 
 def resolve_base(repo: RepositoryInfo, ref: str | None = None, caller_cwd: Path | None = None) -> Base:
-    """Return the commit to start from; without ``ref``, the one checked out in the caller's
+    """Return the commit to start from; without ``ref``, the one that is checked out in the caller's
     directory.
 
     Raise UnbornBranchError, RefNotFoundError (with near matches), AmbiguousError (a short hash that
@@ -203,7 +203,7 @@ def resolve_base(repo: RepositoryInfo, ref: str | None = None, caller_cwd: Path 
 
 
 def caller_view(repo: RepositoryInfo, caller_cwd: Path | None) -> pygit2.Repository:
-    """Return the repository as seen from the caller's worktree, if that is one of its worktrees."""
+    """Open the repository from the caller's worktree, if that is one of its worktrees."""
     if caller_cwd is not None:
         try:
             caller = discover(caller_cwd)
@@ -215,8 +215,8 @@ def caller_view(repo: RepositoryInfo, caller_cwd: Path | None) -> pygit2.Reposit
 
 
 def resolve_ref(repository: pygit2.Repository, ref: str) -> Base:
-    # A branch takes precedence over a tag of the same name, as people who start work from a name
-    # mean the branch.
+    # A branch has precedence over a tag of the same name: people who start work from a name mean
+    # the branch.
     for prefix in ("refs/heads/", "refs/remotes/", "refs/tags/"):
         commit = peel(repository, prefix + ref)
         if commit is not None:

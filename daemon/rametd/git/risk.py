@@ -1,7 +1,7 @@
 """Work at risk: content of a worktree and commits of its branch that exist nowhere else.
 
-If the directory is gone, git's entry of it may have the only record of a detached HEAD, staged
-changes or an unfinished merge (`StaleEntry`): they are lost with the entry.
+If the directory is gone, only git's entry of it may have a detached HEAD, staged changes or an
+unfinished merge (`StaleEntry`), which are lost with the entry.
 """
 
 import os
@@ -14,9 +14,9 @@ from rametd.domain.errors import GitFailedError
 from rametd.git.commits import reachable
 from rametd.git.context import GitContext
 from rametd.git.file_trees import private_index, write_tree
-from rametd.git.inside import git_dir_at, left_over, only_here, places
+from rametd.git.inside import git_dir_at, only_here, orphaned_modules, places
 from rametd.git.process import at, failed
-from rametd.git.registrations import Registration, left_at, locate, split_inside
+from rametd.git.registrations import Registration, locate, split_inside, stale_entry_at
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, last_head
 from rametd.git.underway import UnderWay, staged_paths, under_way
 from rametd.git.unread import failed_filter, hidden, is_unborn, unhide, unopened
@@ -36,7 +36,7 @@ class StaleEntry:
 async def look(git: GitContext, repo: RepositoryInfo, entry: Registration) -> StaleEntry:
     """Read the entry's directory in `.git/worktrees`, not the worktree itself."""
     head = await last_known_head(git, repo, entry.admin_dir, await git.compute(_head_of, repo, entry))
-    stood = head.commit or await git.compute(_stood_at, repo, entry.admin_dir)
+    stood = head.commit or await git.compute(_last_commit, repo, entry.admin_dir)
     begun = await git.compute(under_way, repo, entry.admin_dir)
     try:
         staged = await staged_paths(git, entry.admin_dir, stood)
@@ -46,15 +46,15 @@ async def look(git: GitContext, repo: RepositoryInfo, entry: Registration) -> St
 
 
 async def last_known_head(git: GitContext, repo: RepositoryInfo, git_dir: Path, head: Head) -> Head:
-    """``head``; if its branch was deleted, with the last commit, unless that is reachable
-    otherwise."""
+    """Return ``head``. If its branch was deleted, add the last commit, unless another ref reaches
+    that."""
     if head.commit is not None or head.branch is None:
         return head
-    last = await git.compute(_stood_at, repo, git_dir)
+    last = await git.compute(_last_commit, repo, git_dir)
     return head if last is None or await reachable(git, repo, last) else Head(head.branch, last)
 
 
-async def holds_something(git: GitContext, repo: RepositoryInfo, stale: StaleEntry) -> bool:
+async def has_unique_work(git: GitContext, repo: RepositoryInfo, stale: StaleEntry) -> bool:
     """Return whether only the entry has some of the work."""
     commit = stale.head.commit
     return bool(stale.staged or stale.under_way.what or stale.unread) or (
@@ -63,7 +63,7 @@ async def holds_something(git: GitContext, repo: RepositoryInfo, stale: StaleEnt
 
 
 def describe(place: str, entry: Registration) -> str:
-    """Describe a worktree inside another."""
+    """Describe a worktree inside another one."""
     what = f"of branch {entry.branch}" if entry.branch else "with a detached HEAD"
     lock = f", locked: {entry.locked}" if entry.locked else ", locked" if entry.locked is not None else ""
     return f"the worktree {place} inside it ({what}{lock})"
@@ -75,7 +75,7 @@ def _head_of(repo: RepositoryInfo, entry: Registration) -> Head:
     return Head(None, entry.head if entry.head and commit_exists(repo, entry.head) else None)
 
 
-def _stood_at(repo: RepositoryInfo, git_dir: Path) -> str | None:
+def _last_commit(repo: RepositoryInfo, git_dir: Path) -> str | None:
     """Return the last checked-out commit, even if its branch is gone."""
     last = last_head(git_dir)
     return last if last is not None and commit_exists(repo, last) else None
@@ -83,14 +83,14 @@ def _stood_at(repo: RepositoryInfo, git_dir: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """Paths relative to the worktree (an untracked directory once, with a slash), and (commit,
-    subject) pairs, newest first.
+    """Paths are relative to the worktree; an untracked directory is one path, with a slash. Commits
+    are (commit, subject) pairs, newest first.
 
-    ``starts``: the branch's tip and the checked-out commit, where the search for commits began.
-    ``unread``: git's messages about unreadable directories. ``inside``: descriptions of content
-    that only git directories have: of worktrees of the same repository and other repositories
-    inside it, and of autostashes. ``under_way``: unfinished merges and the like. ``gone``: the
-    directory was deleted or moved by hand, and only the content of git's entry is at risk.
+    ``starts``: the branch's tip and the checked-out commit, from which the search for commits
+    began. ``unread``: git's messages about unreadable directories. ``inside``: descriptions of
+    content in nested worktrees and repositories, and of autostashes, that only git directories
+    have. ``under_way``: unfinished merges and the like. ``gone``: the directory was deleted or
+    moved by hand, and only the content of git's entry is at risk.
     """
 
     uncommitted: tuple[str, ...]
@@ -123,8 +123,9 @@ class _Found:
 async def work_at_risk(
     git: GitContext, repo: RepositoryInfo, worktree: Path, branch: str, base_commit: str | None
 ) -> Risk:
-    """Return the work that removing the worktree and its branch would lose. Works with a missing or
-    damaged directory; another directory at its path would not be removed, so it is not at risk.
+    """Return the work that removing the worktree and its branch would lose, also for a missing or
+    damaged directory. Another directory at its path is not at risk, because it would not be
+    removed.
 
     A commit is unique if no other local branch, remote branch or tag reaches it, nor
     ``base_commit``.
@@ -149,8 +150,8 @@ async def work_at_risk(
 
 
 async def inside(git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path) -> tuple[list[str], list[str]]:
-    """For a worktree to shelve: return the commits of an unfinished git command, and descriptions
-    of nested content."""
+    """Return the commits of an unfinished git command, and descriptions of nested content, of a
+    worktree to shelve."""
     going = await git.compute(under_way, repo, git_dir)
     intact, words, unfilled = await _inside(git, repo, worktree, git_dir)
     for place, entry in intact.items():
@@ -173,7 +174,7 @@ async def _inside(
     intact, left = await git.compute(split_inside, repo.common_dir, worktree)
     words = [describe(place, entry) for place, entry in intact.items()]
     for place, entry in left.items():
-        if await holds_something(git, repo, await look(git, repo, entry)):
+        if await has_unique_work(git, repo, await look(git, repo, entry)):
             words.append(f"{describe(place, entry)}, whose directory is gone")
     if git_dir is None or git_dir == repo.common_dir:
         return intact, words, []
@@ -185,8 +186,8 @@ async def _repositories(
     git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path, apart: Collection[str]
 ) -> tuple[list[str], list[str]]:
     """Return unpopulated submodules that have files, and descriptions of content that only nested
-    repositories have. Git reports neither; of a nested repository among untracked files it reports
-    the directory."""
+    repositories have. Git reports neither; for a nested repository among untracked files it reports
+    only the directory."""
     unfilled: list[str] = []
     words: list[str] = []
     known: list[Path] = []
@@ -207,7 +208,7 @@ async def _repositories(
             own = await only_here(git, worktree / place, inner, elsewhere)
             words += [f"what only the repository {place} inside it has ({', '.join(own)})"] if own else []
             ahead.append((f"{place}/", worktree / place, inner))
-    for gone, own in (await left_over(git, repo.common_dir, git_dir, known)).items():
+    for gone, own in (await orphaned_modules(git, repo.common_dir, git_dir, known)).items():
         words.append(f"what only the submodule {gone}, which is not there any more, has ({', '.join(own)})")
     return unfilled, words
 
@@ -217,8 +218,8 @@ def _has_files(directory: Path) -> bool:
 
 
 async def unstored(git: GitContext, repo: RepositoryInfo, worktree: Path) -> tuple[str, ...]:
-    """Try to store each file; return git's message for each that it cannot read. Nothing for a
-    directory that is not the worktree."""
+    """Try to store each file; return git's message about each unreadable one. Return nothing if the
+    directory is not the worktree."""
     git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
     if git_dir is None:
         return ()
@@ -228,8 +229,8 @@ async def unstored(git: GitContext, repo: RepositoryInfo, worktree: Path) -> tup
 
 
 async def _left(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Found:
-    """Return the work that git's entry of a missing worktree has."""
-    entry = await git.compute(left_at, repo.common_dir, worktree)
+    """Return the work in git's entry of a missing worktree."""
+    entry = await git.compute(stale_entry_at, repo.common_dir, worktree)
     if entry is None:
         return _Found()
     left = await look(git, repo, entry)
@@ -275,7 +276,7 @@ async def _status(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Fou
             uncommitted.append(rest.split(" ", 9)[9])
     going = await git.compute(under_way, repo, git_dir)
     if git_dir == repo.common_dir and not await git.compute((worktree / ".git").is_dir):
-        head, going = None, UnderWay()  # its entry is gone, so git reported the main worktree's state
+        head, going = None, UnderWay()  # git reported the state of the main worktree, because the entry is gone
     elif head == "(initial)":  # or its branch was deleted under it
         last = await git.compute(last_head, git_dir)
         head = last if last is not None and await git.compute(commit_exists, repo, last) else None

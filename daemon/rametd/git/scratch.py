@@ -1,10 +1,10 @@
 """A private git directory for a worktree, with its own HEAD, index and state; everything else is
 the repository's.
 
-Git checks most when it switches from one commit to another: it refuses if a file differs from the
-index, and on request also if an ignored file is in the way. A private HEAD makes such a switch
-possible without touching the person's. The directory is like those of `git worktree add`
-(gitrepository-layout(5)), but not registered; `snapshot.private_index` removes it after a kill.
+Git is most careful when it switches from one commit to another: it refuses if a file differs from
+the index and, on request, if an ignored file is in the way. With a private HEAD such a switch does
+not touch the person's HEAD. The directory is like those of `git worktree add`
+(gitrepository-layout(5)), but not registered; `file_trees.private_index` removes it after a kill.
 """
 
 import shutil
@@ -26,7 +26,7 @@ _OF_THE_WORKTREE: Final = ("info/sparse-checkout", "config.worktree")
 _GITS_OWN: Final = frozenset({"info", "logs", "modules", "refs", "sequencer"})
 """Directories that git creates in a worktree's git directory."""
 _NOTHING: Final = ("-c", "core.sparseCheckout=true", "-c", "core.sparseCheckoutCone=false", "-c", "index.sparse=false")
-"""Options for a checkout without files; merges then write only files in conflict."""
+"""Options for a checkout without files. Merges then write only files in conflict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class Scratch:
 
 @asynccontextmanager
 async def without_files(git: GitContext, git_dir: Path, commit: str) -> AsyncIterator[Scratch]:
-    """A detached checkout of ``commit`` without files, for git commands that need a worktree."""
+    """Yield a detached checkout of ``commit`` without files, for git commands that need a
+    worktree."""
     async with private_index(git, git_dir) as index:
         folder, files = index.parent, index.parent / "files"
 
@@ -60,9 +61,9 @@ async def change_files(git: GitContext, worktree: Path, git_dir: Path, index: Pa
     """Change a worktree's files from the tree ``now``, which the private ``index`` has, to
     ``target``, a commit or tree. HEAD and the index stay.
 
-    Write only files that differ. Raise GitFailedError, with nothing written, if such a file changed
-    since the index was written, or another file, even an ignored one, took its place. Git itself
-    has a short race between its check and its first write.
+    Write only files that differ. Raise GitFailedError, with nothing written, if such a file has
+    changed since the index was written, or if another file, even an ignored one, is at its path.
+    Git itself has a short race between its check and its first write.
     """
 
     def make() -> str:

@@ -1,8 +1,8 @@
 """`core.sharedRepository`: give Ramet's files in a repository the same permissions as git's.
 
-libgit2 creates objects and refs by the umask only. So each of its threads has a umask of its own,
-and opening a repository sets it to the repository's setting. Only Linux has umasks per thread;
-elsewhere, and if the system refuses one, the person's umask applies.
+libgit2 creates objects and refs by the umask only. Therefore each thread for libgit2 has its own
+umask, and opening a repository sets it by the repository's setting. Only Linux has umasks per
+thread; elsewhere, and if the system refuses one, the person's umask applies.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from typing import Final
 import pygit2
 
 _CLONE_FS: Final = 0x200
-"""unshare(2): root, working directory and umask."""
+"""Flag of unshare(2): root, working directory and umask."""
 _GROUP: Final = frozenset({"group", "true", "yes", "on", "1"})
 _EVERYBODY: Final = frozenset({"all", "world", "everybody", "2"})
 

@@ -18,7 +18,7 @@ from rametd.git.process import at
 from rametd.git.registrations import existing_git_dir
 from rametd.git.repository import RepositoryInfo
 
-# Only local clones: git refuses a URL of any other kind instead of fetching from it.
+# Allow only local clones: git refuses any other URL instead of fetching from it.
 _LOCAL_ONLY: Final = {"GIT_ALLOW_PROTOCOL": "file"}
 _TRANSPORTS: Final = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
 _GITLINK: Final = "160000"
@@ -63,8 +63,8 @@ async def populate_submodules(git: GitContext, source: Path | None, worktree: Pa
     """Check out in ``worktree`` each submodule that is populated in ``source``; return a line for
     each that failed.
 
-    A linked worktree has submodule repositories of its own, so git would clone each from its URL.
-    Configuration for one command replaces the URL by the source's git directory, whose objects git
+    A linked worktree has its own submodule repositories, so git would clone each from its URL. A
+    setting for this one command replaces the URL by the source's git directory, whose objects git
     hard-links; afterwards the clone gets its real origin. The repository's configuration, which all
     worktrees share, stays unchanged.
     """
@@ -79,8 +79,8 @@ async def populate_submodules(git: GitContext, source: Path | None, worktree: Pa
 async def follow_submodules(
     git: GitContext, source: Path | None, worktree: Path, old: str, new: str
 ) -> tuple[str, ...]:
-    """Update submodules of ``worktree`` from the commits in ``old`` to those in ``new``; return a
-    line for each left behind.
+    """Update submodules of ``worktree`` from the commits in ``old`` to those in ``new``. Return a
+    line for each that was not updated.
 
     Update only a submodule that is at its old commit; git refuses if uncommitted changes are in the
     way.
@@ -147,8 +147,8 @@ async def unpublished(
 ) -> tuple[Unpublished, ...]:
     """Return submodule commits that ``new`` adds and no known remote branch of the submodule has.
 
-    Look at the remote-tracking refs of the person's checkout, of the repository's own ``modules``
-    and of the session's ``tree``, and at the submodule's URL if that is a local path.
+    This checks the remote-tracking refs of the person's checkout, of the repository's own
+    ``modules`` and of the session's ``tree``, and the submodule's URL if that is a local path.
     `push.recurseSubmodules=no` turns the check off, as in git.
     """
     links = [link for link in await changed_links(git, repo.common_dir, (), old, new) if link.new is not None]
@@ -175,8 +175,8 @@ async def push_submodule(
     """Push a submodule's checked-out branch to its origin; return whether that published the
     commit.
 
-    Push from the person's checkout of it, to which the commit is fetched first: its agent
-    configures the session's copy.
+    Fetch the commit into the person's checkout of the submodule and push from there: an agent can
+    configure the session's copy.
     """
     theirs = await git.compute(existing_git_dir, lone.directory) if lone.directory is not None else None
     own = await _there(git, repo.root / lone.place)
@@ -196,10 +196,9 @@ async def push_submodule(
 
 
 async def _own_settings(git: GitContext, module: Path, own: tuple[str, str]) -> Mapping[str, str]:
-    """Return variables that let the person's own submodule configure how git connects:
-    `core.sshCommand`, `credential.helper`.
-
-    None if it includes another file, which may be one of the checkout, and so an agent's.
+    """Return variables that let the configuration of the person's own submodule decide how git
+    connects (`core.sshCommand`, `credential.helper`). Return none if it includes another file,
+    which an agent may have written in the checkout.
     """
     included = await git.process.run(module, *own, "config", "--local", "--get-regexp", r"^include(if\..*)?\.path$")
     return {} if included.stdout else {"GIT_CONFIG_COUNT": "0"}  # instead of the replacements of `foreign`
@@ -212,11 +211,11 @@ async def push_mode(git: GitContext, repo: RepositoryInfo) -> str:
 
 
 async def _lone(git: GitContext, link: Link, own: Mapping[Path, Path | None], tree: Path | None) -> Unpublished | None:
-    """Return why a link's new commit counts as unpublished, or None. ``own``: the person's git
+    """Return the link if its new commit is unpublished, else None. ``own``: the person's git
     directories, by path.
 
     If the person's repository has the commit, its refs decide: the session's repository was cloned
-    from it, so that the session's `origin/*` are the person's branches.
+    from it, so `origin/*` there are the person's branches.
     """
     commit = link.new or ""
     theirs = await git.compute(existing_git_dir, tree / link.place) if tree is not None else None
@@ -297,10 +296,10 @@ async def _bring(
 
 
 async def _check_out(git: GitContext, local: Path | None, directory: Path, inner: tuple[str, str], commit: str) -> str:
-    """Check out a commit, which may be in the git directory ``local`` only; return why that failed,
-    or "".
+    """Check out a commit, which may exist only in the git directory ``local``. Return why that
+    failed, or "".
 
-    Not `git submodule update`: that would use the remotes and filters in a configuration that an
+    Do not use `git submodule update`: it would use remotes and filters of a configuration that an
     agent may have written.
     """
     if not await _obtain(git, local, directory, inner, commit):

@@ -3,8 +3,8 @@ nothing.
 
 The result is first created outside the worktree: a merge in the object database, a rebase in a
 checkout without files. Then git switches the worktree from the old commit to the new one, and
-refuses if files are in the way. So a conflict leaves nothing to undo, and a kill leaves one of
-these states:
+refuses if files are in the way. So a conflict changes nothing, and a kill leaves one of these
+states:
 
 - nothing or everything is written;
 - the files are written, HEAD is detached at the new commit, and the branch is at the old one:
@@ -42,8 +42,8 @@ _REBASE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """``commits`` were brought in. After ``conflicts`` (paths) nothing has changed; ``warnings``
-    name submodules left behind."""
+    """``commits`` were added to the branch. With ``conflicts`` (paths) nothing has changed.
+    ``warnings`` name submodules that were not updated."""
 
     old: str
     new: str
@@ -82,7 +82,8 @@ async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str,
     there = at(git_dir, worktree)
 
     def where() -> tuple[str | None, bool, str | None]:
-        """The branch that is checked out, whether it has the new commit, and where HEAD is."""
+        """Return the branch that is checked out, whether it has the new commit, and the commit of
+        HEAD."""
         repository = open_repository(git_dir)
         head = head_of(repository)
         has = head.commit is not None and (head.commit == new or repository.descendant_of(head.commit, new))
@@ -107,8 +108,8 @@ async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str,
 
 @asynccontextmanager
 async def _locked(git: GitContext, git_dir: Path) -> AsyncIterator[int]:
-    """Hold the worktree's lock, which git inherits, so that the next daemon waits for the git of a
-    killed one."""
+    """Hold the worktree's lock. Git inherits it, so that the next daemon waits for the git process
+    of a killed one."""
     async with AsyncExitStack() as stack:
         while True:
             try:
@@ -238,15 +239,13 @@ class Syncing:
         environment: Mapping[str, str] = MappingProxyType({}),
         before_changing: Callable[[Synced], Awaitable[None]] | None = None,
     ) -> Synced:
-        """Merge ``commit`` into the checked-out branch, or rebase the branch onto it; a conflict
+        """Merge ``commit`` into the checked-out branch, or rebase the branch onto it. A conflict
         changes nothing.
 
         Submodules are updated from ``source``, the person's checkout. New commits have the identity
-        in ``environment``. Await ``before_changing`` with the result once it is certain, before git
-        writes a file.
-
-        Raise WorktreeChangedError during a merge or the like, and if uncommitted, untracked or
-        ignored files are in the way.
+        in ``environment``. The function awaits ``before_changing`` with the certain result before
+        git writes a file. Raise WorktreeChangedError during a merge or the like, and if
+        uncommitted, untracked or ignored files are in the way.
         """
         git = self._git
         git_dir = await git.verified(worktree, None)
@@ -270,7 +269,7 @@ class Syncing:
         if not isinstance(new, str):
             return Synced(old, old, 0, new)
         coming = await additions(git, worktree, there, "diff-tree", old, new)
-        # Git checks again; this one gives a better message, and avoids a checkpoint before a
+        # Git checks this again. This check gives a better message, and avoids a checkpoint before a
         # refusal.
         await _refuse_overwriting(git, worktree, there, coming)
         if before_changing is not None:

@@ -1,14 +1,14 @@
 """Target branches: find where one is checked out, and move it once.
 
-A branch without a checkout is moved by `git update-ref`, compare-and-set. A checked-out one is
-fast-forwarded by git's own merge, which changes files, index and branch together, or refuses:
-nothing is forced, stashed or overwritten.
+`git update-ref` moves a branch without a checkout, by compare-and-set. A checked-out one is
+fast-forwarded by git's own merge, which changes files, index and branch together, or refuses.
+Nothing is forced, stashed or overwritten.
 
-The race: after the look at the checkout its owner may check something else out, and git has no lock
-that both take. If the owner switches to another branch, git refuses the merge, unless that branch
-is an ancestor of the landed commit; then git fast-forwards that one, as if its owner had pulled. If
-the owner checks the branch out after the look, its files stay unchanged, and show as changes that
-undo the landed ones. Both windows take milliseconds and lose nothing.
+The race: after our check of the checkout its owner may switch branches, and git has no lock for
+both. If the owner switches to another branch, git refuses the merge, unless that branch is an
+ancestor of the landed commit; git then fast-forwards that one, as if its owner had pulled. If the
+owner checks the target out after our check, the files there stay unchanged, and look like changes
+that undo the landed ones. Both windows take milliseconds and lose nothing.
 """
 
 import os
@@ -55,7 +55,7 @@ class Targets:
 
     async def in_the_way(self, checkout: Checkout, old: str, new: str) -> tuple[str, ...]:
         """Return changed files of the checkout that a fast-forward from ``old`` to ``new`` would
-        touch: git would refuse it."""
+        touch, and for which git would refuse it."""
         changes = await self._git.process.read(
             checkout.path, "diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new
         )
@@ -77,18 +77,19 @@ class Targets:
     async def move(self, repo: RepositoryInfo, branch: str, old: str, new: str, words: str) -> str:
         """Fast-forward the branch from ``old`` to ``new``; return "", or why it has not moved.
 
-        The branch itself decides, not git's exit status. ``words`` are for the reflog.
+        The commit of the branch decides whether it has moved, not git's exit status. ``words`` are
+        for the reflog.
         """
         git = self._git
-        await git.make_durable(repo.common_dir)  # or a power cut could take the commit of the person's branch
-        # The git process inherits the lock: the successor of a killed daemon waits for it before it
-        # looks at the branch.
+        await git.make_durable(repo.common_dir)  # else the person's branch could lose its commit in a power cut
+        # The git process inherits the lock: after a kill, the next daemon waits for it before it
+        # reads the branch.
         async with git.locks.hold(repo.common_dir) as lock:
             found = await git.compute(_checkout, repo, branch)
             if found is not None and found.busy:
                 return f"{found.busy} is under way in {found.path}"
             before = await git.compute(branch_tip, repo, branch)
-            if before not in {old, new}:  # a merge would start from the commit to which its owner has moved it
+            if before not in {old, new}:  # its owner has moved it, and a merge would start from there
                 return f"{branch} has moved to {(before or 'nothing')[:12]}"
             if found is None:
                 done = await git.process.run(
@@ -110,8 +111,8 @@ class Targets:
         return f"{found.path}: {done.words}" if found is not None else done.words
 
     async def holds(self, repo: RepositoryInfo, branch: str, commit: str) -> bool:
-        """Return whether the branch contains ``commit``. Wait for a git that still moves it for a
-        killed daemon."""
+        """Return whether the branch contains ``commit``. Waits for a git process of a killed daemon
+        that still moves it."""
         git = self._git
         async with git.locks.hold(repo.common_dir):
             tip = await git.compute(branch_tip, repo, branch)
@@ -136,15 +137,15 @@ def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
         if line_of(git_dir / "HEAD") == f"ref: {ref}" or ref in rebased | bisected:
             return Checkout(path, busy)
     if not repo.is_bare and repo.root == repo.common_dir and line_of(repo.common_dir / "HEAD") == f"ref: {ref}":
-        # `git init --separate-git-dir`: if only the branch moved, that checkout would undo the
-        # landed changes.
+        # After `git init --separate-git-dir`: if only the branch moved, that checkout would undo
+        # the landed changes
         return Checkout(repo.root, "work in a checkout of which git does not say where it is")
     return None
 
 
 def _taken(checkout: Checkout, path: str, kind: str) -> bool:
-    """Return whether a file to add exists already: untracked, or ignored, which git would
-    overwrite."""
+    """Return whether a file to add exists already: an untracked one, or an ignored one, which git
+    would overwrite."""
     return kind == "A" and os.path.lexists(checkout.path / path)
 
 

@@ -1,5 +1,5 @@
-"""State that only a worktree's git directory has: an unfinished merge, rebase or bisect, and the
-index."""
+"""State that only the git directory of a worktree has: an unfinished merge, rebase or bisect, and
+the index."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ _BEGUN: Final = {
     "REVERT_HEAD": "revert",
     "BISECT_START": "bisect",
 }
-"""Git's commands by the file that each leaves in the git directory until it ends."""
+"""Git's commands, by the file that exists in the git directory until the command ends."""
 _PENDING: Final = (
     *("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"),
     *("rebase-merge/orig-head", "rebase-apply/orig-head", "BISECT_START"),
@@ -44,8 +44,8 @@ class UnderWay:
 
 
 def begun(git_dir: Path) -> tuple[str, ...]:
-    """List the git commands that have begun in a git directory and not ended ("merge"), the
-    outermost first. Blocks."""
+    """List the unfinished git commands ("merge") of a git directory, the outermost first.
+    Blocks."""
     try:
         names = frozenset(os.listdir(git_dir))  # noqa: PTH208  one call for each of a thousand sessions
     except FileNotFoundError:
@@ -66,7 +66,8 @@ def busy_with(git_dir: Path) -> str:
 
 
 def ending_commands(worktree: Path, busy: str) -> tuple[str, ...]:
-    """Shell commands that end what `busy_with` names: continue it, or abort it."""
+    """Shell commands that end the git command that `busy_with` names: one continues it, one aborts
+    it."""
     command = busy.removeprefix("a ")
     ends = ("reset",) if command == "bisect" else ("--continue", "--abort")
     return tuple(shlex.join(("git", "-C", str(worktree), command, end)) for end in ends)

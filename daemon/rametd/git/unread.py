@@ -1,7 +1,7 @@
 """Files that git cannot read or store: its messages, and the path of each.
 
 A failing required clean filter, or a text in another encoding than its attributes name, ends `git
-add`: everything else is then added without the file. Of unreadable directories git only warns.
+add`; all other files are then added without that file. About unreadable directories git only warns.
 """
 
 import os
@@ -42,7 +42,8 @@ _PLACES: Final = (
 )
 _UNBORN: Final = "' does not have a commit checked out"
 _ONE_BY_ONE: Final = 4
-"""Most files of a broken filter to find by trying; each try costs another walk through the tree."""
+"""Maximum number of files of a broken filter to find by trying; each try walks through the tree
+again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,8 @@ def parse_unread(words: str) -> Unread:
 
 
 async def hidden(git: GitContext, worktree: Path, there: tuple[str, str], index: Path) -> list[bytes]:
-    """Return existing files that git would skip, as their entries are marked assume-unchanged or
-    skip-worktree: people mark files that they change for themselves, and such changes are work
+    """Return existing files that git would skip because their entries are marked assume-unchanged
+    or skip-worktree. People mark files that they change for themselves, and such changes are work
     too."""
     environment = {"GIT_INDEX_FILE": str(index)}
     listed = await git.process.read(worktree, *there, "ls-files", "-v", "-z", environment=environment)

@@ -38,12 +38,12 @@ async def fetch_base(
     *,
     within: float = FETCH_TIMEOUT_S,
 ) -> Base | None:
-    """Fetch the remote branch that ``ref`` is or follows. Return its commit if a local branch
+    """Fetch the remote branch that ``ref`` names or follows. Return its commit if the local branch
     ``ref`` is behind it, else None.
 
     ``environment`` is the person's, for keys and credential helpers. Raise RefNotFoundError if
-    there is no such branch, RemoteFailedError if the remote fails or is silent ``within`` these
-    seconds.
+    there is no such branch, and RemoteFailedError if the remote fails or does not answer ``within``
+    so many seconds.
     """
     source = await git.compute(_source_of, repo, ref, caller_cwd)
     if source is None:
@@ -53,8 +53,7 @@ async def fetch_base(
             hint=await git.compute(_without_remote, repo, ref, caller_cwd),
         )
     local, remote = source
-    # Name both refs: the remote's refspecs may not include this branch, as in a clone of a single
-    # branch.
+    # Name both refs: in a clone of a single branch, the remote's refspecs do not include this one.
     refspec = f"+refs/heads/{remote.branch}:refs/remotes/{remote.tracking}"
     command = ("fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance")
     try:
@@ -110,7 +109,7 @@ def find_remote_branch(repo: RepositoryInfo, name: str) -> RemoteBranch | None:
 
 
 def _without_remote(repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None) -> str:
-    """Return a hint for a failed fetch that does not lead to the same refusal again."""
+    """Return a hint for a failed fetch that avoids the same refusal."""
     repository = caller_view(repo, caller_cwd)
     branch = ref.removeprefix("refs/heads/") if ref is not None else head_of(repository).branch
     remotes = sorted(_remotes(repository))
@@ -155,7 +154,7 @@ def _named(repository: pygit2.Repository, name: str, *, known: bool = True) -> R
 
 
 def _only_there(repository: pygit2.Repository, name: str) -> RemoteBranch | None:
-    """Return the branch of an unknown name that a remote has or may have.
+    """Return the remote branch that an unknown name may mean.
 
     Raise AmbiguousError if there are several possible remotes.
     """
@@ -177,8 +176,8 @@ def _remotes(repository: pygit2.Repository) -> list[str]:
 
 
 def _newer(repo: RepositoryInfo, local: str | None, remote: RemoteBranch) -> Base | None:
-    """Return the remote's tip if it is ahead of the local branch or there is none; None if that has
-    own commits or is up to date."""
+    """Return the remote's tip if it is ahead of the local branch, or if there is none. Return None
+    if the local branch has commits of its own or is up to date."""
     repository = open_repository(repo.common_dir)
     if local is None:
         only = peel(repository, f"refs/remotes/{remote.tracking}")

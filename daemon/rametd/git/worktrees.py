@@ -1,13 +1,13 @@
 """Create and remove linked worktrees.
 
-Every step can be interrupted and repeated. Creation: branch → entry and `.git` file (git, without a
-checkout) → files. Removal: rename the directory (atomic: the path is free from then on, and no
-half-deleted directory can be mistaken for work) → entry → branch → files. Steps on shared state
-hold the repository's lock; steps that only move bytes do not.
+Every step can be interrupted and repeated. Creation: branch → entry and `.git` file (by git,
+without a checkout) → files. Removal: rename the directory (atomic: from then on the path is free,
+and no half-deleted directory can be mistaken for work) → entry → branch → files. Steps on shared
+state hold the repository's lock; steps that only read and write files do not.
 
-Ramet's worktrees are locked (`git worktree lock`), so that git refuses a `git worktree prune` while
-their disk is unmounted, or a `git worktree remove` under a running agent, with Ramet's reason.
-Removal here does not use git and ignores the lock.
+Ramet locks its worktrees (`git worktree lock`). With Ramet's reason, git then refuses a `git
+worktree prune` while their disk is unmounted, and a `git worktree remove` under a running agent.
+The removal here does not use git, and ignores the lock.
 """
 
 import asyncio
@@ -54,8 +54,8 @@ def _and_above(path: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Worktree:
-    """A worktree as git lists it. ``branch`` None: detached; ``commit`` None: unborn; ``exists``:
-    its directory exists."""
+    """A worktree in git's list. ``branch`` is None if HEAD is detached, ``commit`` None on an
+    unborn branch. ``exists``: its directory exists."""
 
     path: Path
     branch: str | None
@@ -95,8 +95,8 @@ def is_complete(path: Path, branch: str) -> bool:
 
 
 def _leftover(repo: RepositoryInfo, path: Path) -> bool:
-    """Return whether an interrupted run left ``path``: registered by Ramet and without an index, so
-    that no work can be in it."""
+    """Return whether an interrupted run left ``path``: Ramet registered it, and it has no index, so
+    no work can be in it."""
     entries = registered_at(repo.common_dir, path)
     return bool(entries) and all(
         removal.is_unfinished(entry) and not (entry.admin_dir / "index").exists() for entry in entries
@@ -147,17 +147,16 @@ async def register(
         lock=lock,
     )
     try:
-        await git.compute(_settle_entry, repo, path)
+        await git.compute(_adjust_entry, repo, path)
         await git.verified(path, branch)
     except WorktreeChangedError:
         raise _refused(done, target) from None
 
 
-def _settle_entry(repo: RepositoryInfo, path: Path) -> None:
-    """Make ``path`` the top of a new worktree if the repository's configuration names another one
-    for all (see `diverted`).
-
-    Git creates the entry by the umask, even in a shared repository.
+def _adjust_entry(repo: RepositoryInfo, path: Path) -> None:
+    """Make ``path`` the top of a new worktree if the repository's configuration names another
+    directory for all worktrees (see `diverted`), and give the entry the permissions of a shared
+    repository: git creates it by the umask.
     """
     git_dir = existing_git_dir(path)
     if git_dir is None:
@@ -168,7 +167,8 @@ def _settle_entry(repo: RepositoryInfo, path: Path) -> None:
 
 
 def _refused(done: Completed, branch: str) -> BranchTakenError | GitFailedError:
-    # The branch is in a rebase or a bisect elsewhere; only git knows all files that record this.
+    # The branch is in a rebase or a bisect in another worktree. Only git knows all files that
+    # record this.
     if "already checked out" in done.words or "already used by worktree" in done.words:
         return BranchTakenError(
             done.words, hint="finish what runs there, or choose another name with --branch", branch=branch

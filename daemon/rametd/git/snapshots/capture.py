@@ -1,5 +1,5 @@
-"""Take a snapshot of a worktree: the only way to record its state. The person's index, HEAD,
-branches and stash stay unchanged."""
+"""Take a snapshot of a worktree. All records of a worktree's state use this module. The person's
+index, HEAD, branches and stash stay unchanged."""
 
 import os
 import re
@@ -23,7 +23,7 @@ from rametd.git.snapshots.model import Nested, Snapshot, pin, pin_others, point,
 
 _HASH: Final = re.compile(rb"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 _LARGEST: Final = 1 << 22
-"""Bytes to read of a file in a git directory in search of commit ids."""
+"""Maximum number of bytes of a file in a git directory to search for commit ids."""
 
 
 class Depth(IntEnum):
@@ -48,11 +48,11 @@ async def capture(
     head: Head | None = None,
     inner: Collection[Path] = (),
 ) -> Snapshot:
-    """Record a worktree, whose files are ``tree`` if that is known, under ``ref``.
+    """Record a worktree under ``ref``. ``tree``: its files, if they are known already.
 
     ``git_dir`` need not be registered; without it the worktree must be. ``owner``: the session
-    whose refs pin the commits it needs. ``apart``: leave out worktrees of the same repository,
-    which are other work. Raise WorktreeChangedError, GitFailedError, GitBusyError.
+    whose refs pin the commits that the snapshot needs. ``apart``: omit nested worktrees of the same
+    repository, which are other work. Raise WorktreeChangedError, GitFailedError, GitBusyError.
     """
     git_dir = git_dir or await git.verified(worktree, None)
     skipped: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ async def capture(
     def store() -> Snapshot:
         repository = open_repository(git_dir)
         position = head or head_of(repository)
-        # Raises KeyError if the commit of HEAD is lost: no ref may pin it.
+        # This raises KeyError if git has lost the commit of HEAD, which no ref may pin
         same = position.commit is not None and staged == str(repository[position.commit].peel(pygit2.Tree).id)
         recorded = [each for each in found if not (apart and _is_worktree(git_dir, worktree / each.place))]
         made = write(
@@ -108,7 +108,7 @@ async def staged_tree(git: GitContext, git_dir: Path) -> str:
     """Return the staged content as a tree, without paths in conflict; reads no file of the
     worktree."""
     there = at(git_dir, git_dir)
-    async with private_index(git, git_dir) as index:  # `write-tree` stores its tree cache in the index
+    async with private_index(git, git_dir) as index:  # private, because `write-tree` stores its tree cache in the index
         environment = {"GIT_INDEX_FILE": str(index)}
         output = await git.process.read(git_dir, *there, "ls-files", "--unmerged", "-z", environment=environment)
         conflicts = dict.fromkeys(record.partition(b"\t")[2] for record in output.split(b"\0") if record)
@@ -121,8 +121,8 @@ async def staged_tree(git: GitContext, git_dir: Path) -> str:
 
 
 async def unmerged_blobs(git: GitContext, git_dir: Path) -> list[str]:
-    """Return the blobs of paths in conflict, and the empty one, which an index has for files after
-    `git add -N`."""
+    """Return the blobs of paths in conflict, and the empty blob, which the index has for files
+    after `git add -N`."""
     if not await git.compute((git_dir / "index").is_file):
         return []
     output = await git.process.read(git_dir, f"--git-dir={git_dir}", "ls-files", "--unmerged", "-z")

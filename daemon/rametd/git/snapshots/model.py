@@ -7,9 +7,9 @@
     nested/0/     the files of the first nested repository that differs from its HEAD, and so on
     meta.json     head, branch, time, the nested repositories, and notes of the caller
 
-A ref to a tree keeps its objects from `git gc`, and `git log --all`, gitk and lazygit do not show
-it. A tree cannot keep commits: those that a snapshot needs are pinned by separate refs below
-``refs/ramet/commits/OWNER/`` (`pin`). The functions here block.
+A ref to a tree protects its objects from `git gc`, and `git log --all`, gitk and lazygit do not
+show it. A tree cannot protect commits: separate refs below ``refs/ramet/commits/OWNER/`` pin those
+that a snapshot needs (`pin`). The functions here block.
 """
 
 import json
@@ -37,12 +37,12 @@ _FILE: Final = b"100644"
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """A nested repository. ``files`` is a tree of the outer repository, "" if its files are those
+    """A nested repository. ``files`` is a tree of the outer repository, "" if the files are those
     of ``head``.
 
     ``head`` is "" without a commit. ``repository`` is False for files in an unpopulated submodule.
-    ``clean``: ``files`` equal its head. ``own``: no remote has its head, whose commits were copied
-    and pinned.
+    ``clean``: ``files`` equal those of the head. ``own``: no remote has the head, whose commits
+    were copied and pinned.
     """
 
     place: str
@@ -60,9 +60,9 @@ class Nested:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``id`` is the tree's id; ``index`` is "" if nothing but HEAD was staged or it was not
-    requested, ``head`` "" on an unborn branch, ``branch`` "" for a detached HEAD. ``skipped``:
-    messages about unreadable files."""
+    """``id`` is the tree's id. ``index`` is "" if the index equals HEAD or was not requested,
+    ``head`` "" on an unborn branch, ``branch`` "" for a detached HEAD. ``skipped``: messages about
+    unreadable files."""
 
     id: str
     files: str
@@ -174,23 +174,23 @@ def _read(repository: pygit2.Repository, top: pygit2.Tree) -> Snapshot | None:
 
 
 _PACKING_S: Final = 0.5
-"""How long a git that packs refs may hold the lock of one of them."""
+"""Seconds for which a git process that packs refs may hold the lock of one of them."""
 
 
 def point(git_dir: Path, ref: str, name: str) -> None:
     """Set one of Ramet's refs to an object.
 
-    Like git, with a lock file that becomes the ref: libgit2 takes 2 ms, as it also looks for names
-    that contain this one.
+    Like git, write a lock file and rename it to the ref. libgit2 takes 2 ms, because it also
+    searches for names that contain this one.
     """
     place = f"{common_dir(git_dir)}/{ref}"
-    with suppress(OSError):  # the lock is taken, or a directory is in the way: libgit2 knows what to do
+    with suppress(OSError):  # libgit2 handles a lock that is held, and a directory in the way
         replace_file(f"{place}.lock", place, name.encode() + b"\n", 0o666)
         return
     repository = open_repository(git_dir)
     lock = common_dir(git_dir) / f"{ref}.lock"
-    # Only the daemon writes this ref, one at a time: the lock is of a killed daemon or, once the
-    # ref exists, for moments of a git that packs it.
+    # Only the daemon writes this ref, in one task at a time. So the lock is a killed daemon's or,
+    # if the ref exists, that of a git process that packs it for a moment.
     deadline = time.monotonic() + (_PACKING_S if ref in repository.references else 0)
     while lock.exists() and time.monotonic() < deadline:
         time.sleep(0.01)

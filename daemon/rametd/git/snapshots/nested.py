@@ -1,8 +1,9 @@
 """Repositories inside a worktree: submodules, and those that an agent or a person created there.
 
-The tree of a worktree only points at them. A snapshot therefore has the files of each that differs
-from a commit of its remote, and copies of commits that none of its remotes has. Restoring writes
-the files; a branch checked out inside stays, a detached HEAD moves.
+The tree of a worktree only points at them. A snapshot therefore has the files of each nested
+repository that differs from a commit of its remote, and copies of commits that none of its remotes
+has. A restore writes the files and moves a detached HEAD; a branch that is checked out inside
+stays.
 """
 
 import os
@@ -44,7 +45,7 @@ async def capture(
     for place, recorded in found.items():
         try:
             inside, left = await _capture_one(git, common, worktree, place, recorded)
-        except (GitFailedError, GitBusyError) as error:  # the files around it are captured nevertheless
+        except (GitFailedError, GitBusyError) as error:  # capture the other files nevertheless
             words.append(f"in {place}: {error.message}")
             continue
         made += inside
@@ -54,7 +55,8 @@ async def capture(
 
 
 def _linked(common: Path, tree: str, found: dict[str, str | None]) -> dict[str, str | None]:
-    """Return those whose files the tree does not have, and the commits that it points at."""
+    """Return the nested repositories whose files the tree does not have, and the commits that it
+    points at."""
     top = open_repository(common)[tree].peel(pygit2.Tree)
     known = {place: top[place] for place in found if place in top}
     links = {place: str(entry.id) for place, entry in known.items() if not isinstance(entry, pygit2.Tree)}
@@ -101,18 +103,18 @@ async def _copy(
     deeper = await places(git, directory, inner)
     own, complete = await _own_commits(git, common, directory, inner, written.head)
     head = written.head.commit or ""
-    if not own and await git.compute(_is_as_recorded, repository, written, recorded):
+    if not own and await git.compute(_is_unchanged, repository, written, recorded):
         return Nested(place, head), written.skipped, deeper
     copied = [written.tree, *([head] if own and complete else [])]
     await copy_objects(git, inner, common, *copied)
-    clean = await git.compute(_is_as_recorded, repository, written, head)
+    clean = await git.compute(_is_unchanged, repository, written, head)
     return Nested(place, head, written.tree, own=head in copied, clean=clean), written.skipped, deeper
 
 
 async def _copy_files(
     git: GitContext, common: Path, directory: Path, place: str
 ) -> tuple[Nested | None, tuple[str, ...], Mapping[str, str | None]]:
-    """Read the files with the outer repository, as the inner one is unreadable."""
+    """Read the files with the outer repository: the inner one is unreadable."""
     if not await git.compute(lambda: directory.is_dir() and not directory.is_symlink() and any(directory.iterdir())):
         return None, (), {}
     async with scratch_index(git, common) as index:
@@ -155,14 +157,14 @@ async def _is_own(git: GitContext, common: Path, directory: Path, inner: Path, c
     return bool((await git.process.read(directory, f"--git-dir={inner}", *asked)).strip())
 
 
-def _is_as_recorded(repository: pygit2.Repository, written: WorktreeTree, recorded: str | None) -> bool:
+def _is_unchanged(repository: pygit2.Repository, written: WorktreeTree, recorded: str | None) -> bool:
     head = written.head.commit
     return head is not None and head == recorded and str(repository[head].peel(pygit2.Tree).id) == written.tree
 
 
 async def _is_clean(git: GitContext, common: Path, directory: Path, inner: Path, recorded: str) -> bool:
-    """Return whether the recorded commit is checked out without changes, and a remote has it. Doubt
-    counts as no."""
+    """Return whether the recorded commit is surely checked out without changes, and a remote has
+    it."""
     there = at(inner, directory)
     listing = ("status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal", "--ignore-submodules=none")
     status = await git.process.run(directory, *there, *listing, environment={"GIT_OPTIONAL_LOCKS": "0"})
@@ -204,15 +206,15 @@ async def _restore_one(
     inner = await git.compute(git_dir_at, worktree / place)
     if inner is None:
         if wanted.files:
-            return await _lay(git, common, worktree, wanted)
+            return await _write_missing(git, common, worktree, wanted)
         return [f"{place} was a separate repository, at {wanted.head[:12]}, and is not there: it is not restored"]
     if inner.parent == common / "worktrees":
         return [f"{place} is a separate worktree and stays unchanged: {wanted.holder[:12]} has its earlier files"]
     return await _write_over(git, common, worktree, inner, wanted, before, new=new)
 
 
-async def _lay(git: GitContext, common: Path, worktree: Path, wanted: Nested) -> list[str]:
-    """Write the files of a repository that no longer exists; an existing file that differs
+async def _write_missing(git: GitContext, common: Path, worktree: Path, wanted: Nested) -> list[str]:
+    """Write the files of a repository that no longer exists. An existing file that differs
     stays."""
     target = worktree / wanted.place
     await git.compute(lambda: target.mkdir(parents=True, exist_ok=True))

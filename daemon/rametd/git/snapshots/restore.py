@@ -22,8 +22,9 @@ from rametd.git.underway import busy_with
 from rametd.git.unread import add_all, is_unborn
 
 _RETRIES_S: Final = (0.1, 0.3, 1.0, 3.0)
-"""Attempts. Git refuses if a file appeared or changed since the check: a person works there, or the
-git of a killed daemon is still running. Each retry first captures the present files."""
+"""Seconds before each retry. Git refuses if a file has appeared or changed since the check: a
+person works there, or a git process of a killed daemon still runs. Each retry first captures the
+present files."""
 
 
 async def apply_tree(git: GitContext, worktree: Path, files: str) -> None:
@@ -47,20 +48,19 @@ async def apply_tree(git: GitContext, worktree: Path, files: str) -> None:
 async def restore_files(
     git: GitContext, worktree: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
 ) -> str:
-    """Make the files of a worktree those of the tree ``target``; ignored files, HEAD and the index
-    stay.
+    """Write the tree ``target`` over the files of a worktree. Ignored files, HEAD and the index
+    stay. Return the tree of the former files.
 
-    Await ``before_overwriting`` with the tree of the present files, including ignored ones in the
-    way; it must capture them. Return that tree. Raise WorktreeChangedError during a merge or the
-    like; GitFailedError, with nothing written, if a file changes meanwhile or a filter fails.
+    The function awaits ``before_overwriting`` with that tree, which includes ignored files in the
+    way; the caller must capture it there. Raise WorktreeChangedError during a merge or the like,
+    and GitFailedError, with nothing written, if a file changes meanwhile or a filter fails.
     """
     git_dir = await git.verified(worktree, None)
     if busy := await git.compute(busy_with, git_dir):
-        # Git would continue it: the next commit would end the merge, with the restored files and
-        # both parents.
+        # The next commit would end the merge, with the restored files and both parents.
         raise WorktreeChangedError(
             f"{worktree} is in the middle of {busy}",
-            hint="finish it there or take it back (`git status` tells how), then rewind again",
+            hint="finish or abort it there (`git status` shows the commands), then rewind again",
             worktree=str(worktree),
         )
     for pause in _RETRIES_S:
@@ -96,7 +96,8 @@ async def _bring_back(
         ignored = await git.compute(in_the_way, worktree, wanted)
         if ignored:
             paths = b"".join(os.fsencode(path) + b"\0" for path in ignored)
-            # A commit that the index points at, whose repository is gone: git adds no file to it.
+            # The index points at a nested commit whose repository is gone: git adds no file below
+            # that path.
             above = {os.fsencode(parent) for path in ignored for parent in parents(path)}
             links = b"".join(parent + b"\0" for parent in sorted(above))
             await write("update-index", "--force-remove", "-z", "--stdin", stdin=links)
@@ -119,7 +120,7 @@ async def refuse_failing_filters(
 ) -> None:
     """Raise FilterFailedError if a filter fails for a file to write.
 
-    Git deletes files before it writes others, so that a filter that fails in between would leave a
+    Git deletes files before it writes others: a filter that fails in between would leave a
     half-written worktree. Therefore write the filtered files to ``scratch`` first.
     """
     there = at(git_dir, worktree)
@@ -132,7 +133,7 @@ async def refuse_failing_filters(
     environment = {"GIT_INDEX_FILE": str(scratch / "filtered-index")}
     shown = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=AMT", now, target)
     paths = await git.process.read(worktree, *there, *shown)
-    # In an empty directory git reads the attributes from the index: those of the snapshot.
+    # In an empty directory git reads the attributes of the snapshot, from the index
     await git.process.write(beside, *ends, "read-tree", target, environment=environment)
     asked = ("check-attr", "-z", "--cached", "--stdin", "filter")
     output = await git.process.read(beside, *ends, *asked, stdin=paths, environment=environment)
@@ -152,7 +153,7 @@ async def refuse_failing_filters(
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Whether HEAD is at the commit now. ``warning``: why it is not, or ""."""
+    """Whether HEAD is at the commit now. ``warning`` says why it is not, else ""."""
 
     done: bool
     warning: str = ""
@@ -165,8 +166,9 @@ async def move_back(
     line, and set the index to the tree ``staged`` or that of the commit. ``tip`` is the present
     commit, which has been captured.
 
-    A detached HEAD moves to any commit; with ``leave`` the branch does too, unless another worktree
-    has it. Change nothing otherwise, or if another branch is checked out or this one has moved on.
+    A detached HEAD moves to any commit. With ``leave`` the branch does too, unless another worktree
+    has it checked out. Otherwise change nothing, nor if another branch is checked out or this one
+    has newer commits.
     """
     git_dir = await git.verified(worktree, None)
     there = at(git_dir, worktree)

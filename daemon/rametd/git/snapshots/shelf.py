@@ -6,18 +6,18 @@ thinned.
     GIT-DIR/worktrees/INNER     →  GIT-DIR/ramet/shelved-ID+INNER     (a worktree of the same repository inside it)
 
 Renames preserve everything: an index with its flags and conflicts, an unfinished rebase, nested
-repositories, unreadable files and empty directories. Each rename stays on its file system and at
-its depth below the git directory, so that ``commondir`` is valid in both places. Outside
+repositories, unreadable files and empty directories. Each rename stays within its file system, and
+at the same depth below the git directory, so that ``commondir`` is valid in both places. Outside
 ``worktrees`` the entry does not occupy the branch, and ``git worktree prune`` and ``git gc`` ignore
-it; a snapshot and the refs below ``refs/ramet/commits/`` protect the objects that only the worktree
+it. A snapshot and the refs below ``refs/ramet/commits/`` protect the objects that only the worktree
 reaches.
 
 Thinning then deletes ignored files, and tracked files that equal the repository's content.
-Restoring writes the missing files from the snapshot, and renames back. If a person has deleted the
-tree, the snapshot is written to a new one on the shelf.
+A restore writes the missing files from the snapshot, then renames tree and entry back. If a person
+has deleted the tree, it writes the snapshot to a new tree on the shelf.
 
-A kill leaves tree and entry each in one of two places; every function here continues from any of
-the four states.
+After a kill, tree and entry are each in one of two places. Every function here continues from any
+of the four states.
 """
 
 import os
@@ -45,10 +45,10 @@ from rametd.git.registrations import (
     UNFINISHED,
     entries_inside,
     git_dir_of,
-    left_at,
     locate,
     moved_to,
     registered_at,
+    stale_entry_at,
 )
 from rametd.git.removal import delete_tree, free_path, refuse_main
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, head_of, last_head, open_repository
@@ -63,10 +63,10 @@ from rametd.git.worktrees import make_room
 
 _LINK: Final = "160000"
 _MARK: Final = "shelved"
-"""File in a shelved tree's git directory with the snapshot of its thinning."""
+"""File in a shelved tree's git directory with the id of the snapshot by which it was thinned."""
 _REBUILT: Final = "rebuilt"
-"""File in a git directory: its tree was created from the snapshot, and nested repositories are not
-populated yet."""
+"""File in a git directory whose tree was created from the snapshot, while nested repositories are
+not populated yet."""
 _FORMAT: Final = "--batch-check=%(objectname) %(objectsize)"
 _CONVERTS: Final = ("filter", "ident", "working-tree-encoding", "eol")
 """Attributes that make a file differ from the repository's bytes."""
@@ -88,8 +88,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Shelved:
-    """``branch_commit``: commit of the session's branch, "" without a branch. ``warnings``:
-    differences from what one would expect."""
+    """``branch_commit``: commit of the session's branch, "" without a branch. ``warnings`` has a
+    line for each unexpected difference."""
 
     snapshot: Snapshot
     branch_commit: str
@@ -151,7 +151,7 @@ async def shelve(git: GitContext, repo: RepositoryInfo, taken: Snapshot | None, 
     whole = not await git.compute(os.path.lexists, place.shelf)
     async with git.locks.hold(repo.common_dir):
         words = await git.compute(_move_to_shelf, repo, place, taken)
-    # Renames destroy nothing, so wait for the disk once, before thinning.
+    # Renames destroy nothing: sync once, before thinning
     try:
         await git.make_durable(repo.common_dir, worktree.parent)
     except GitFailedError:
@@ -196,11 +196,12 @@ async def _capture(
     git_dir, why = await git.compute(locate, common, place.worktree)
     if shelved:
         git_dir = next((each for each in (place.entry, _entry_of(place)) if each is not None and each.is_dir()), common)
-    # Without an entry, read the files with the repository itself; its HEAD and index are the main
+    # Without an entry, read the files with the repository itself, whose HEAD and index are the main
     # worktree's.
     borrowed = git_dir == common and not (tree / ".git").is_dir()
     if shelved and (place.entry / _MARK).is_file() and git_dir == place.entry:
-        # The snapshot is lost; files deleted by thinning do not count as deleted.
+        # The snapshot is lost: write the files again that thinning deleted, so that they do not
+        # count as deleted.
         await git.process.run(tree, *at(git_dir, tree), "checkout-index", "-a", "-q", "-u")
     facts: dict[str, Any] = {"worktree": str(place.worktree)}
     warnings = [why] if why is not None else []
@@ -212,7 +213,7 @@ async def _capture(
     if git_dir is None:
         made, tip = await _without_tree(git, repo, place, branch, tip, last, facts)
         warnings += list(made.skipped)
-        warnings += await git.compute(_gone_words, repo, place.worktree) if why is None else []
+        warnings += await git.compute(_missing_warnings, repo, place.worktree) if why is None else []
         pinned = made.head
         entries = [*(each.admin_dir for each in await git.compute(registered_at, common, place.worktree)), place.entry]
         inside = [each.admin_dir for each in await git.compute(entries_inside, common, place.worktree)]
@@ -228,7 +229,7 @@ async def _capture(
         facts |= {"branch": tip or "", "commits": list(dict.fromkeys([*starts, *commits])), "inside": words}
         facts["under_way"] = [] if borrowed else list(await git.compute(begun, git_dir))
         facts["thin"] = not borrowed
-        warnings += await git.compute(_lock_words, repo, place.worktree)
+        warnings += await git.compute(_lock_warnings, repo, place.worktree)
         inner = [each.admin_dir for each in await git.compute(entries_inside, common, place.worktree)]
         try:
             made = await capture(git, tree, git_dir, depth=Depth.FULL, facts=facts, head=head, inner=inner)
@@ -266,10 +267,10 @@ async def _without_tree(
     last: Snapshot | None,
     facts: dict[str, Any],
 ) -> tuple[Snapshot, str | None]:
-    """For a missing worktree return its entry's HEAD, the branch's tip, and the last snapshot's
-    files if it has the same commit."""
+    """Return the snapshot of a missing worktree: HEAD of its entry, the branch's tip, and the files
+    of the last snapshot if that has the same commit."""
     common = repo.common_dir
-    entry = await git.compute(left_at, common, place.worktree)
+    entry = await git.compute(stale_entry_at, common, place.worktree)
     git_dir = entry.admin_dir if entry is not None else place.entry if place.entry.is_dir() else None
     head = Head(None, None)
     skipped: list[str] = []
@@ -329,14 +330,14 @@ def _tree_of(repo: RepositoryInfo, commit: str | None) -> str:
     return str(repository[commit].peel(pygit2.Tree).id)
 
 
-def _gone_words(repo: RepositoryInfo, worktree: Path) -> list[str]:
+def _missing_warnings(repo: RepositoryInfo, worktree: Path) -> list[str]:
     if (moved := moved_to(repo.common_dir, worktree)) is not None:
         return [f"it was moved to {moved.path}, and stays there with its branch"]
     hint = "; if it was moved by hand, bring the session back and move its files, which stay where they are, into its place"
-    return [f"{worktree} was gone already{hint if left_at(repo.common_dir, worktree) else ''}"]
+    return [f"{worktree} was gone already{hint if stale_entry_at(repo.common_dir, worktree) else ''}"]
 
 
-def _lock_words(repo: RepositoryInfo, worktree: Path) -> list[str]:
+def _lock_warnings(repo: RepositoryInfo, worktree: Path) -> list[str]:
     locks = [entry.locked for entry in registered_at(repo.common_dir, worktree)]
     reason = next((lock for lock in locks if lock is not None and lock not in UNFINISHED), None)
     return (
@@ -350,7 +351,7 @@ def _entry_of(place: Place) -> Path | None:
 
 
 def _move_to_shelf(repo: RepositoryInfo, place: Place, taken: Snapshot | None) -> list[str]:
-    """Rename the tree, then its entry; return why the directory stays, if it does. Blocks."""
+    """Rename the tree, then its entry. If the directory stays, return why. Blocks."""
     common, worktree = repo.common_dir, place.worktree
     refuse_main(repo, worktree)
     git_dir, why = locate(common, worktree)
@@ -404,7 +405,7 @@ async def thin(git: GitContext, place: Place, taken: Snapshot) -> None:
 async def _unchanged(
     git: GitContext, tree: Path, git_dir: Path, there: tuple[str, str], taken: Snapshot
 ) -> dict[str, os.stat_result]:
-    """Return files that equal index, snapshot and repository, with their stamps at the
+    """Return files that are equal in index, snapshot and repository, with their stamps at the
     comparison."""
     async with git.worktree_lock(tree), private_index(git, git_dir) as index:
         environment = {"GIT_INDEX_FILE": str(index)}
@@ -482,8 +483,8 @@ def _delete_ignored(tree: Path, places: Sequence[str]) -> None:
 
 
 def _delete_files(tree: Path, known: Mapping[str, os.stat_result]) -> None:
-    """Delete files, except those that a surviving process has changed since, and the directories
-    that are empty then."""
+    """Delete files, except those that a surviving process has changed since, and directories that
+    are then empty."""
     folders: set[Path] = set()
     for path, was in known.items():
         place = tree / path
@@ -521,18 +522,18 @@ async def unshelve(
     *,
     new_branch: bool,
 ) -> tuple[str, ...]:
-    """Restore a shelved worktree: write missing files, then rename it back, on ``branch``, created
-    at ``commit`` with ``new_branch``.
+    """Restore a shelved worktree on ``branch``: write missing files, then rename it back. With
+    ``new_branch``, create the branch at ``commit``. Return a line for each difference.
 
-    ``own`` is the branch that the session had. Return a line for each difference. Completes an
-    interrupted call. Raise PathTakenError and BranchTakenError before any change; GitFailedError
-    with tree and entry on the shelf.
+    ``own`` is the branch that the session had. A repeated call completes an interrupted one. Raise
+    PathTakenError and BranchTakenError before any change, and GitFailedError, which leaves tree and
+    entry on the shelf.
     """
     place = place_of(repo, worktree)
     warnings: list[str] = []
-    if not await git.compute(_is_back, repo, place):
+    if not await git.compute(_is_restored, repo, place):
         async with git.locks.hold(repo.common_dir) as lock:
-            if await git.compute(_is_half_back, repo, place):  # an earlier call passed the checks below
+            if await git.compute(_is_half_restored, repo, place):  # an earlier call passed the checks below
                 await git.compute(_home(repo, place).rename, place.entry)
             await git.compute(_require_free, repo, place)
             resumed = new_branch and await git.compute(branches.made_for, repo, branch, worktree)
@@ -561,20 +562,20 @@ def _begin_tree(place: Place) -> None:
         place.shelf.mkdir(parents=True)
 
 
-def _is_back(repo: RepositoryInfo, place: Place) -> bool:
+def _is_restored(repo: RepositoryInfo, place: Place) -> bool:
     """Return whether an earlier call has renamed the tree back."""
     return git_dir_of(place.worktree) == _home(repo, place) and _home(repo, place).is_dir() and not place.shelf.exists()
 
 
 def _home(repo: RepositoryInfo, place: Place) -> Path:
-    """Return the path of a worktree's entry; under another name if a moved worktree has the usual
+    """Return the path for a worktree's entry, with another name if a moved worktree has the usual
     one."""
     found = [entry.admin_dir for entry in registered_at(repo.common_dir, place.worktree) if entry.path is not None]
     home = repo.common_dir / "worktrees" / place.worktree.name
     return found[0] if found else free_path(home) if home.exists() else home
 
 
-def _is_half_back(repo: RepositoryInfo, place: Place) -> bool:
+def _is_half_restored(repo: RepositoryInfo, place: Place) -> bool:
     """Return whether an earlier call has renamed the entry back, but not the tree."""
     home = _home(repo, place)
     there = [entry.admin_dir for entry in registered_at(repo.common_dir, place.worktree) if entry.path is not None]
@@ -582,7 +583,7 @@ def _is_half_back(repo: RepositoryInfo, place: Place) -> bool:
 
 
 def _require_free(repo: RepositoryInfo, place: Place) -> None:
-    """Raise PathTakenError if the tree is not on its shelf, or would not fit where it was.
+    """Raise PathTakenError if the tree is not on its shelf, or if its former path is taken.
     Blocks."""
     worktree = place.worktree
     if os.path.lexists(place.shelf) and (place.shelf.is_symlink() or not place.shelf.is_dir()):
@@ -656,7 +657,7 @@ async def _fill(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
     there = at(git_dir, tree)
     mark = git_dir / _MARK
     if await git.compute(lambda: mark.is_file() and mark.read_text().strip() != taken.id):
-        # A person recreated its ref with another snapshot than that of the thinning.
+        # A person created its ref again, with another snapshot than that of the thinning.
         await git.process.run(tree, *there, "checkout-index", "-a", "-q", "-u")
     try:
         files = await _entries(git, tree, there, taken.files)
@@ -762,8 +763,8 @@ def _move_back(repo: RepositoryInfo, place: Place) -> list[str]:
 
 
 def _inner_back(repo: RepositoryInfo, place: Place, entry: Path) -> list[str]:
-    """Restore the entry of a nested worktree, under its name or a similar one; detached if its
-    branch is now checked out elsewhere."""
+    """Restore the entry of a nested worktree, with its name or a similar one. Detach its HEAD if
+    its branch is now checked out elsewhere."""
     name = entry.name.removeprefix(f"{place.entry.name}+")
     home = repo.common_dir / "worktrees" / name
     if home.exists():
@@ -788,15 +789,15 @@ def _inner_back(repo: RepositoryInfo, place: Place, entry: Path) -> list[str]:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write a file of a git directory; a kill leaves the former one, not an empty one."""
+    """Replace a file of a git directory. After a kill it has the former content or the new one."""
     scratch = file.with_name(f"{file.name}.ramet")
     scratch.write_text(text)
     scratch.replace(file)
 
 
 def _point(tree: Path, git_dir: Path) -> None:
-    """Write a worktree's ``.git`` anew; a link in its place, which an agent may have made, leads
-    elsewhere."""
+    """Replace a worktree's ``.git``, without following a link, which an agent may have put
+    there."""
     (tree / ".git").unlink(missing_ok=True)
     (tree / ".git").write_text(f"gitdir: {git_dir}\n")
 
@@ -808,7 +809,7 @@ async def put_back_on_shelf(
     for it."""
     place = place_of(repo, worktree)
     async with git.locks.hold(repo.common_dir) as lock:
-        if await git.compute(_is_half_back, repo, place) or await git.compute(_is_back, repo, place):
+        if await git.compute(_is_half_restored, repo, place) or await git.compute(_is_restored, repo, place):
             await git.compute(_move_to_shelf, repo, place, None)
         if created_at is not None and await git.compute(branches.made_for, repo, branch, worktree):
             await branches.delete_branch(git, repo, branch, created_at, lock)

@@ -50,7 +50,7 @@ class Snapshots:
         def begins() -> bool:
             return f"{folder}/1" in open_repository(repo.common_dir).references
 
-        # Every session asks at its start, and must not wait for a listing of all refs.
+        # Every session calls this at its start, and must not wait for a list of all refs.
         if not await self._git.compute(begins):
             return ()
         found = []

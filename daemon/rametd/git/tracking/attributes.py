@@ -1,8 +1,8 @@
-"""How git stores a file, by its attributes. Git itself is asked, since libgit2 reads quoted
+"""How git stores a file, by its attributes. Git itself answers, because libgit2 reads quoted
 patterns and macros differently.
 
-A git process for each tree would cost more than the rest. So git is not asked without attributes,
-and about each path only once until a file of attributes changes.
+A git process for each tree would cost more than all other work. So git is not called without
+attributes, and for each path only once until a file of attributes changes.
 """
 
 import os
@@ -23,8 +23,8 @@ _NOTHING: Final = "unspecified"
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """``filtered``: only git can store the file. ``line_ends``: whether git may convert them; None
-    if the configuration decides."""
+    """``filtered``: only git can store the file. ``line_ends``: whether git may convert line ends;
+    None if the configuration decides."""
 
     filtered: bool = False
     line_ends: bool | None = None
@@ -34,7 +34,7 @@ AS_IS: Final = Conversion()
 
 
 class Attributes:
-    """Attributes of one worktree. ``exist``: there may be some."""
+    """Attributes of one worktree. ``exist``: whether there may be any."""
 
     def __init__(self, git: GitContext, worktree: Path, git_dir: Path) -> None:
         self.exist = True
@@ -53,8 +53,7 @@ class Attributes:
         self._known = {path: known for path, known in self._known.items() if not is_below(path, directories)}
 
     async def of(self, paths: Iterable[str]) -> Mapping[str, Conversion]:
-        """Return conversions, at least of those paths that are not stored `AS_IS`. Raise
-        GitFailedError."""
+        """Return conversions, at least those other than `AS_IS`. Raise GitFailedError."""
         if not self.exist:
             return {}
         if asked := sorted(path for path in paths if path not in self._known):

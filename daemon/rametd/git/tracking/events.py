@@ -1,8 +1,8 @@
 """Paths of a worktree that may have changed, from the system's file events.
 
-There are two sources. On Linux, inotify: it watches only directories that are not ignored
-(node_modules would take thousands), reports an overflow of its queue, and `drain` does not wait.
-Elsewhere, `watchfiles`.
+There are two sources. On Linux it is inotify, which watches only directories that are not ignored
+(node_modules would need thousands of watches) and reports an overflow of its queue; `drain` does
+not wait. Elsewhere it is `watchfiles`.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ class Events(Protocol):
         """Return whether another directory has replaced the watched tree. Blocks."""
 
     async def drain(self) -> Happened:
-        """Return all changes until now. Raise `OutOfWatchesError` if the system reports no further
-        ones."""
+        """Return all changes until now. Raise `OutOfWatchesError` if the system can report no
+        further ones."""
 
     def close(self) -> None: ...
 
@@ -65,7 +65,7 @@ class InotifyEvents:
         self._devices.clear()
         self._watched = identity(
             self._root
-        )  # before the watches, so that a replacement of it meanwhile has another identity
+        )  # read before setting watches: a directory that replaces it meanwhile has another identity
         found = walk(self._root, "", skip, self._watch)
         for path in also:
             for parent in parents(path):
@@ -82,8 +82,8 @@ class InotifyEvents:
         return identity(self._root) != self._watched
 
     def _watch(self, directory: str) -> bool:
-        """Watch a directory; return False if its events may name another path: it has one watch,
-        even after a move or with two mounts."""
+        """Watch a directory. Return False if its events may name another path: a directory has one
+        watch, even after a move or with two mounts."""
         place = f"{self._root}/{directory}"
         wd = self._queue.watch(place)
         device = Path(place).stat().st_dev
@@ -113,7 +113,7 @@ class InotifyEvents:
         for event in self._queue.read():
             self._take(event, happened, left)
         if left:
-            # If two directories are exchanged in one step, the arrival of the second is reported
+            # After an atomic exchange of two directories, the arrival of the second is reported
             # before its departure.
             happened.appeared |= await asyncio.to_thread(self._still_there, left)
         return happened
@@ -141,10 +141,10 @@ class InotifyEvents:
                 left.add(path)
                 happened.appeared = {each for each in happened.appeared if not within(each, path)}
             elif event.mask & inotify.APPEARED:
-                if event.name != ".git":  # that of a nested repository is a rule, and has no files of the tree
+                if event.name != ".git":  # the .git of a nested repository is a rule, and has no files of the tree
                     happened.appeared.add(path)
             else:
-                return  # a tree has no times or permissions of directories
+                return  # a tree does not record times or permissions of directories
         happened.paths.add(path)
 
     def close(self) -> None:

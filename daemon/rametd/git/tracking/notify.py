@@ -1,6 +1,5 @@
-"""File events by `watchfiles`, where there is no inotify. They come through a thread: `drain`
-writes a cookie into a watched place and waits for its event, as watchman does, since events keep
-their order."""
+"""File events by `watchfiles`, on systems without inotify. They arrive through a thread, in order.
+So `drain`, like watchman, writes a cookie file into a watched directory and waits for its event."""
 
 import asyncio
 import os
@@ -18,15 +17,15 @@ from rametd.git.tracking.walking import Found, Happened, Skip, identity, is_dire
 from rametd.platform.inotify import OutOfWatchesError
 
 COOKIE_S: Final = 2.0
-"""How long a cookie may take before events count as lost."""
+"""Seconds to wait for the event of a cookie before events count as lost."""
 LOOK_MS: Final = 5
 _NO_TEXT: Final = "\ufffd"
-"""Replaces bytes of a path that are no text, so that the bytes are unknown."""
+"""Replacement of bytes of a path that are no text; the bytes are then unknown."""
 
 
 class NotifyEvents:
-    """All of the tree; see `Events`. The set of events has no order within one batch, so a path's
-    kind is looked up."""
+    """Events of the whole tree; see `Events`. A batch of events has no order, so the kind of a path
+    is read from the disk."""
 
     def __init__(self, worktree: Path, git_dir: Path, news: Callable[[], None]) -> None:
         self._root = str(worktree)
@@ -87,7 +86,7 @@ class NotifyEvents:
                     self._take(Change(change), path)
                 self._changed.notify_all()
                 news = bool(self._happened.paths or self._happened.lost)
-            if news:  # a cookie is none: it would be followed by another without end
+            if news:  # not for a cookie: each would cause another one
                 self._loop.call_soon_threadsafe(self._news)
 
     def _take(self, change: Change, path: str) -> None:
@@ -96,7 +95,7 @@ class NotifyEvents:
             return
         inside = os.path.relpath(path, self._root)
         above = parents(inside)
-        # Git's own directory first: what we write into it must not be news to us.
+        # Check git's own directory first: our writes there must not count as changes.
         if inside in {".", ".git"} or any(part == ".git" for part in inside.split("/")[:-1]):
             return
         if any(self._skip(parent) for parent in above) and above[-1] not in self._also:

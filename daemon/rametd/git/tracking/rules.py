@@ -1,7 +1,6 @@
-"""Git's rules for a worktree: ignored paths, paths that are tracked although ignored, and unusual
-settings.
+"""Git's rules for a worktree: ignored paths, tracked paths that rules ignore, and unusual settings.
 
-Git itself is asked. The answers are valid until one of the files that they depend on changes:
+Git itself gives the answers. They are valid until one of the files that they depend on changes:
 `Rules.stamps`, `Rules.index`, or a file in the tree (`is_rule`), which file events report.
 """
 
@@ -22,8 +21,7 @@ _UNUSUAL: Final = re.compile(rb"(?:^|\0)(?:([a-zSM]) |. (160000) )")
 """In `ls-files -v --stage -z`: assume-unchanged (lower case), skip-worktree and unmerged entries,
 and submodules."""
 _ODD: Final = re.compile(r"attr\.tree$|filter\.(?:set|unset|unspecified)\.")
-"""Attributes from elsewhere, and filters whose names look like answers of `git check-attr` about
-others."""
+"""Attributes from another tree, and filters whose names look like answers of `git check-attr`."""
 _ATTRIBUTES: Final = re.compile(rb"\t((?:[^\0]*/)?\.gitattributes)(?=\0)")
 _RULES: Final = frozenset({".gitignore", ".gitattributes", ".gitmodules", ".git"})
 
@@ -32,12 +30,12 @@ Stamp = tuple[int, int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``needs_scan``: why a tree needs a scan here, "" if known paths suffice. ``converts``: line
-    ends are converted by configuration.
+    """``needs_scan``: why a tree needs a scan here, "" if known paths suffice. ``converts``: the
+    configuration converts line ends.
 
-    ``ignored`` are directories that ignore rules name (not their content), ``tracked_ignored`` the
-    files that are tracked though ignored, ``attributes`` the files of that name that the index has;
-    ``attributed``: files outside the tree give attributes too.
+    ``ignored`` has the directories that ignore rules name (not their content), ``tracked_ignored``
+    the tracked files that rules ignore, ``attributes`` the .gitattributes files in the index.
+    ``attributed``: files outside the tree have attributes too.
     """
 
     needs_scan: str
@@ -93,8 +91,8 @@ def stamp(path: str | Path) -> Stamp:
 async def read_rules(git: GitContext, worktree: Path, git_dir: Path) -> Rules:
     """Read the rules. They are at least as new as the stamps."""
     there = at(git_dir, worktree)
-    # Read the configuration twice: the files that the first reading names are stamped before the
-    # second one counts.
+    # Read the configuration twice, and use the second result: the files that the first one names
+    # are stamped in between.
     first = await _configuration(git, worktree, there)
     files = _files(first, git.process.environment, worktree, git_dir)
     stamps = await git.compute(lambda: {file: stamp(file) for file in files})
@@ -124,8 +122,8 @@ async def index_facts(git: GitContext, worktree: Path, git_dir: Path) -> IndexFa
     found = _UNUSUAL.search(entries)
     unusual = "" if found is None else "submodules" if found[2] else "entries of the index that git treats specially"
     attributes = frozenset(os.fsdecode(path) for path in _ATTRIBUTES.findall(entries))
-    # If such a file is missing in the tree, git reads it from the index, which changes while files
-    # are added.
+    # Git reads such a file from the index if it is missing in the tree, and the index changes while
+    # files are added.
     gone = await git.compute(lambda: [path for path in attributes if not is_file(Path(f"{worktree}/{path}"))])
     if gone:
         unusual = unusual or f"{gone[0]} is in the index only"
@@ -138,10 +136,10 @@ async def ignored_directories(
     """Return directories that ignore rules name, at or below some paths (by default everywhere)."""
     there = at(git_dir, worktree)
     listing = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z", "--", *below)
-    # With an empty index: git would not list a directory that has tracked files.
+    # Use an empty index: git does not list an ignored directory that has tracked files.
     nothing = {"GIT_INDEX_FILE": str(git_dir / "ramet-no-index")}
     output = await git.process.read(worktree, *there, "--literal-pathspecs", *listing, environment=nothing)
-    # Git also lists directories that have only ignored files; another file may be created in these.
+    # Git also lists directories that have only ignored files, in which another file may be created.
     candidates = [path.removesuffix("/") for path in _split(output) if path.endswith("/")]
     return await ignored(git, worktree, git_dir, candidates)
 
@@ -206,7 +204,7 @@ def _files(
         file = common / origin.removeprefix("file:") if origin.startswith("file:") else worktree
         if origin.startswith("file:"):
             plain.add(str(file))
-        if file.name == "gitconfig":  # where git was installed with a directory of its own for both
+        if file.name == "gitconfig":  # git may be installed with a directory of its own for both
             giving.add(str(file.with_name("gitattributes")))
         if key == "core.excludesfile":
             plain.add(real(value, worktree))

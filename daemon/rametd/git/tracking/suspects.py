@@ -1,5 +1,4 @@
-"""Suspects: the paths of file events that may differ from the known tree. Ignored paths are
-none."""
+"""Suspects: the paths of file events that may differ from the known tree, without ignored paths."""
 
 import os
 from collections.abc import Set as AbstractSet
@@ -16,7 +15,7 @@ from rametd.git.tracking.walking import Happened, is_below, is_directory, parent
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """``certain`` paths belong to the tree despite any rules; git must say which of ``asked`` are
+    """``certain`` paths belong to the tree despite any rules. Git must say which of ``asked`` are
     ignored."""
 
     paths: AbstractSet[str]
@@ -53,8 +52,7 @@ class Suspects:
         appeared = {
             path for path in happened.appeared if not any(parent in happened.appeared for parent in parents(path))
         }
-        # Known verdicts are about the former directory of that name, which may have had other
-        # rules.
+        # Drop verdicts about a former directory of the same name, which may have had other rules.
         self._verdicts = {path: verdict for path, verdict in self._verdicts.items() if not is_below(path, appeared)}
         self.dirty = {path for path in self.dirty if not is_below(path, appeared)}
         self.renewed = {path for path in self.renewed if not is_below(path, appeared)} | appeared
@@ -78,8 +76,8 @@ class Suspects:
         asked = {
             path for path in paths - rules.tracked_ignored if path not in self._verdicts and not _is_entry(tree, path)
         }
-        # A rule may name only a directory or only a file, so a verdict about one is not valid for
-        # the other.
+        # A rule may apply only to directories or only to files, so a verdict about one is not valid
+        # for the other.
         return Judged(paths, certain, {path for path in self._real(asked) if not is_directory(self._worktree / path)})
 
     async def add(self, judged: Judged) -> frozenset[str]:

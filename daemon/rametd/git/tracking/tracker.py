@@ -5,18 +5,18 @@ that tree, brought up to date from them.
 `Tracker.tree` empties the queue first and reads files afterwards. Take a write W and a snapshot S:
 if W ended before S emptied the queue, its path is dirty and is read; if it ended later, S may or
 may not see it, but its event is in the queue for the next one. A directory that appears is watched
-first and listed then, so that files created in it meanwhile is either listed or an event. Where
-events come through a thread (macOS), a cookie file written by `drain` must arrive first, as events
-keep their order.
+first and listed then, so that a file that is created in it meanwhile is either listed or causes an
+event. If events arrive through a thread (macOS), `drain` first waits for the event of a cookie
+file, since events arrive in order.
 
 **Changes without an event**: stores through a shared memory mapping after the file was closed, and
 writes through a name outside the watched directories (a hard link outside the tree or in an ignored
 directory; a file that was created without a name). Every scan finds them, and a removal always
 scans.
 
-All doubt ends in a scan (`snapshot.write_tree`): an overflow of the queue, changed ignore rules or
-attributes, submodules, conversions of line ends, names that git refuses, and any failure here. Both
-ways give the same tree.
+In every doubt the tracker scans all files (`file_trees.write_tree`): after an overflow of the
+queue, changed ignore rules or attributes, for submodules, conversions of line ends and names that
+git refuses, and after any failure here. Both ways give the same tree.
 """
 
 import asyncio
@@ -47,7 +47,8 @@ from rametd.git.tracking.walking import Happened, are_text, is_below, parents
 from rametd.platform.inotify import OutOfWatchesError
 
 _TICK_NS: Final = 100_000_000
-"""Within it the system may give two changes the same time stamp, with room for a slow clock."""
+"""Nanoseconds within which the system may give two changes the same time stamp, with room for a
+slow clock."""
 
 _Seen = tuple[int, int, int, int]
 
@@ -65,13 +66,13 @@ class Links:
         return path in self._seen
 
     def begin(self, files: Iterable[str], moment: int) -> None:
-        """Find them among ``files``; changes after ``moment`` (`time.time_ns`) count. Blocks:
-        40,000 files take about a tenth of a second."""
+        """Find files with several names among ``files``. `changed` reports changes after ``moment``
+        (`time.time_ns`). Blocks: 40,000 files take about a tenth of a second."""
         self._looked = moment
         self._seen = {path: found for path in files if (found := self._look(path, at_least=2)) is not None}
 
     def changed(self) -> set[str]:
-        """Return those that may have changed since the last call. Blocks."""
+        """Return the files that may have changed since the last call. Blocks."""
         now = time.time_ns()
         found = {path: self._look(path) for path in self._seen}
         # A file that changed just before the last look may have changed again in the same tick of
@@ -110,8 +111,8 @@ class Begun:
 
 
 async def begin(git: GitContext, worktree: Path, git_dir: Path, events: Events) -> Begun:
-    """Read the rules, watch all directories that are not ignored, and read the rules again, as
-    earlier changes caused no event. Raise `OutOfWatchesError`, GitFailedError."""
+    """Read the rules, watch all directories that are not ignored, and read the rules again: changes
+    before the watches caused no event. Raise `OutOfWatchesError`, GitFailedError."""
     rules = await read_rules(git, worktree, git_dir)
     for _ in range(TRIES):
         found = await git.compute(events.begin, rules.ignored.__contains__, rules.tracked_ignored)
@@ -140,19 +141,19 @@ async def begin(git: GitContext, worktree: Path, git_dir: Path, events: Events) 
 log = structlog.get_logger()
 
 DEBOUNCE_S: Final = 0.05
-"""From the first event until subscribers get all changes since."""
+"""Seconds from the first event until subscribers get all changes since."""
 POLL_S: Final = 2.0
-"""How often to scan a tree without events, while it is watched."""
+"""Interval in seconds at which to scan a tree without events, while it has subscribers."""
 MANY: Final = 3000
-"""Changed paths, beyond which git's own scan is faster."""
+"""Number of changed paths from which git's own scan is faster."""
 
 _EXPECTED: Final = (GitFailedError, KeyError)
 """KeyError: an object of the known tree was collected as garbage."""
 
 
 class Tracker:
-    """Created by `track`, ended by `close`. ``live``: file events report changes; else ``note``
-    says why not, and `tree` scans."""
+    """`track` creates it, `close` ends it. ``live``: file events report changes; if not, ``note``
+    says why, and `tree` scans."""
 
     def __init__(self, git: GitContext, worktree: Path, git_dir: Path) -> None:
         self.worktree = worktree
@@ -184,7 +185,7 @@ class Tracker:
             self._events = source(self._git.watches, self.worktree, self._git_dir, self._news.set)
         except (OutOfWatchesError, OSError) as error:
             self.note = str(error)
-        self._pump = asyncio.create_task(self._tell(), name=f"track-{self.worktree.name}")
+        self._pump = asyncio.create_task(self._publish_changes(), name=f"track-{self.worktree.name}")
         await self.tree()
 
     async def close(self) -> None:
@@ -197,8 +198,8 @@ class Tracker:
         self._log.end()
 
     async def tree(self) -> WorktreeTree:
-        """The worktree's files as a tree: equal to what `write_tree` finds. Raises what that
-        raises."""
+        """Return the worktree's files as a tree, equal to that of `write_tree`. Raises what
+        `write_tree` raises."""
         async with self._lock:
             await self._settle()
             return await self._up_to_date()
@@ -210,8 +211,8 @@ class Tracker:
             return self._log.count
 
     async def since(self, mark: int) -> frozenset[str] | None:
-        """Return the paths that may have changed since `mark`, without ignored ones; None if
-        unknown: then compare trees."""
+        """Return the paths that may have changed since `mark`, without ignored ones. None if
+        unknown: compare trees then."""
         async with self._lock:
             await self._settle()
             return None if self._events is None or self._stale else self._log.since(mark)
@@ -232,7 +233,7 @@ class Tracker:
         self._news.clear()
         try:
             with contextlib.ExitStack() as unread:
-                # On any exit, even cancellation: events were taken from the queue and not
+                # On any exit, even cancellation, events have left the queue without being
                 # processed.
                 unread.callback(self._lose)
                 await self._take(await events.drain(), events)
@@ -240,8 +241,8 @@ class Tracker:
         except OutOfWatchesError as error:
             self._unwatch(str(error))
         except _EXPECTED as error:
-            # An object of the known tree was collected as garbage; or git was asked about paths
-            # that turned into something else under it, such as a directory into a symbolic link.
+            # An object of the known tree was collected as garbage, or a path that git reads changed
+            # its kind meanwhile, such as from a directory to a symbolic link.
             log.debug("changes are lost", worktree=str(self.worktree), error=str(error))
         except Exception:  # a defect of Ramet: a scan of all files replaces it
             log.exception("changes are lost", worktree=str(self.worktree))
@@ -260,7 +261,8 @@ class Tracker:
             tree = repository[known.tree].peel(pygit2.Tree)
             return lost, *rules.changed(self._git_dir), self._suspects.judge(paths, tree, rules)
 
-        # One thread call for everything: on a busy system each call may take longer than its work.
+        # Do everything in one call to a thread: on a busy system a call may take longer than its
+        # work.
         lost, settings, index, judged = await self._git.compute(look)
         if settings:
             self._stale = self._scan = True
@@ -290,8 +292,8 @@ class Tracker:
             self._log.publish(Changes(changed, everything=self._stale))
 
     async def _read_index(self, rules: Rules) -> None:
-        """After a commit or `git add` of the agent: files are unchanged, but other ignored files
-        may be tracked."""
+        """Read the index after a commit or `git add`: files are unchanged, but other ignored files
+        may now be tracked."""
         facts = await index_facts(self._git, self.worktree, self._git_dir)
         same = (facts.tracked_ignored, facts.attributes) == (rules.tracked_ignored, rules.attributes)
         if facts.unusual != "" or rules.needs_scan or not same:
@@ -321,7 +323,7 @@ class Tracker:
             or repository is None
             or rules.needs_scan
         ):
-            return await self._look_at_everything()
+            return await self._scan_all()
         suspects = self._suspects
         try:
             as_git = await self._attributes.of(suspects.dirty)
@@ -332,20 +334,19 @@ class Tracker:
             expected = isinstance(error, (ScanNeededError, *_EXPECTED))
             if not expected:
                 log.exception("tree computed by a scan instead", worktree=str(self.worktree))
-            # The other names of a file are found when all files are listed.
+            # Listing all files finds the other names of a file.
             if not expected or isinstance(error, NewLinkError):
                 self._lose()
-            return await self._look_at_everything()
+            return await self._scan_all()
         self._suspects.clear()
         self._known = WorktreeTree(
             made.tree, made.head, (), plain=True
         )  # else `rules.needs_scan` names the nested repository
         return self._known
 
-    async def _look_at_everything(self) -> WorktreeTree:
+    async def _scan_all(self) -> WorktreeTree:
         begun = await self._begin(self._events) if self._events is not None and self._stale else None
-        # Do not read the queue before the files are read: changes during the scan are reported next
-        # time.
+        # Do not read the queue before the files: the next call reports changes during the scan.
         self._suspects.clear()
         self._scan = True
         moment = time.time_ns()  # before any file is read
@@ -365,7 +366,7 @@ class Tracker:
         """Read the rules and set the watches; None if that failed: the next call tries again."""
         try:
             begun = await begin(self._git, self.worktree, self._git_dir, events)
-            # With the configuration as it is.
+            # Open it again, to read the present configuration.
             self._repository = await self._git.compute(open_repository, self._git_dir)
         except OutOfWatchesError as error:
             self._unwatch(str(error))
@@ -380,7 +381,7 @@ class Tracker:
 
     # ── telling ───────────────────────────────────────────────────────────────────────────────────
 
-    async def _tell(self) -> None:
+    async def _publish_changes(self) -> None:
         while True:
             if self._events is None:
                 await asyncio.sleep(POLL_S)

@@ -1,7 +1,7 @@
 """Compute a worktree's tree from the former tree and the changed paths: only directories above
 these are built again.
 
-The result equals that of `snapshot.write_tree`, which reads every file. If that is not certain,
+The result equals that of `file_trees.write_tree`, which reads every file. If that is not certain,
 raise `ScanNeededError`.
 """
 
@@ -25,17 +25,17 @@ from rametd.git.sharing import share_as_asked
 from rametd.git.tracking.attributes import AS_IS, Conversion
 
 LARGEST: Final = 32 << 20
-"""Most bytes of a file to read here; git streams larger ones."""
+"""Maximum bytes of a file to read here; git streams larger ones."""
 _REFUSED: Final = re.compile(r"(?:^|[/\\])(?:\.git|git~[0-9])[ .]*(?:$|[/\\:])", re.IGNORECASE)
-"""What some file system takes for ``.git``, in a path without its letters beyond ASCII: git takes
-none of these into an index."""
+"""Names that some file system considers equal to ``.git``, in a path without non-ASCII characters.
+Git adds none of these to an index."""
 _REFUSED_LINK: Final = re.compile(r"(?:^|[/\\])(?:\.gitm|gi[^/]*~)[^/]*$", re.IGNORECASE)
-"""As above for ``.gitmodules``, which must not be a link."""
+"""The same for ``.gitmodules``, which must not be a link."""
 _TREE: Final = b"40000"
 _LINK: Final = b"120000"
 
 Entry = tuple[bytes, bytes]
-"""As a tree has it: mode in octal, the object's name as bytes."""
+"""Entry of a tree: mode in octal, the object's id as bytes."""
 
 
 class ScanNeededError(Exception):
@@ -48,7 +48,7 @@ class NewLinkError(ScanNeededError):
 
 @dataclass(slots=True)
 class Node:
-    """A name that has changed, itself or below. ``renewed``: the former content below it is
+    """A path component that has changed, itself or below it. ``renewed``: its former content is
     invalid."""
 
     children: "dict[str, Node]" = field(default_factory=dict)
@@ -57,11 +57,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Input: the former tree; ``excluded``: ignored paths; ``converts``: the configuration converts
-    line ends.
-
-    ``conversions``: of files that are not stored as they are; ``links``: files that are known to
-    have several names.
+    """Input: the former tree. ``excluded``: ignored paths. ``converts``: the configuration converts
+    line ends. ``conversions``: of files that are not stored unchanged. ``links``: files that are
+    known to have several names.
     """
 
     repository: pygit2.Repository
@@ -98,7 +96,7 @@ async def tree_of(
         share_as_asked(common_dir(git_dir))
         return _build(known, top, blobs)
 
-    def all_of_it() -> tuple[Head, list[str], str]:
+    def build_all() -> tuple[Head, list[str], str]:
         refused = next((path for path in dirty if _REFUSED.search(_ascii(path))), None)
         if refused is not None:
             raise ScanNeededError(f"git refuses the name {refused}")
@@ -111,7 +109,7 @@ async def tree_of(
         filtered = _store(known, top, blobs)
         return head, filtered, "" if filtered else build()
 
-    head, filtered, tree = await git.compute(all_of_it)
+    head, filtered, tree = await git.compute(build_all)
     if filtered:
         await _by_git(git, known.root, git_dir, filtered, blobs)
         tree = await git.compute(build)
@@ -152,7 +150,7 @@ def _store(known: Known, top: Node, blobs: dict[str, Entry]) -> list[str]:
                 elif stat.S_ISREG(status.st_mode):
                     mode = b"100755" if status.st_mode & stat.S_IXUSR else b"100644"
                     data = _read(place, known_link=path in known.links)
-                    if _goes_through_git(known, path, data):
+                    if _needs_git(known, path, data):
                         filtered.append(path)
                         blobs[path] = mode, b""
                     else:
@@ -167,7 +165,7 @@ def _store(known: Known, top: Node, blobs: dict[str, Entry]) -> list[str]:
 
 
 def _ascii(path: str) -> str:
-    """Drop other characters: some file systems ignore some of them."""
+    """Drop non-ASCII characters, some of which some file systems ignore."""
     return path.encode("ascii", "ignore").decode()
 
 
@@ -176,8 +174,8 @@ def _blob(known: Known, data: bytes) -> bytes:
 
 
 def _read(place: str, *, known_link: bool) -> bytes:
-    """Read a file. It may have become a link, or a pipe, on which a read would block, since its
-    status was read."""
+    """Read a file. Since its status was read, it may have become a link, or a pipe that would
+    block."""
     descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -188,10 +186,10 @@ def _read(place: str, *, known_link: bool) -> bytes:
         return file.read()
 
 
-def _goes_through_git(known: Known, path: str, data: bytes) -> bool:
+def _needs_git(known: Known, path: str, data: bytes) -> bool:
     conversion = known.conversions.get(path, AS_IS)
-    # Whether git converts line ends may depend on what its index has of the file. Without a CR
-    # there is nothing to convert, unless a filter adds one.
+    # Whether git converts line ends may depend on its index. Without a CR there is nothing to
+    # convert, unless a filter adds one.
     may_convert = conversion.line_ends is not False and (known.converts or conversion.line_ends)
     if may_convert and (b"\r" in data or conversion.filtered):
         raise ScanNeededError(f"line ends of {path}")
@@ -221,8 +219,8 @@ class _Directory:
 
 
 def _build(known: Known, top: Node, blobs: dict[str, Entry]) -> str:
-    """Write the trees of all directories above changes, the lowest first; return the id of the
-    topmost. Not recursive, for any depth."""
+    """Write the trees of all directories above changes, the deepest first. Return the id of the top
+    tree. Not recursive: the depth is unlimited."""
     made = [_Directory(known.entries(bytes.fromhex(known.tree)))]
     waiting = [(top, "", made[0])]
     while waiting:

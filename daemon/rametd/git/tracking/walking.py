@@ -11,7 +11,7 @@ Skip = Callable[[str], bool]
 
 @dataclass(slots=True)
 class Happened:
-    """Paths that may have changed since the last time; ``appeared``: new or moved directories, with
+    """Paths that may have changed since the last call. ``appeared``: new or moved directories, with
     their content.
 
     ``lost``: events were dropped, so that anything may have changed.
@@ -25,7 +25,7 @@ class Happened:
 @dataclass(slots=True)
 class Found:
     """Files at and below a directory, including ``.git``. ``partial``: a directory could not be
-    read, or not reliably be watched."""
+    read, or cannot be watched reliably."""
 
     files: set[str] = field(default_factory=set)
     partial: bool = False
@@ -33,8 +33,8 @@ class Found:
 
 def walk(root: str, start: str, skip: Skip, enter: Callable[[str], bool]) -> Found:
     """Walk from ``start``, a path in ``root``, "" for all of it. Call ``enter`` for each directory
-    before listing it, so that files created later cause events; it returns whether they will. Skip
-    what vanishes meanwhile."""
+    before listing it: it sets a watch, and returns whether later files will cause events. Skip
+    files that vanish meanwhile."""
     found = Found()
     waiting = [start]
     while waiting:
@@ -65,12 +65,12 @@ def identity(root: str) -> tuple[int, int] | None:
 
 
 def is_directory(place: Path) -> bool:
-    """Return whether it is a directory, and no symbolic link."""
+    """Return whether it is a directory, not a symbolic link."""
     return place.is_dir() and not place.is_symlink()
 
 
 def is_file(place: Path) -> bool:
-    """Return whether it is a file, and no symbolic link."""
+    """Return whether it is a file, not a symbolic link."""
     return place.is_file() and not place.is_symlink()
 
 

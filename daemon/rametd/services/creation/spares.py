@@ -73,7 +73,7 @@ class Handwork:
         await asyncio.sleep(SETTLE_S)
         where = (session.worktree, session.branch, session.base_commit)
         try:
-            left = await self._core.git.spares.left(info, *where, session.create_time)
+            left = await self._core.git.spares.changed_before(info, *where, session.create_time)
         except RametError as error:  # its tree may be gone already
             log.warning("spare", id=session.id, error=error.message)
             return
