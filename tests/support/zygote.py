@@ -19,6 +19,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -41,6 +43,8 @@ class Forked:
     ) -> None:
         self.args = [program, *argv]
         self._answers, there = os.pipe()
+        weakref.finalize(self, os.close, self._answers)
+        self._reading = threading.Lock()
         request = {"program": program, "argv": list(argv), "environ": dict(environ), "cwd": str(cwd)}
         socket.send_fds(_control(), [json.dumps(request).encode()], [there, *(each.fileno() for each in streams)])
         os.close(there)
@@ -48,12 +52,16 @@ class Forked:
         self.returncode: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit status. Raise `subprocess.TimeoutExpired`."""
-        if self.returncode is None:
-            if timeout is not None and not select.select([self._answers], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired(self.args, timeout)
-            self.returncode = int(os.read(self._answers, LINE))
-            os.close(self._answers)
+        """Return the exit status. Raise `subprocess.TimeoutExpired`.
+
+        Several threads may wait: all see the answer in the pipe, and the first one reads it. The
+        pipe stays open for the others.
+        """
+        if self.returncode is None and not select.select([self._answers], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        with self._reading:
+            if self.returncode is None:
+                self.returncode = int(os.read(self._answers, LINE))
         return self.returncode
 
     def poll(self) -> int | None:
