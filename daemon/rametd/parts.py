@@ -135,6 +135,7 @@ class Parts:
     async def _take_up(self, session_id: str) -> None:
         """Recover a session that an unfinished operation held, if it still exists."""
         self.supervisor.take_up(session_id)
+        self.checkpointer.catch_up(session_id)
         await self.setup.recover(lambda each: each == session_id)
         await self.beginnings.recover(lambda each: each == session_id)
 

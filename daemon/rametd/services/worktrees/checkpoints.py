@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from itertools import pairwise
 from weakref import WeakValueDictionary
 
@@ -208,6 +209,7 @@ class Checkpointer:
         self._core = core
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._asked: set[str] = set()  # sessions whose task has to look at their turns
         self._flusher = Flusher(core)
         self._room = asyncio.Semaphore(AT_ONCE)
         self._skipped: dict[str, tuple[str, ...]] = {}  # by session: unreadable files that a warning has named
@@ -396,13 +398,18 @@ class Checkpointer:
         self.catch_up(session.id)
 
     def catch_up(self, session_id: str) -> None:
-        """Create the checkpoint of a session's last turn in a task, unless it exists or is being
-        created."""
-        if session_id not in self._tasks:
+        """Create the checkpoint of a session's last turn in a task, unless it exists. A running
+        task looks again: it may be creating that of the turn before."""
+        self._asked.add(session_id)
+        if (running := self._tasks.get(session_id)) is None or running.done():
             task = self._tasks[session_id] = asyncio.create_task(
                 self._catch_up(session_id), name=f"checkpoint-{session_id}"
             )
-            task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
+            task.add_done_callback(partial(self._caught_up, session_id))
+
+    def _caught_up(self, session_id: str, task: "asyncio.Task[None]") -> None:
+        if self._tasks.get(session_id) is task:
+            del self._tasks[session_id]
 
     async def settle(self, session_id: str) -> None:
         """Return once the checkpoint of the last turn exists or was skipped, and no other is being
@@ -461,14 +468,15 @@ class Checkpointer:
         await self._flusher.close()
 
     async def _catch_up(self, session_id: str) -> None:
-        session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
-        if session is not None and session.checkpoint_due and session.state != State.ARCHIVED:
+        async def make() -> None:
+            async with self._lock(session_id), self._room:  # in this order: one that waits for a lock takes no room
+                await self._make(session_id, CheckpointReason.TURN, None, DAEMON, lambda unit, made: None)
 
-            async def make() -> None:
-                async with self._lock(session_id), self._room:  # in this order: one that waits for a lock takes no room
-                    await self._make(session_id, CheckpointReason.TURN, None, DAEMON, lambda unit, made: None)
-
-            await self._attempt(session_id, make())
+        while session_id in self._asked:
+            self._asked.discard(session_id)
+            session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
+            if session is not None and session.checkpoint_due and session.state != State.ARCHIVED:
+                await self._attempt(session_id, make())
         self._core.live.schedule()
 
     async def _attempt(self, session_id: str, making: Awaitable[object]) -> None:
