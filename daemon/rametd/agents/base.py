@@ -1,7 +1,7 @@
 """The interface of a kind of agent: start its program, read its lines, speak its control protocol.
 
-A `Frame` is one line with its typed event and the facts that the rest of the daemon acts on. A line
-that no reader understands is a frame too.
+A `Frame` is one line with its typed event, and with the facts that the rest of the daemon acts on.
+A line that no reader understands becomes a frame too.
 """
 
 import base64
@@ -23,7 +23,7 @@ from rametd.domain.models import Agent, LedgerEntry, Mode, Prompt, Session
 class Capabilities:
     """Capabilities of a kind of agent. `require` refuses a call that needs a missing one."""
 
-    ask: bool = True  # asks before it makes a call; otherwise writes are only checked afterwards
+    ask: bool = True  # asks before it makes a call; otherwise the daemon checks writes only afterwards
     set_mode: bool = True  # a running process takes another permission mode
     set_model: bool = True
     effort: bool = False
@@ -71,7 +71,7 @@ UNABLE = {
     "images": "read images",
     "attach": "open a session in its own interface",
 }
-"""Each capability as it reads in a refusal, after "cannot"."""
+"""The text about each capability in a refusal, after "cannot"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class HistoryRead:
 
 @dataclass(frozen=True, slots=True)
 class TurnShown:
-    """A sign of a turn from an agent that does not confirm prompts: it has the last one sent
+    """A sign of a turn of an agent that does not confirm prompts: it has received the last one
     (``prompt_id``, if the line names it)."""
 
     prompt_id: str = ""
@@ -150,8 +150,8 @@ class TurnShown:
 
 @dataclass(frozen=True, slots=True)
 class PromptSeen:
-    """The agent's receipt of a prompt. ``repeated``: an earlier process had it, and this one does
-    nothing about it."""
+    """The agent's receipt of a prompt. ``repeated``: an earlier process received it, and this one
+    ignores it."""
 
     id: str
     repeated: bool = False
@@ -248,7 +248,7 @@ class LimitReported:
 
 
 CALM = (Said, Doing)
-"""Facts of which only the last counts, in any state of the session."""
+"""Kinds of facts of which only the last one counts, in any state of the session."""
 
 Fact = (
     ControlAsked
@@ -305,8 +305,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class OutsideTurn:
-    """A turn that a person made in the agent's own program. ``lines`` are those that the program
-    would have sent the daemon, from the prompt (as a replayed one) to the result with its cost."""
+    """A turn that a person made in the agent's own program. ``lines`` are equal to those that the
+    program would have sent the daemon, from the prompt (as a replayed one) to the result with its
+    cost."""
 
     prompt_id: str
     prompt: str
@@ -324,7 +325,7 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A person's answer to a `Question`: ``updated_input`` is JSON, empty for "as asked"."""
+    """A person's answer to a `Question`. ``updated_input`` is JSON, empty if unchanged."""
 
     allow: bool
     message: str = ""
@@ -393,14 +394,15 @@ class ChannelIO(Protocol):
     async def opening(self) -> Opening: ...
 
     async def enqueue(self, ref: str, line: bytes) -> None:
-        """Commit a line that the daemon writes to this process once for each ``ref``, also after a
-        crash."""
+        """Commit a line, which the daemon writes to this process once for each ``ref``, also after
+        a crash."""
 
     async def ask(self, control_id: str, question: Question) -> None:
         """Open a request to a person for a control request, once."""
 
     async def interrupting(self) -> None:
-        """Note that the running turn is being interrupted, however the agent reports its end."""
+        """Note that the running turn is being interrupted, since the agent may report its end as
+        any other."""
 
     async def write(self, line: bytes) -> None:
         """Write a line to the agent now; the daemon does not repeat it after a crash."""
@@ -485,8 +487,8 @@ class AgentKind(Protocol):
         """
 
     async def prepare(self) -> None:
-        """Load the modules that `launch` and `channel` need, without blocking; cheap the second
-        time."""
+        """Load the modules that `launch` and `channel` need, without blocking. A second call is
+        cheap."""
 
     def launch(self, session: Session, start: Start) -> Launch:
         """Return how to start the program; it resumes the session's conversation if that has
@@ -497,8 +499,8 @@ class AgentKind(Protocol):
         `InvalidInputError` without one."""
 
     def outside(self, conversation_id: str, home: Path, after: float, results: int) -> Outside:
-        """Return the turns in a transcript after a time that the daemon's processes did not make;
-        blocks. ``results``: number of earlier ones."""
+        """Return the turns in a transcript after a time that no process of the daemon made.
+        ``results``: number of earlier results. Blocks."""
 
     def users(self, conversation_id: str, home: Path) -> list[tuple[int, str]]:
         """Return pid and start time of the processes registered as having a conversation open; some
@@ -508,7 +510,7 @@ class AgentKind(Protocol):
     rereads: bool  # lines can only be read from the beginning of a turn
 
     def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame:
-        """Read a line by itself."""
+        """Read a line without those before it."""
 
     def reader(self, agent: Agent) -> Callable[[int, int, bytes], Frame]:
         """Return a reader for the lines of a process in order; if the kind rereads, from the end of
@@ -522,8 +524,7 @@ class AgentKind(Protocol):
     def channel(self, agent: Agent, io: ChannelIO) -> Channel: ...
 
     def exit_reason(self, stderr_tail: str) -> str:
-        """Return the one line of ``stderr_tail`` that tells a person why the program ended, or
-        ""."""
+        """Return the line of ``stderr_tail`` that says why the program ended, or ""."""
 
     def conversation_missing(self, stderr_tail: str) -> bool:
         """Return whether the program ended because it does not know the conversation to resume."""
@@ -545,8 +546,8 @@ class AgentKind(Protocol):
 
     def copy_conversation(self, conversation_id: str, source: Path, target: Path, *, overwrite: bool) -> bool:
         """Update a conversation's files below ``target`` from those below ``source``; blocks.
-        Return False if ``source`` has none. Replace a file that is no prefix of the source's only
-        with ``overwrite``."""
+        Return False if ``source`` has none. Only with ``overwrite``, replace a file that is no
+        prefix of the source's."""
 
     def conversation_exists(self, stderr_tail: str) -> bool:
         """Return whether the program ended because the conversation to begin exists already."""

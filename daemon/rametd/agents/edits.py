@@ -1,8 +1,8 @@
 """The change that one tool call makes to a file, as a bounded diff.
 
-It comes from the input of a call that has not run yet, applied to the present file (`planned`), or
-from the hunks that the agent reports afterwards (`reported`). `planned` reads a file, so it runs
-only for a call that a person is asked about.
+`planned` applies the input of a call that has not run yet to the present file; `reported` reads the
+hunks that the agent reports afterwards. `planned` reads a file, so it runs only for calls about
+which a person is asked.
 """
 
 import difflib
@@ -21,12 +21,13 @@ EDITORS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
 PATCH_LINES = 400
 PATCH_BYTES = 32 * 1024
 LINE_CHARACTERS = 1000
-"""Most characters of one line in a patch; generated files have lines of megabytes."""
+"""Maximum characters of a line in a patch; generated files have lines of megabytes."""
 FILE_BYTES = 2 << 20
-"""Bytes; in a larger file, only the replaced texts are compared."""
+"""Maximum size of a file to compare, in bytes; of a larger file only the replaced texts are
+compared."""
 COMPARED_LINES = 4000
-"""A changed region with more lines is shown as replaced completely, as a comparison takes
-seconds."""
+"""Maximum lines of a changed region to compare; a larger one is shown as replaced completely,
+because a comparison takes seconds."""
 CONTEXT = 3
 NOWHERE = "@@ -0,0 +0,0 @@"
 """Header of a hunk whose position in the file is unknown."""

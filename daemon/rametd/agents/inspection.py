@@ -24,10 +24,9 @@ TAIL = 4096
 ENDS = "it ends instead of answering"
 LINE_LIMIT = 1 << 24
 CANNOT_RUN = frozenset({-1, 126, 127})
-"""Exit codes of a program without its interpreter, such as Node.js for one from npm, and -1 of
-`run`."""
+"""Exit codes of a program whose interpreter is missing, such as Node.js, and -1 of `run`."""
 LOGIN_NEEDED = -32000
-"""The protocol's error for a session without a login."""
+"""The protocol's error code for a session without a login."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
 
@@ -67,8 +66,8 @@ async def run(*argv: str, env: Mapping[str, str]) -> tuple[int, str]:
     """Run a short command; return its exit code and output, or -1 and why it could not run."""
     try:
         async with _process(*argv, env=env, cwd=None) as process:
-            # Empty input, and not none: an adapter that ignores its arguments waits for the end of
-            # its input.
+            # Give it an empty input: an adapter that ignores its arguments waits for the end of its
+            # input.
             out, errors = await asyncio.wait_for(process.communicate(b""), VERSION_S)
             return process.returncode or 0, (out or errors).decode("utf-8", "replace")
     except TimeoutError:  # also an OSError

@@ -1,5 +1,5 @@
-"""Agents that speak the Agent Client Protocol, as data: how each is started, and in what it differs
-from the others."""
+"""Agents that speak the Agent Client Protocol, as data: how each starts, and how it differs from
+the others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,12 +13,12 @@ from rametd.domain.models import Mode
 class Preset:
     """One agent of the Agent Client Protocol.
 
-    ``modes``: what each of Ramet's modes is to the agent: the id of one of its modes (set as it
-    announces them: by `session/set_mode`, or by the configuration option of category "mode"),
-    ``OPTION=VALUE`` for another configuration option, several separated by spaces, or "" for
-    nothing to set. A mode that is absent cannot be used. The agent's questions are answered by
-    Ramet in the modes acceptEdits and bypassPermissions, so that an agent without such modes of its
-    own has "" there.
+    ``modes`` has the agent's setting for each of Ramet's modes: the id of one of the agent's modes
+    (set by `session/set_mode`, or by the configuration option of category "mode", as the agent
+    announces them), ``OPTION=VALUE`` for another configuration option, several settings separated
+    by spaces, or "" to set nothing. An absent mode cannot be used. In the modes acceptEdits and
+    bypassPermissions Ramet answers the agent's questions, so an agent without such modes has ""
+    there.
     """
 
     name: str
@@ -31,17 +31,17 @@ class Preset:
         default_factory=dict
     )  # added while the person does not trust the repository
     places: tuple[str, ...] = ()
-    """Files of a repository from which it starts programs, and folders of such files, which end in
-    a slash."""
+    """Files of a repository from which the agent starts programs, and folders of such files, with a
+    slash at the end."""
     login: str = ""  # shell command that logs in
     install: str = ""  # shell command that installs it
     minimum_version: str = ""
     model_option: str = "model"  # category of the configuration option that sets the model
     keys: Mapping[str, str] = field(default_factory=dict)
-    """Variables with a key that the agent takes only when it is asked to `authenticate`: the method
+    """Variables with a key that the agent uses only on a request to `authenticate`, with the method
     for each."""
     tried: str = ""  # release that was run with Ramet; "" if only its documentation says that it works
-    faults: tuple[str, ...] = ()  # what a person should know of it
+    faults: tuple[str, ...] = ()  # known faults, for people
 
 
 READS_SETTINGS = (
@@ -179,7 +179,7 @@ COPILOT = Preset(
         Mode.BYPASS: f"{COPILOT_MODES}#agent allow_all=off",
     },
     capabilities=Capabilities(tokens=True, images=True),
-    # The first turns off all its questions, wherever the person has set it.
+    # The first variable, if the person had set it, would turn off all questions.
     env={"COPILOT_ALLOW_ALL": "false", "COPILOT_AUTO_UPDATE": "false"},
     places=(".copilot/", ".github/copilot/", ".mcp.json", ".vscode/mcp.json"),
     login="copilot login",
@@ -206,7 +206,8 @@ PRESETS = (OPENCODE, CODEX, DROID, GEMINI, QWEN, PI, GOOSE, COPILOT, CLAUDE_ACP)
 
 
 def presets_of(settings: Mapping[str, AgentSettings]) -> tuple[Preset, ...]:
-    """The known agents with what the configuration changes of them, and those that it adds."""
+    """Return the known agents, with the changes by the configuration, and the agents that it
+    adds."""
     known = {preset.name: preset for preset in PRESETS}
     for name, own in settings.items():
         base = known.get(name) or Preset(

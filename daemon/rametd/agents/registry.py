@@ -1,4 +1,4 @@
-"""Every kind of agent that this configuration has, by the name that sessions store."""
+"""All kinds of agents in this configuration, by the name that sessions store."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ CLAUDE = Preset(
 
 
 def described(config: Config) -> tuple[Preset, ...]:
-    """Every kind of agent as data, the default one first."""
+    """Return every kind of agent as data, the default one first."""
     return (CLAUDE, *presets_of(config.agents.others))
 
 

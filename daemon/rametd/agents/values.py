@@ -1,4 +1,4 @@
-"""Read values in agents' lines. A missing value or one of an unexpected type is read as absent."""
+"""Read values in agents' lines. A value of an unexpected type counts as absent."""
 
 import json
 import re
@@ -57,8 +57,8 @@ def rows(source: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def reason_of(error: Mapping[str, Any]) -> str:
-    """Return why a JSON-RPC request was refused: its message, and the details, without which a
-    message is often "Internal error"."""
+    """Return why a JSON-RPC request was refused: the error's message and details; the message alone
+    is often "Internal error"."""
     message, data = text(error, "message"), error.get("data")
     known = data if isinstance(data, dict) else {"details": data}
     details = next((words for name in ("details", "message", "error") if (words := text(known, name))), "")

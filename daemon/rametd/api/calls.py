@@ -1,5 +1,5 @@
-"""Idempotency: the daemon stores a mutating call with its answer, and answers a repeated request id
-with it."""
+"""Idempotency: the daemon stores the answer of a mutating call, and returns it for a repeated
+request id."""
 
 import asyncio
 import hashlib
@@ -35,8 +35,8 @@ def scoped_request_id(who: str, request_id: str) -> str:
 
 @dataclass(slots=True)
 class Call:
-    """One mutating call, stored in the unit of work that carries it out. ``request_id`` is scoped
-    to the caller."""
+    """One mutating call, stored in the unit of work that does its work. ``request_id`` is scoped to
+    the caller."""
 
     request_id: str
     method: str
@@ -49,8 +49,8 @@ class Call:
         return Caller(self.principal, self.request_id, self.method, self.digest)
 
     def remember(self, unit: Unit, response: Response, *, given: bool = False) -> Response:
-        """Store the answer in the unit of work that it reports, and return it; ``given``: the
-        caller receives this one."""
+        """Store the answer in the unit of work that it reports on, and return it. ``given``: the
+        caller receives exactly this answer."""
         if self.request_id:
             answer = response.SerializeToString()
             self.stored = unit.calls.put(self.request_id, self.method, self.digest, answer, given=given).response
@@ -109,7 +109,7 @@ class Servicer(Protocol):
 def mutation(
     serve: Callable[[S, Request, Call], Awaitable[Response]],
 ) -> Callable[[S, Request, Any], Coroutine[Any, Any, Response]]:
-    """Make a servicer's method a mutating RPC, which `Calls.once` carries out."""
+    """Make a servicer's method a mutating RPC, which `Calls.once` runs."""
 
     @wraps(serve)
     async def method(self: S, request: Request, context: Any) -> Response:

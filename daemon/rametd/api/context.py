@@ -13,12 +13,12 @@ principal: ContextVar[str] = ContextVar("principal", default=OWNER)
 """``owner``, ``session:<id>``, or ``command``."""
 
 here: ContextVar[str | None] = ContextVar("here", default=None)
-"""Id of the repository around the caller's directory, whose session a name means if it fits several
-repositories."""
+"""Id of the repository around the caller's directory. If sessions of several repositories have a
+name, it means the one there."""
 
 environment: ContextVar[Mapping[str, str]] = ContextVar("environment", default=MappingProxyType({}))
-"""Variables in the metadata of the owner's call (`ramet.environment.METADATA`); empty for any other
-caller."""
+"""Variables in the metadata of the owner's call (`ramet.environment.METADATA`); empty for other
+callers."""
 
 
 async def freshen(core: Core, *session_ids: str) -> list[str]:

@@ -47,7 +47,7 @@ class Facts:
 
 
 AT_ONCE = 2
-"""Most programs to inspect at the same time; some take half a gigabyte."""
+"""Maximum number of programs to inspect at the same time; some take half a gigabyte."""
 
 GROUPINGS = {
     daemon_pb2.COST_GROUPING_SESSION: Grouping.SESSION,
@@ -208,7 +208,7 @@ def kind_message(preset: Preset) -> daemon_pb2.KindOfAgent:
 
 
 def by_repo(reader: Reader, spent: list[Spent]) -> list[Spent]:
-    """Return sums by repository's name from sums by session; "" for sessions that no longer
+    """Add up sums by session to sums by name of repository; "" for sessions that no longer
     exist."""
     names = {repo.id: repo.name for repo in reader.repos.list()}
     repos = {entry.session_id: entry.repo_id for entry in reader.trash.list()}

@@ -30,8 +30,8 @@ CODES: dict[type[errors.RametError], grpc.StatusCode] = {
 
 METADATA_LIMIT = 2500
 MESSAGE_LIMIT = 1500
-"""Most bytes of an error's data, and of its message. gRPC may drop an answer with more than 8 KiB
-of headers. They contain the message twice: percent-encoded, and, with the data, in base 64."""
+"""Maximum bytes of an error's data, and of its message. gRPC may drop an answer with more than 8
+KiB of headers, which contain the message twice: percent-encoded and, with the data, in base 64."""
 
 
 def code_of(error: errors.RametError) -> grpc.StatusCode:

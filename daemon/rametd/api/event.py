@@ -23,24 +23,24 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 HEARTBEAT_S = 15.0
 ROWS_S = 0.25
-"""Least seconds between two messages of changed sessions."""
+"""Minimum number of seconds between two messages of changed sessions."""
 ROW_S = 0.01
-"""The same for each session in the first message: a hundred busy sessions are sent once a
-second."""
+"""Minimum number of seconds between two such messages for each session in them: a hundred busy
+sessions are sent once a second."""
 PAGE_BYTES = 8 << 20
-"""Bytes of a page of events, which is in memory several times while it is sent, and must fit into a
-message."""
+"""Maximum bytes of a page of events, which must fit into a message, and is in memory several times
+while it is sent."""
 MESSAGE_BYTES = 256 << 10
-"""Bytes of events in one message of a watch; a message of its own for each would take half of an
-event's processor time."""
+"""Maximum bytes of events in one message of a watch. A message for each event would take half of
+its processor time."""
 NEWEST_BYTES = 40 << 20
-"""Bytes of a page of the newest events, which must include the end of the last turn, however long
-its text is."""
+"""Maximum bytes of a page of the newest events, which must include the end of the last turn,
+however long its text is."""
 
 
 def readable(reader: Reader, caller_id: str, names: Sequence[str], near: str | None) -> list[str] | None:
-    """Return the ids of the named sessions, None for all; a session may read its family's events.
-    Raise `NotAllowedError`."""
+    """Return the ids of the named sessions, None for all. A session may read only events of its
+    family. Raise `NotAllowedError`."""
     caller = reader.sessions.get(caller_id) if caller_id else None
     if caller is None:
         return [find_session(reader, name, repo_id=near).id for name in names] or None
@@ -60,8 +60,8 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
         return common_pb2.Cursor(epoch=self._core.store.epoch, seq=seq)
 
     async def _known(self, cursor: common_pb2.Cursor) -> bool:
-        """Return whether a cursor is valid: of this epoch, and not beyond the end, as a power cut
-        can lose the last events, whose numbers are then assigned again."""
+        """Return whether a cursor is valid: of this epoch, and not beyond the end. A power cut can
+        lose the last events, and their numbers are then assigned again."""
         if cursor.epoch != self._core.store.epoch:
             return False
         return cursor.seq <= await self._core.store.read(lambda reader: reader.events.last_seq())
@@ -93,8 +93,8 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
                 newest=request.newest,
             )
             last = found[-1].seq if found else after
-            # If a page of the newest events had no room for all, this one starts at the beginning
-            # of the log.
+            # If a page of the newest events has no room for all, the next page starts at the
+            # beginning of the log.
             more = token_of("events", 0 if request.newest else last)
             token = more if cut or (len(found) == size and not request.newest) else ""
             return event_pb2.ListEventsResponse(

@@ -49,8 +49,7 @@ OUR_FAULTS = (
     *(OSError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, RuntimeError, AssertionError),
     sqlite3.Error,
 )
-"""Errors that count as internal errors; others (a cancelled call, a stop) give the caller no
-answer."""
+"""Errors that count as internal errors. Others (a cancelled call, a stop) need no answer."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -58,11 +57,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 PROSE = frozenset(
     {"answers", "argv", "body", "environment", "message", "prompt", "prompts", "text", "updated_input_json"}
 )
-"""Fields that may be long; the services that store them have their own limits."""
+"""Fields that may be long: the services that store them have limits."""
 LONGEST = 64 << 10
-"""Bytes of any other text: a name, path, pattern, ref, or id."""
+"""Maximum length of any other text: a name, path, pattern, ref, or id."""
 MOST = 10_000
-"""Entries of a list of such texts."""
+"""Maximum number of entries of a list of such texts."""
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -117,7 +116,7 @@ class Gate(grpc.aio.ServerInterceptor):
         token = metadata.get("ramet-token")
         calls.environment.set({})
         calls.here.set(None)
-        calls.principal.set(OWNER)  # until authentication: earlier refusals are the owner's
+        calls.principal.set(OWNER)  # until authentication: refusals before it are recorded for the owner
         if token is not None:
             calls.principal.set(await self._principal_of(str(token)))
         who = calls.principal.get()
@@ -148,8 +147,8 @@ class Gate(grpc.aio.ServerInterceptor):
 
 
 async def record_refusal(core: Core, method: str, principal: str, error: RametError) -> None:
-    """Log a call that a session may not make, at most once a minute for each method and reason, but
-    no typing errors."""
+    """Log a call that a session may not make, at most once a minute for each method and reason. Do
+    not log typing errors."""
     if principal in {OWNER, COMMAND} or not isinstance(error, DeniedError | ExhaustedError):
         return
     if not core.rates.take(("refused", principal, method, error.reason), 1, core.clock()):
@@ -161,7 +160,7 @@ async def record_refusal(core: Core, method: str, principal: str, error: RametEr
 
 def check_lengths(message: Message) -> None:
     """Raise `InvalidInputError` for a name, path or the like that is too long, and for too many of
-    them: what looks for it in git or in patterns takes time and memory by its length."""
+    them: searching for it in git or in patterns takes time and memory by its length."""
     for field, value in message.ListFields():
         values = value if field.is_repeated else [value]
         if field.name in PROSE:
@@ -195,8 +194,7 @@ def check_versions(client: Any) -> None:
 
 
 def internal(method: str, error: Exception) -> BrokenError:
-    """Log an internal error with its text, and return one with an identity that a person can
-    report."""
+    """Log an internal error with its text. Return an error with an id that a person can report."""
     identity = secrets.token_hex(4)
     log.error("internal error", method=method, id=identity, exc_info=error)
     return BrokenError(

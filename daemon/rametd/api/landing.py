@@ -29,7 +29,7 @@ from rametd.store import Reader, Unit
 Context = grpc.aio.ServicerContext[Any, Any]
 
 LOOKS = 4
-"""Most pull requests to look up at once when a person asks."""
+"""Maximum number of pull requests to refresh at the same time for a call."""
 LARGEST_NUMBER = (1 << 31) - 1
 
 

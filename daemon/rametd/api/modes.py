@@ -6,8 +6,8 @@ from rametd.services.views import MODES_BACK
 
 
 def mode_of(number: int) -> Mode | None:
-    """Return the mode, None if unset. Refuse an unknown number, which a newer client may send: a
-    substitute could be looser."""
+    """Return the mode, None if unset. Raise `InvalidInputError` for an unknown number, which a
+    newer client may send: a substitute could be looser."""
     if number and number not in MODES_BACK:
         raise InvalidInputError(f"there is no permission mode number {number}", hint="see: rametctl help modes")
     return MODES_BACK.get(number)

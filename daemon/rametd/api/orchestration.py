@@ -39,7 +39,7 @@ T = TypeVar("T")
 DIFF_BYTES, LARGEST_DIFF = 20_000, 200_000
 TRANSCRIPT_BYTES, LARGEST_TRANSCRIPT = 10_000, 100_000
 LONGEST_WAIT_S = 50
-"""Seconds; below the minute after which MCP clients give up on a tool."""
+"""Maximum wait in seconds; MCP clients give up on a tool after a minute."""
 
 
 def caller_of(reader: Reader, who: str) -> Session | None:

@@ -122,11 +122,10 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
         return await self._change(repo, remove)
 
     async def _change(self, repo: Repo, work: Callable[[Unit], Response]) -> Response:
-        """Store a change, and let git apply the trust that is stored then: none of a removed
-        repository.
+        """Store a change, then let git apply the stored trust: none for a removed repository.
 
-        A write that the store has queued is done even if the caller hangs up, and a repeated
-        request gets its stored answer, so that the second step must not depend on the caller.
+        The store completes a queued write even if the caller hangs up, and a repeated request gets
+        its stored answer. So the second step must not depend on the caller.
         """
 
         async def change() -> Response:
@@ -161,16 +160,15 @@ async def seen_contents(core: Core, repo: Repo, digest: str) -> Contents:
 
 
 def absolute(path: str) -> Path:
-    """Raise `InvalidInputError` for a relative path, as the daemon's directory is not the
-    caller's."""
+    """Raise `InvalidInputError` for a relative path: the daemon's directory is not the caller's."""
     if not path.startswith("/") or "\0" in path:
         raise InvalidInputError(f"{path[:200]!r} is not an absolute path", hint="give the full path of the repository")
     return Path(path)
 
 
 async def repo_id_around(core: Core, path: str) -> str | None:
-    """Return the repository around ``path``, whose session an ambiguous name means; "" without
-    one."""
+    """Return the id of the repository around ``path``, to which an ambiguous name of a session
+    refers; "" without one."""
     if not path:
         return None
     try:
@@ -195,8 +193,8 @@ async def resolve_repo(core: Core, name: str) -> Repo:
 
 
 async def resolve_or_new(core: Core, name: str) -> Repo:
-    """The same; for a path inside an unregistered repository return the row that `repos.register`
-    would create."""
+    """As `resolve_repo`, but for a path inside an unregistered repository return the row that
+    `repos.register` would create."""
     if not name.startswith("/"):
         return await resolve_repo(core, name)
     info = await core.git.discover(absolute(name))

@@ -46,7 +46,7 @@ SESSION_METHODS = frozenset(
         "/ramet.v1.OrchestrationService/HandOverPath",
     }
 )
-"""RPCs for a session's token. None answers a request, raises a budget or loosens a mode."""
+"""RPCs for a session's token. None of them answers a request, raises a budget or loosens a mode."""
 
 COMMAND_METHODS = frozenset(
     {

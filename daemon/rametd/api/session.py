@@ -88,13 +88,15 @@ def contest_message(reader: Reader, contenders: Sequence[str]) -> session_pb2.Cr
 
 
 def limit_of(settings: session_pb2.Session, name: Literal["budget_usd", "budget_tokens"]) -> float | int:
-    """Return the limit to set; 0 removes the limit if the message has none. Raise
+    """Return the limit to set, or 0, which removes the limit, if the message has none. Raise
     `InvalidInputError` for a limit of 0."""
     if not settings.HasField(name):
         return 0
     limit: float | int = getattr(settings, name)
     if not limit:
-        raise InvalidInputError("a budget of 0 is none", hint="give an amount over 0, or none for no limit")
+        raise InvalidInputError(
+            "invalid budget: 0 (must be greater than 0)", hint="give an amount over 0, or none for no limit"
+        )
     return limit
 
 

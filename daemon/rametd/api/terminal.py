@@ -40,7 +40,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 LONGEST_NS = 366 * 86400 * 10**9
 MOST_LIVING = 20
-"""Most commands of its own that a session may run at once; each has a keeper."""
+"""Maximum number of commands that a session may run at the same time; each has a keeper."""
 
 
 class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
@@ -226,7 +226,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
         return terminal_pb2.SessionPorts(session_id=session.id, session_name=session.name, ports=listed)
 
     async def _session(self, name: str, who: str) -> tuple[Session, Repo]:
-        """Return a session with an existing worktree, and its repository; a calling session may
+        """Return a session with an existing worktree, and its repository. A calling session may
         name only itself."""
         near = here.get()
 

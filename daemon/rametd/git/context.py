@@ -126,7 +126,7 @@ class GitContext:
         try:
             return await asyncio.shield(future)
         except OSError as error:
-            # Errors of libgit2 have a text, but no number
+            # Errors of libgit2 have a text, but no number.
             words = f"{error.filename}: {error.strerror}" if error.strerror else str(error)
             raise GitFailedError(words, hint="look at its permissions and the disk") from error
         except asyncio.CancelledError:

@@ -138,7 +138,7 @@ def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
             return Checkout(path, busy)
     if not repo.is_bare and repo.root == repo.common_dir and line_of(repo.common_dir / "HEAD") == f"ref: {ref}":
         # After `git init --separate-git-dir`: if only the branch moved, that checkout would undo
-        # the landed changes
+        # the landed changes.
         return Checkout(repo.root, "work in a checkout of which git does not say where it is")
     return None
 

@@ -1,5 +1,5 @@
-"""An attachment to an agent on this machine: over the keeper's connection while it lives, then from
-the keeper's directory."""
+"""An attachment to an agent on this machine: by the keeper's connection while it lives, then by the
+files in the keeper's directory."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -59,8 +59,8 @@ class LocalAttachment:
 
     @property
     def buffered(self) -> int:
-        """Bytes of lines that arrived and were not consumed yet; at most one and a half windows and
-        a line."""
+        """Bytes of received lines that are not consumed yet; at most one and a half windows and a
+        line."""
         return 0 if self._connection is None else self._connection.ready_bytes
 
     def _live(self) -> Connection:

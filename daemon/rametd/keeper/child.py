@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 SOCKET, CGROUP, CWD, EXEC = "socket", "cgroup", "cwd", "exec"
 """The stages that can fail."""
 GROUP_PAUSE = 0.1
-"""Seconds between two changes of a scheduler group that Linux accepts on the whole machine, unless
-root asks."""
+"""Minimum number of seconds between two changes of scheduler groups, on the whole machine, that
+Linux accepts from users other than root."""
 
 
 class StartError(Exception):
@@ -70,9 +70,10 @@ def lower_group(pid: int, nice: int) -> bool:
     """Lower the priority of an agent's scheduler group to ``nice``; return whether to try again
     later.
 
-    With `sched_autogroup_enabled` Linux divides the processor between sessions, and niceness counts
-    only within one: a hundred agents would get a hundred times the time of their daemon. `start`
-    gives each agent a session, so no other program is in this group. Try again after `GROUP_PAUSE`.
+    With `sched_autogroup_enabled` Linux divides the processor between process sessions, and
+    niceness applies only within one: a hundred agents would get a hundred times the time of their
+    daemon. `start` gives each agent a process session, so no other program is in this group. Try
+    again after `GROUP_PAUSE`.
     """
     try:
         with open(f"/proc/{pid}/autogroup", "r+b", buffering=0) as file:
@@ -115,7 +116,7 @@ def _become(
     stdio: tuple[int, int, int],
     failure: int,
 ) -> None:
-    """The child between fork and exec; never returns."""
+    """Run the child between fork and exec; never returns."""
     stage = CGROUP
     try:
         if cgroup is not None:

@@ -1,8 +1,8 @@
 """The daemon's end of one connection to a keeper; see `framing` for the protocol.
 
 It is a protocol of the event loop, not a stream: it handles all frames of a received chunk in one
-call, so that an answer never waits behind data. The window bounds the data: the keeper sends at
-most `framing.WINDOW` beyond what the consumer took, and one line of any length on top.
+call, so that an answer never waits behind data. A window bounds the data: beyond the consumed
+offset the keeper sends at most `framing.WINDOW` bytes, and one line of any length.
 """
 
 import asyncio
@@ -19,16 +19,15 @@ from rametd.keeper import framing
 from rametd.keeper.executor import ExitRecord, JournalLine
 
 TIMEOUT = 5.0
-"""Seconds in which a keeper must greet and answer. It has no longer work; a stopped keeper is an
-error."""
+"""Seconds in which a keeper must greet and answer. None of its work takes longer; a stopped keeper
+is an error."""
 BUFFER = memoryview(bytearray(128 << 10))
-"""Receive buffer of all connections; the loop passes each chunk on before it receives more. A new
-buffer for each chunk would be mapped and unmapped each time, which takes longer than receiving a
-line."""
+"""Receive buffer of all connections: the loop passes each chunk on before it receives more. Mapping
+and unmapping a new buffer for each chunk takes longer than receiving a line."""
 GATHER = 0.025
-"""Seconds between two moments at which readers are woken for lines, so that those of many agents
-are handled together: one after another, with warm caches, they take a fraction of the time. A line
-after a pause wakes its reader at once."""
+"""Seconds between two moments at which readers are woken, to handle the lines of many agents
+together: one after another, with warm caches, they take a fraction of the time. A line after a
+pause wakes its reader at once."""
 FENCED = {"OLD_EPOCH", "DISPLACED"}
 
 
@@ -79,8 +78,8 @@ class Connection(asyncio.BufferedProtocol):
         """Why the connection has ended."""
         self._transport: asyncio.Transport | None = None
         self._greeting: asyncio.Future[tuple[int, bytes]] = loop.create_future()
-        self._over: asyncio.Future[None] = loop.create_future()  # it reads nothing more
-        self._closed: asyncio.Future[None] = loop.create_future()  # all written data has been sent
+        self._over: asyncio.Future[None] = loop.create_future()  # done when it reads nothing more
+        self._closed: asyncio.Future[None] = loop.create_future()  # done when all written data is sent
         self._decoder = framing.Decoder()
         self._lines = framing.Lines(0)
         self._ready: list[JournalLine] = []
@@ -124,8 +123,8 @@ class Connection(asyncio.BufferedProtocol):
         await self._answer(self._attached)
 
     async def next_lines(self) -> list[JournalLine]:
-        """Return the available lines, at least one; none after the last if the connection has ended
-        (see `exit` and `failure`)."""
+        """Wait for lines and return all available ones. Return none after the last one of an ended
+        connection (see `exit` and `failure`)."""
         while not self._ready and not self._over.done():
             self._reader = asyncio.get_running_loop().create_future()
             self._gathered = False
@@ -198,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(data)
 
     def _notify(self, kind: int, offset: int) -> None:
-        """Send a message without answer; a keeper that has exited does not need it."""
+        """Send a message that has no answer, unless the keeper has exited."""
         if not self._over.done() and self._transport is not None:
             self._transport.write(framing.encode(kind, framing.U64.pack(offset)))
 
@@ -242,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
             self._finish()
 
     def _finish(self) -> None:
-        """End the connection and release all that wait for an answer or for lines."""
+        """End the connection, and wake all callers that wait for an answer or for lines."""
         if self._over.done():
             return
         self._over.set_result(None)
@@ -309,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _make_room(self) -> None:
         """Advance the window in steps of a quarter, unless unread lines fill half of it. An
-        incomplete line counts as consumed; otherwise a line longer than the window would never
+        incomplete line counts as consumed: else a line longer than the window would never
         arrive."""
         received = self._lines.end
         if self.ready_bytes < framing.WINDOW // 2 and received - self._consumed >= framing.WINDOW // 4:

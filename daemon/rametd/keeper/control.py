@@ -1,9 +1,9 @@
 """The keeper's connections, the fence between controllers, and answers. Standard library only; see
 `framing`.
 
-There is one controller at a time. Each daemon has a higher epoch than the one before it. A
-controller of an equal or higher epoch displaces the present one; a lower epoch is refused, so that
-a daemon that was thought dead changes nothing.
+There is one controller at a time. Each daemon has a higher epoch than the previous one. A
+controller with an equal or higher epoch displaces the present one. A lower epoch is refused, so
+that an old daemon that still runs changes nothing.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class Control:
             self._watch(peer, peer.wanted_events)
 
     def _send_updates(self, peer: Peer) -> None:
-        """Send DATA to the controller, and EXIT to all peers; to the controller after its last
-        DATA."""
+        """Send DATA to the controller, and EXIT to all peers; the controller gets EXIT after its
+        last DATA."""
         if peer is self.controller:
             peer.feed()
             if peer.cursor < self._journal.line_end:
@@ -198,7 +198,7 @@ class Control:
             peer.send(framing.ERROR, sequence=sequence, reason="STDIN_CLOSED", message="the agent's stdin is closed")
             return
         journal = self._pipes.stdin_journal
-        # Called later if the disk is full; a peer that has left by then gets nothing.
+        # If the disk is full, this is called later. A peer that has left by then gets nothing.
         self._pipes.write_stdin(
             data, lambda: peer.send_raw(framing.WRITTEN, framing.U64_PAIR.pack(sequence, journal.end))
         )

@@ -40,8 +40,8 @@ def write_private(path: str, data: bytes) -> None:
 
 
 def write_record(directory: str, name: str, record: dict[str, Any]) -> None:
-    """Replace ``directory/name`` by ``record``; after a crash at any instant it is the old or the
-    new one, never a part."""
+    """Replace ``directory/name`` by ``record``. After a crash at any instant, the file has the old
+    record or the new one, complete."""
     fresh = os.path.join(directory, f".{name}.new")
     with suppress(FileNotFoundError):
         os.unlink(fresh)
@@ -97,7 +97,7 @@ def is_locked(directory: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        # Shared, so that two concurrent checks do not take each other for a keeper.
+        # Use a shared lock: two concurrent checks must not take each other for a keeper.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -123,7 +123,7 @@ def read_stderr_tail(directory: str, limit: int) -> bytes:
 
 class StderrRing:
     """Stores the last bytes, at most `STDERR_LIMIT`, in two files of half that size. Never fails:
-    drops bytes on a full disk."""
+    on a full disk it drops bytes."""
 
     __slots__ = ("_descriptor", "_path", "_size", "dropped")
 

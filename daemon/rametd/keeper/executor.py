@@ -27,10 +27,10 @@ class LaunchSpec:
 
     ``environment`` is complete: the process inherits nothing. The executor adds RAMET_SESSION and
     RAMET_KEEPER (unique to this process), by which it finds the agent's descendants. ``cgroup`` is
-    a directory of the cgroup file system that this user may write to. ``nice`` is the least
-    niceness of the process. ``keep_bytes`` limits the journal to that size and a segment; 0 retains
-    all that is not released. For a command, which has a keeper too, ``session_id`` is the command's
-    id, and RAMET_COMMAND replaces RAMET_SESSION.
+    a directory of the cgroup file system that this user may write to. ``nice`` is the minimum
+    niceness of the process. ``keep_bytes`` limits the journal to that size and a segment; with 0 it
+    has all bytes that were not released. A command has a keeper too: ``session_id`` is then the
+    command's id, and RAMET_COMMAND replaces RAMET_SESSION.
     """
 
     session_id: str
@@ -47,8 +47,8 @@ class LaunchSpec:
 
 @dataclass(frozen=True, slots=True)
 class EndRequest:
-    """The source of an end: ``by`` is ``controller`` or ``signal``, ``epoch`` is that of the daemon
-    attached then."""
+    """The source of a requested end. ``by`` is ``controller`` or ``signal``; ``epoch`` is that of
+    the daemon that was attached then."""
 
     by: str
     at: float
@@ -126,8 +126,8 @@ class JournalLine(NamedTuple):
 
 
 class Attachment(Protocol):
-    """The journal from an offset on, and the agent's stdin. One reader, which must keep iterating,
-    or `wait_exit` never returns.
+    """The journal from an offset on, and the agent's stdin. It has one reader; if that stops
+    iterating, `wait_exit` never returns.
 
     Iteration ends after the last complete line of an ended agent. It raises KeeperFencedError after
     another controller took over, and KeeperError if the keeper lives but the connection to it
@@ -146,8 +146,8 @@ class Attachment(Protocol):
         ...
 
     async def write(self, line: bytes) -> int:
-        """Send the agent whole lines, newline included; return the end of the stdin journal once
-        they are in it.
+        """Send the agent complete lines with their newlines. Return the end of the stdin journal
+        once they are in it.
 
         Raise WrongStateError if the agent's stdin is closed, PromptTooLargeError over 64 MiB, and
         KeeperError if the connection broke first; then only `written_since` shows whether they were
@@ -165,8 +165,8 @@ class Attachment(Protocol):
         ...
 
     def release_stdin(self, offset: int) -> None:
-        """Let the keeper delete the stdin journal below ``offset``, except what the agent has not
-        read yet."""
+        """Let the keeper delete the stdin journal below ``offset``, except bytes that the agent has
+        not read yet."""
         ...
 
     async def status(self) -> Mapping[str, Any]:
@@ -194,22 +194,22 @@ class Executor(Protocol):
     async def start(self, spec: LaunchSpec) -> Handle:
         """Start the agent and return when it runs.
 
-        Idempotent for one (session, generation): an existing process, running or ended, is returned
-        as it is, so that recovery can repeat an interrupted intent. A failure leaves nothing
-        behind. Raise WorkingDirectoryError, AgentUnavailableError (the program is missing or cannot
-        be executed), RuntimeDirectoryError (the socket's path), or KeeperError. A cancelled caller
+        Idempotent for one (session, generation), so that recovery can repeat an interrupted intent:
+        returns an existing process, running or ended. A failure leaves no process and no files.
+        Raise WorkingDirectoryError, AgentUnavailableError (the program is missing or cannot be
+        executed), RuntimeDirectoryError (the socket's path), or KeeperError. A cancelled caller
         does not stop the start; repeat the call to get its outcome.
         """
         ...
 
     async def recover(self, handle: Handle) -> Recovered:
-        """Return the state of the process, judged by the keeper's lock and by pid, start time and
-        boot: a pid may be reused."""
+        """Return the state of the process, found by the keeper's lock and by pid, start time and
+        boot, since a pid may be reused."""
         ...
 
     async def attach(self, handle: Handle, *, epoch: int, offset: int) -> Attachment:
-        """Attach, with the journal from ``offset`` (a line's start) on. After the end it is read
-        from the directory.
+        """Attach, with the journal from ``offset`` (the start of a line) on. After the agent's end,
+        the attachment reads the directory.
 
         Raise KeeperFencedError if the keeper knows a newer epoch, NotFoundError if ``handle`` names
         nothing, LookupError for an offset outside the journal, and KeeperError.
@@ -220,7 +220,7 @@ class Executor(Protocol):
         """Wait for the end without attaching; return its record, None without one or if ``handle``
         names nothing.
 
-        Call ``end`` upon None: the process may have outlived its keeper.
+        If the result is None, call ``end``: the process may have outlived its keeper.
         """
         ...
 

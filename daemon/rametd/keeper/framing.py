@@ -15,9 +15,9 @@ big-endian. One stream each way:
     EXIT      JSON: the exit record, after all DATA          QUERY          JSON: id
     ERROR     JSON: reason, message, id or sequence?
 
-DATA is split anywhere, but the keeper sends no part of a line before the whole line is in the
-journal. It sends only as much DATA as CONSUMED allows, so that a slow consumer delays neither the
-keeper nor the answers to its own requests.
+DATA may be split anywhere, but the keeper sends no part of a line before the complete line is in
+the journal. It sends only as much DATA as CONSUMED allows, so that a slow consumer delays neither
+the keeper nor the answers to its own requests.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 PROTOCOL_VERSION = 1
 MAX_PAYLOAD = 64 << 20
-"""Most bytes of one frame; a longer one means a broken peer."""
+"""Maximum bytes of one frame; a longer one means a broken peer."""
 LONGEST, SHOWN = MAX_PAYLOAD, 4096
-"""Most bytes of a journal line, which spans frames. Of a longer one the daemon sees only the first
-``SHOWN`` bytes."""
+"""Maximum bytes of a journal line, which may span frames. Of a longer one the daemon gets only the
+first ``SHOWN`` bytes."""
 WINDOW = 1 << 20
 """Bytes of DATA that the keeper may send beyond what the controller has CONSUMED."""
 
@@ -48,7 +48,7 @@ U64_PAIR = struct.Struct(">QQ")
 
 
 class FramingError(ValueError):
-    """Raised for bytes that are no frame of this protocol; the connection is unusable then."""
+    """Raised for bytes that are no frame of this protocol. The connection is then unusable."""
 
 
 def encode(kind: int, payload: bytes = b"") -> bytes:
@@ -126,7 +126,7 @@ class Lines:
         """Offset of the end of the received stream."""
         self._parts: list[bytes] = []
         self._cut = False
-        """The incomplete line is too long, and only its beginning is in memory."""
+        """Whether the incomplete line is too long: only its beginning is in memory."""
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
         """Yield the lines that ``data`` completes. Consume all of them before the next call."""

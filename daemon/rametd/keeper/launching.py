@@ -81,8 +81,8 @@ async def launch(place: Place, spec: LaunchSpec, python: str, environment: Mappi
             f"the keeper cannot be started with {python}: {error}", hint="is the installation complete?"
         )
     if failure is not None:
-        # A hanging keeper (its agent's directory is on a dead network mount) keeps its directory,
-        # as it may continue later.
+        # The directory of a hanging keeper stays: it may continue later, for example if its agent's
+        # directory is on a dead network mount.
         if await until(lambda: not place.is_locked(), within=lost.PATIENCE):
             await undo(place)
         raise failure

@@ -1,7 +1,7 @@
 """`LocalExecutor`: agents on this machine, each under its own keeper with its own directory.
 
-One class, since each call of the protocol may meet a keeper that is starting, exiting or hanging,
-and handles that in the same way.
+This is one class because each call may meet a keeper that is starting, exiting or hanging, and
+handles that in the same way.
 """
 
 import asyncio
@@ -77,7 +77,8 @@ class LocalExecutor:
         self._going: set[str] = set()
 
     async def start(self, spec: LaunchSpec) -> Handle:
-        # A start continues when its caller is cancelled, so that it is never left half done.
+        # Start it in a task: a start continues if its caller is cancelled, and is never left half
+        # done.
         task = asyncio.create_task(self._start(spec), name=f"start {spec.session_id}-{spec.generation}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -92,7 +93,8 @@ class LocalExecutor:
                 f"{socket} is longer than the {MAX_SOCKET_PATH} bytes that a socket's path may have",
                 hint="set RAMET_RUNTIME_DIR to a shorter directory",
             )
-        # Serialised: a concurrent second start would take the first one's directory for a leftover.
+        # One start at a time: a concurrent second one would take the first one's directory for a
+        # leftover.
         async with self._lock(place):
             if await asyncio.to_thread(place.exists):
                 await self._settle_start(place)
@@ -134,7 +136,7 @@ class LocalExecutor:
         return LocalAttachment(place.path, offset, connection, lambda: self._settle(place))
 
     async def _controlling(self, place: Place, epoch: int, offset: int) -> Connection | None:
-        """Return a controlling connection; None if the keeper exited meanwhile, as its directory
+        """Return a controlling connection; None if the keeper has exited meanwhile: its directory
         then has everything."""
         async with AsyncExitStack() as undo:
             try:
@@ -212,8 +214,8 @@ class LocalExecutor:
         return recovered.exit
 
     async def _ensure_ending(self, place: Place) -> None:
-        """Finish an END that got no EXIT: the keeper was exiting, is gone, or hangs and is killed.
-        Raise ReadOnlyError for a keeper that waits for room on the disk; killing it would lose
+        """Finish an END without an EXIT: the keeper was exiting, is gone, or hangs and is killed.
+        Raise ReadOnlyError for a keeper that waits for room on the disk: killing it would lose
         unwritten output."""
         if (await self._settle(place)).liveness is not Liveness.ALIVE:
             return
@@ -229,7 +231,7 @@ class LocalExecutor:
 
     async def destroy(self, handle: Handle) -> None:
         place = Place.from_handle(handle)
-        # Serialised: two removals of one directory would disturb each other.
+        # One removal at a time: two of the same directory would disturb each other.
         async with self._lock(place):
             recovered = await self._settle(place)
             if recovered.liveness is Liveness.EXITED:  # the keeper may wait for a controller to read the end

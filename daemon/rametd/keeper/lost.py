@@ -17,8 +17,9 @@ async def end_agent(place: Place, grace: float) -> None:
     """Send SIGTERM, after ``grace`` seconds SIGKILL, to the agent, then to its descendants. Its
     stdin closed with the keeper.
 
-    Signal only the exact process of run.json, its descendants, and processes with its tags. Only
-    tags find what the agent starts while it ends, as these orphans have no known parent.
+    Signal only the exact process of run.json, its descendants, and processes with its tags. Only by
+    tags can the daemon find processes that the agent starts while it ends: these orphans have no
+    known parent.
     """
     agent = await asyncio.to_thread(_agent, place)
     tree = Tree(agent, place.tags, await asyncio.to_thread(_cgroup, place))
@@ -42,8 +43,8 @@ async def sweep(tree: Tree, grace: float) -> None:
 
 
 async def kill_keeper(place: Place) -> None:
-    """Kill a keeper that does not answer, if it is that exact process. One that hangs in the kernel
-    ends when it returns."""
+    """Kill a keeper that does not answer, if it is that exact process. If it hangs in the kernel,
+    it ends when it returns from there."""
 
     def kill() -> None:
         with suppress(ValueError):

@@ -1,8 +1,8 @@
 """The agent's three pipes and the journals behind them. Standard library only.
 
-The keeper writes stdout to the disk at once. When the disk is full it does not read the pipe until
-there is room, so the agent waits and nothing is lost. Input for stdin passes through a journal too,
-so that a slow agent causes no queue in memory.
+The keeper writes stdout to the disk at once. While the disk is full it does not read the pipe, so
+the agent waits and nothing is lost. Input for stdin passes through a journal too, so that a slow
+agent causes no queue in memory.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Pipes:
         self.stdin_journal.sync()
 
     def _append(self, journal: segments.Writer, data: bytes) -> bytes:
-        """Journal ``data``; return the part that the disk did not take, which is retried at
+        """Journal ``data``. Return the part that could not be written, which is retried at
         `retry_at`."""
         try:
             while data:

@@ -1,4 +1,4 @@
-"""The directory of one agent process, and what can be read there without its keeper."""
+"""The directory of one agent process, read without its keeper."""
 
 import asyncio
 import json
@@ -90,9 +90,9 @@ class Place:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Variables in the environment of all descendants. They include the directory, so that
-        descendants of a later process, or of a session with the same id under another daemon,
-        stay."""
+        """Variables in the environment of all descendants. They include the directory, and so
+        exclude descendants of a later process, and of a session with the same id under another
+        daemon."""
         return {self.variable: self.session, KEEPER_VARIABLE: self.path}
 
     def exists(self) -> bool:

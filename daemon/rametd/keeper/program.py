@@ -1,5 +1,5 @@
-"""The keeper program: ``python -I -S program.py launch DIRECTORY``. Standard library only, and
-little of that, as each agent costs the memory of a keeper.
+"""The keeper program: ``python -I -S program.py launch DIRECTORY``. Standard library only, and few
+modules of it: each agent costs the memory of a keeper.
 
 ``launch`` starts a keeper as an orphan in a session of its own, and returns when the keeper has
 started its agent or failed to; run.json has the processes or the error. Exit status: 0 for both, 3
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 LOCKED = 3
 PR_SET_CHILD_SUBREAPER = 36
 SERVE = "import sys; sys.path.append(sys.argv.pop(1)); from rametd.keeper.program import main; sys.exit(main())"
-"""Imports the module instead of running the file, to use the byte code cache: compiling costs
-memory that is never released."""
+"""Command that imports the module instead of running the file, to use the byte code cache:
+compiling takes memory that is never released."""
 
 
 def launch(path: str) -> int:

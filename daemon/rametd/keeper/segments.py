@@ -41,8 +41,8 @@ class Writer:
     """The only writer of a new journal in ``directory``; it closes a segment at the first line end
     from ``limit`` bytes on.
 
-    With ``keep`` it retains only the last ``keep`` bytes and a segment, released or not, and may
-    cut lines.
+    With ``keep`` the journal has only the last ``keep`` bytes and a segment, released or not, and
+    may begin within a line.
     """
 
     __slots__ = ("_descriptor", "_directory", "_keep", "_limit", "_name", "end", "line_end", "starts")

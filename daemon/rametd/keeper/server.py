@@ -1,8 +1,8 @@
 """The keeper of one agent, from the agent's start until its last descendant has ended. Standard
 library only.
 
-One loop; nothing in it blocks, and no queue is unbounded. It has no policy: it knows bytes, offsets
-and signals, and does not read the agent's output.
+It is one loop in which nothing blocks and every queue is bounded. It has no policy: it handles
+bytes, offsets and signals, and does not interpret the agent's output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DRAIN = 0.5
 """Seconds that descendants may hold an ended agent's stdout open before the keeper ends them."""
 LINGER = 2.0
-"""Seconds that a controller gets to read the end, which the directory has too."""
+"""Seconds that a controller has to read the end, which is in the directory too."""
 GRACE = 5.0
 
 
@@ -79,8 +79,8 @@ class Keeper:
             self.pipes.closing_stdin = True
 
     def _life(self) -> Iterator[float | None]:
-        """The stages of the agent's life. Each yield waits for the next event, or until the given
-        time."""
+        """Run the stages of the agent's life. Each yield waits for the next event, or until the
+        given time."""
         lowering = self.spec["nice"] > 0
         while not self.reaped and self.end_asked is None:
             lowering = lowering and child.lower_group(self.agent.pid, self.spec["nice"])

@@ -1,9 +1,9 @@
 """End the processes that an agent started: its descendants, and all that carry its tags. Standard
 library only.
 
-The keeper searches below itself, as orphans become its children (on Linux it is their subreaper).
-If the keeper is gone, the daemon searches below the agent. An agent's shell commands run in
-separate process sessions, so process groups do not help.
+The keeper searches below itself: on Linux it is the subreaper of orphans, which become its
+children. If the keeper is gone, the daemon searches below the agent. An agent's shell commands run
+in separate process sessions, so process groups do not help.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PAUSE = 0.02
 SWEEP_GRACE = 1.0
-"""Most seconds between SIGTERM and SIGKILL for descendants."""
+"""Maximum number of seconds between SIGTERM and SIGKILL for descendants."""
 GIVE_UP = 30.0
 """Seconds to wait for a process that SIGKILL does not end (it hangs in the kernel) before it is
 reported as left."""
@@ -53,12 +53,12 @@ class Tree:
         self.root, self.tags, self.cgroup = root, tags, cgroup
         self._is_keeper = root is not None and root.pid == os.getpid()
         self.known: dict[processes.Process, None] = {}
-        """All processes found so far; a former descendant stays one, even with another parent."""
+        """All processes found so far, including former descendants that have another parent now."""
         self.left: list[int] = []
         """Pids that survived SIGKILL."""
 
     def look(self) -> list[processes.Process]:
-        """Return all that live now. Blocks for some milliseconds."""
+        """Return all of them that live now. Blocks for some milliseconds."""
         everything = processes.snapshot()
         found = processes.tagged(self.tags)
         # An ended root has no descendants; its pid may have been reused.
@@ -75,9 +75,9 @@ class Tree:
         began = time.monotonic()
         asked: set[processes.Process] = set()
         empty = 0
-        # A search misses a process if its parent was listed, then forked, and ended before its
-        # children were listed. So only two empty searches in a row count, and none while the keeper
-        # has a child, which every orphan becomes.
+        # The race: a search misses a process whose parent forked after it was listed, and ended
+        # before its children were listed. So the end needs two empty searches in a row, and a
+        # keeper without children, since every orphan becomes its child.
         while empty < 2:
             found = self.look()
             empty = 0 if found or (self._is_keeper and _has_children()) else empty + 1

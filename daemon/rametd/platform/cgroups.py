@@ -1,5 +1,5 @@
-"""A control group of its own for each agent, where systemd runs the daemon as ``rametd.service``
-with ``Delegate=yes``.
+"""A control group for each agent, if systemd runs the daemon as ``rametd.service`` with
+``Delegate=yes``.
 
 The group then lists every process that an agent starts, daemonised or not, apart from the daemon
 and other agents. No controllers are enabled: a group with controllers cannot hold processes itself,
@@ -50,7 +50,7 @@ class Cgroups:
 
 
 def none(session: str) -> None:
-    """Give no group, where `find` has found none."""
+    """Replace `Cgroups.agent_cgroup` if `find` has found no group."""
 
 
 def enter(group: Path, pid: int) -> None:
@@ -63,8 +63,8 @@ def find(*, membership: Path = Path("/proc/self/cgroup"), mount: Path = Path("/s
     """Find the daemon's own group, if systemd delegated it; None elsewhere (macOS, cgroup v1, a
     terminal, a container).
 
-    A writable group is not necessarily delegated: all groups of a user are writable, and to root
-    all groups are. So its name must be that of Ramet's unit, which requests delegation.
+    A writable group need not be delegated: a user can write all of their groups, and root every
+    group. So its name must be that of Ramet's unit, which requests delegation.
     """
     try:
         lines = membership.read_text().splitlines()

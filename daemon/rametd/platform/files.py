@@ -15,10 +15,8 @@ from typing import Final
 
 
 def read_regular(path: Path, largest: int) -> bytes | None:
-    """Read a regular file of at most ``largest`` bytes, through symbolic links; None for anything
-    else. Raises OSError.
-
-    Never waits for a pipe.
+    """Read a regular file of at most ``largest`` bytes, through symbolic links. Return None for
+    anything else, without waiting for a pipe. Raises OSError.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -94,7 +92,7 @@ def _clone_on_macos(source: Path, target: Path, at_most: int) -> bool | None:
 
 
 # A written or renamed file reaches the disk only seconds later: its content after some 30 s, its
-# name after 5 s (ext4). Names and deletions may arrive first, so that a power cut leaves empty
+# name after 5 s (ext4). Names and deletions may arrive before contents, so a power cut leaves empty
 # files and loses others. Git flushes packs, but not loose objects and refs; libgit2 flushes
 # nothing.
 if sys.platform == "darwin":
@@ -118,10 +116,11 @@ else:
 def make_durable(*places: Path) -> None:
     """Flush all earlier writes to the file systems of ``places``; they then survive a power cut.
 
-    It flushes complete file systems (syncfs(2)), with writes of all processes: one wait instead of
-    one per file and directory. It takes under a millisecond if nothing is outstanding, 10 to 30 ms
-    after some hundred files, seconds while another program writes gigabytes. A missing place counts
-    as its nearest existing directory, which must be readable. Raises OSError if a write failed.
+    It flushes complete file systems (syncfs(2)), with the writes of all processes: one wait instead
+    of one for each file and directory. This takes under a millisecond if nothing is outstanding, 10
+    to 30 ms after some hundred files, and seconds while another program writes gigabytes. Instead
+    of a missing place it uses the nearest existing directory above, which must be readable. Raises
+    OSError if a write failed.
     """
     done: set[int] = set()
     for place in places:
@@ -152,10 +151,10 @@ _REPORTING: Final = frozenset(
         0x00003434,  # nilfs
     }
 )
-"""Types (statfs(2)) of local file systems, of which inotify reports every change."""
+"""Types (statfs(2)) of local file systems, for which inotify reports every change."""
 _STATFS_WORDS: Final = 64
-"""Size of the buffer in machine words, more than the structure has. The first is the type on every
-Linux but s390."""
+"""Size of the buffer in machine words, larger than the structure. The first word is the type on
+every Linux but s390."""
 
 
 def missing_events(place: str) -> str:

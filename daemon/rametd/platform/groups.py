@@ -27,11 +27,11 @@ same."""
 
 
 async def start(*argv: str, **options: Any) -> asyncio.subprocess.Process:
-    """Start a program as the leader of a new group. Cancelled meanwhile, end the group. Raise
+    """Start a program as the leader of a new group. On a cancellation, end the group. Raise
     OSError.
 
-    Cancelled between the fork and its first read, `create_subprocess_exec` would kill only the
-    leader, and wait until the processes that the leader has started close its pipes.
+    If `create_subprocess_exec` is cancelled between the fork and its first read, it kills only the
+    leader, and waits until the processes that the leader has started close its pipes.
     """
     starting = asyncio.ensure_future(asyncio.create_subprocess_exec(*argv, start_new_session=True, **options))
     try:
@@ -43,8 +43,7 @@ async def start(*argv: str, **options: Any) -> asyncio.subprocess.Process:
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """End a group unless its leader has ended: SIGTERM, on which git removes its lock files, then
-    SIGKILL."""
+    """End a group whose leader runs: SIGTERM, on which git removes its lock files, then SIGKILL."""
     if process.returncode is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):

@@ -1,8 +1,8 @@
 """inotify(7) by ctypes: changed entries of directories, in kernel order.
 
-The kernel queues an event inside the system call that causes it. So a reader that empties the queue
-has seen every change that was complete before. Libraries that read the queue in a separate thread
-lose this guarantee, and some hide that the queue has overflowed.
+The kernel queues an event inside the system call that causes it, so a reader that empties the queue
+has seen every earlier change. Libraries that read the queue in a separate thread lose this
+guarantee, and some hide that the queue has overflowed.
 """
 
 import ctypes
@@ -98,8 +98,7 @@ class Inotify:
                 offset += length
 
     def close(self) -> None:
-        """Close in a thread: the kernel takes some 25 ms to make sure that no event is being
-        added."""
+        """Close in a thread: the kernel takes some 25 ms."""
         threading.Thread(target=os.close, args=(self.descriptor,)).start()
 
     def _call(self, name: str, *arguments: int | bytes) -> int:

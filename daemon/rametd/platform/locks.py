@@ -15,9 +15,8 @@ from rametd.domain.errors import RuntimeDirectoryError
 from rametd.platform import processes
 
 GRACE_S = 2.0
-"""How long a lock may outlive its holder. A program that the holder was just starting has copies of
-its descriptors until it runs (between fork and exec), and a SIGKILL of the holder does not end
-it."""
+"""Seconds for which a lock may outlive its holder. Between fork and exec, a program that the holder
+starts has copies of its descriptors, and a SIGKILL of the holder does not end that program."""
 PAUSE_S = 0.01
 
 
@@ -29,8 +28,8 @@ class DirectoryLock:
     """A lock on an open directory and on the file ``name`` in it. Held until `release` or the end
     of the process.
 
-    It locks both because the file can be deleted while it is held, and some file systems (NFS)
-    cannot lock directories. Besides, systemd-tmpfiles does not clean up a locked directory.
+    It locks both because the file can be deleted while the lock is held, and some file systems
+    (NFS) cannot lock directories. Also, systemd-tmpfiles does not clean up a locked directory.
     """
 
     def __init__(self, path: Path, directory: int, file: int) -> None:
@@ -101,8 +100,8 @@ def _lock_both(path: Path, directory: int, name: str, variable: str) -> int:
 
 
 def _holder_ended(directory: int, name: str) -> bool:
-    """Whether the file names a process that has ended. It names none between a holder's lock and
-    its record."""
+    """Whether the file names a process that has ended. Between taking the lock and writing the
+    record, it names none."""
     pid = holder(directory, name)
     process = processes.find(int(pid)) if pid else None
     return bool(pid) and (process is None or process.zombie)
@@ -131,8 +130,8 @@ def _lock_file(path: Path, directory: int, name: str, variable: str) -> int:
 
 
 def holder(directory: int, name: str) -> str:
-    """Pid in the lock file, "" if none is readable. For messages and for how long to wait, never
-    for signals.
+    """Pid in the lock file, "" if none is readable. Use it for messages and for the length of a
+    wait, never for signals.
 
     Between the holder's flock and its write, the file is empty or names the previous holder.
     """

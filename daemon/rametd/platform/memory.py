@@ -9,7 +9,7 @@ from pathlib import Path
 STATM = Path("/proc/self/statm")
 M_MMAP_THRESHOLD = -3
 LARGE = 128 << 10
-"""Bytes from which a block gets a mapping of its own: glibc's initial limit, which it raises as
+"""Minimum bytes of a block with a mapping of its own: glibc's initial limit, which it raises when
 such blocks are freed."""
 
 

@@ -39,16 +39,16 @@ class Process:
 
 
 def parse_proc_stat(text: bytes) -> Process:
-    """A line of /proc/PID/stat (proc(5)). The name is in parentheses and may hold anything,
-    parentheses too."""
+    """Parse a line of /proc/PID/stat (proc(5)). The name is in parentheses and may contain
+    anything, parentheses too."""
     pid, _, rest = text.partition(b" (")
     fields = rest[rest.rindex(b")") + 2 :].split()
     return Process(int(pid), int(fields[1]), int(fields[2]), fields[19].decode(), zombie=fields[0] in (b"Z", b"X"))
 
 
 def parse_ps(text: str) -> list[Process]:
-    """Lines of ``ps -o pid=,ppid=,pgid=,state=,lstart=``; lstart is five words with a resolution of
-    one second."""
+    """Parse lines of ``ps -o pid=,ppid=,pgid=,state=,lstart=``. lstart is five words with a
+    resolution of one second."""
     found = []
     for line in text.splitlines():
         fields = line.split()
@@ -98,9 +98,8 @@ if sys.platform == "darwin":
         return [found[pid] for pid in pids if pid in found and not found[pid].zombie]
 
     def send_signal(pid: int, start: str, signum: int) -> bool:
-        """Signal the process if it is still the same; return False if it is gone. macOS has no
-        handle on a process, so that in theory the pid could be reused between the check and the
-        signal."""
+        """Signal the process if it is still the same. Return False if it is gone. macOS has no
+        handle for a process: the pid could be reused between the check and the signal."""
         process = find(pid)
         if process is None or process.zombie or process.start != start:
             return False
@@ -141,9 +140,8 @@ else:
             try:
                 if os.stat(f"/proc/{name}").st_uid != user:
                     continue
-                # The start time is read before the environment: should the pid pass to another
-                # process in between, the pair names a process that is gone, and no signal reaches
-                # the new one.
+                # Read the start time before the environment: if another process gets the pid in
+                # between, the pair names a process that is gone, and no signal reaches the new one.
                 process = find(int(name))
                 with open(f"/proc/{name}/environ", "rb") as file:
                     environment = b"\0" + file.read()

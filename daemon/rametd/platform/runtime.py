@@ -16,17 +16,17 @@ from rametd.platform.locks import DirectoryLock, HeldError, holder
 LOCK = "rametd.lock"
 SOCKET = "rametd.sock"
 BINDING = "rametd.new"
-"""Name under which the socket is bound first: not longer than SOCKET, as the length of socket paths
-is limited."""
+"""Name under which the socket is bound first. It is not longer than SOCKET: the length of socket
+paths is limited."""
 
 
 class Runtime:
     """The locked runtime directory of this process and its socket. Held until `release` or the end
     of the process.
 
-    The socket is bound under another name and renamed. So it is private before anyone can connect,
-    and it replaces a stale one atomically. gRPC removes the path that it bound when it stops, and
-    so cannot remove the socket of a later daemon.
+    The socket is bound under another name, then renamed. So it is private before anyone can
+    connect, and replaces a stale one atomically. When gRPC stops, it removes the path that it
+    bound, and so cannot remove the socket of a later daemon.
     """
 
     def __init__(self, lock: DirectoryLock, start_time: float) -> None:
@@ -57,8 +57,8 @@ class Runtime:
         return made
 
     def _require_place(self) -> None:
-        """Raise RuntimeDirectoryError where something else than a socket is at the socket's
-        place."""
+        """Raise RuntimeDirectoryError if the path of the socket is taken by anything but a
+        socket."""
         with suppress(FileNotFoundError):
             mode = os.stat(SOCKET, dir_fd=self._lock.directory, follow_symlinks=False).st_mode
             if not stat.S_ISSOCK(mode):

@@ -1,8 +1,8 @@
 """The state directory: private, and locked for one daemon, wherever its socket is.
 
 The runtime directory depends on the environment: a shell from cron or ``su`` has another one than a
-desktop session. The lock in the state directory decides, and its file shows clients in such a shell
-where the daemon serves.
+desktop session. So the lock in the state directory decides, and from its file clients in such a
+shell learn where the daemon serves.
 """
 
 import os

@@ -9,11 +9,11 @@ from typing import Final
 from rametd.platform.inotify import IN_IGNORED, IN_Q_OVERFLOW, Event, Inotify
 
 PAUSE_S: Final = 0.02
-"""Seconds between two reads of the kernel's queue, so that a burst of changes wakes the loop only a
-few times."""
+"""Seconds between two reads of the kernel's queue: a burst of changes must wake the loop only a few
+times."""
 MOST: Final = 16_384
-"""Most events that wait for one tracker; further ones count as lost, as in the kernel's own
-queue."""
+"""Maximum number of events that wait for one tracker. Further ones count as lost, as in the
+kernel's own queue."""
 _LOST: Final = Event(-1, IN_Q_OVERFLOW, "")
 
 
@@ -21,8 +21,8 @@ class Watches:
     """The instance, open while there are queues. Events reach every `Queue` that has the watch."""
 
     def __init__(self) -> None:
-        # A thread holds it while it adds a watch: otherwise the loop could read an event before the
-        # watch has an owner, and drop it.
+        # A thread holds this lock while it adds a watch: else the loop could read an event before
+        # the watch has an owner, and drop it.
         self._lock = threading.Lock()
         self._inotify: Inotify | None = None
         self._queues: list[Queue] = []

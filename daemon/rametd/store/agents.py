@@ -64,7 +64,8 @@ class AgentReads(Table):
 
 class Agents(AgentReads):
     def insert(self, agent: Agent) -> Agent:
-        """Raises ``WrongStateError`` while another process of the session is alive."""
+        """Add a process. Raises ``WrongStateError`` while another process of the session is
+        alive."""
         try:
             AGENTS.add(self._db, agent)
         except sqlite3.IntegrityError as error:
@@ -88,18 +89,19 @@ class Agents(AgentReads):
         """Record that the journal before ``journal_offset`` is stored as events, in the same
         transaction as the events.
 
-        This makes storing exactly-once: a batch that does not start where the last one ended raises
-        ``StaleBatchError``, which rolls back the whole work with its events. So a batch that is
-        read twice (by a daemon that was replaced meanwhile, or over two connections to one keeper)
-        counts once, and a batch that would leave a gap is refused.
+        This makes storing exactly-once: a batch that does not start at the end of the last one
+        raises ``StaleBatchError``, which rolls back the whole work with its events. So a batch that
+        is read twice (by a daemon that was replaced meanwhile, or over two connections to one
+        keeper) counts once, and a batch that would leave a gap is refused.
         """
         self._advance("journal_offset", session_id, generation, journal_offset, expect_offset)
 
     def advance_all(self, batches: Mapping[str, tuple[int, int, int]]) -> None:
         """`advance` for many sessions: (generation, expected offset, new offset) of each batch.
 
-        Raises ``StaleBatchError`` if any of them is stale. OR FAIL leaves the undoing to the work's
-        own transaction; otherwise SQLite copies each page that a statement of many rows changes.
+        Raises ``StaleBatchError`` if any of them is stale. With OR FAIL, the work's transaction
+        undoes the statement; otherwise SQLite copies each page that a statement of many rows
+        changes.
         """
         moved = self._db.execute(
             "UPDATE OR FAIL agents SET journal_offset = batch.value ->> 2 FROM json_each(?) AS batch WHERE session_id = batch.key"

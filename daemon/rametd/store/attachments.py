@@ -1,5 +1,5 @@
-"""Processes of the person that have a session's conversation: one row per session that ever had
-one."""
+"""Processes of the person that have a session's conversation open: one row for each session that
+ever had one."""
 
 from rametd.domain.models import Attachment
 from rametd.store.rows import RowType, Table
@@ -9,7 +9,8 @@ ATTACHMENTS = RowType(Attachment, "attachments")
 
 class AttachmentReads(Table):
     def get(self, session_id: str) -> Attachment:
-        """The row of a session, or that of one that never had such a process."""
+        """The row of a session; without one, the values for a session that never had such a
+        process."""
         found = ATTACHMENTS.find_one(self._db, "WHERE session_id = ?", session_id)
         return found or Attachment(session_id)
 

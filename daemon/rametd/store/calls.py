@@ -27,8 +27,8 @@ class Calls(CallReads):
     def put(self, request_id: str, method: str, digest: bytes, response: bytes, *, given: bool = False) -> Call:
         """Store an answer; return the stored call.
 
-        The first answer stays, except that one which the caller was ``given`` replaces it: it may
-        have more warnings. Raises ``RequestIdReusedError`` if the id belongs to another request.
+        The first answer stays, unless a later one was ``given`` to the caller: that one may have
+        more warnings. Raises ``RequestIdReusedError`` if the id belongs to another request.
         """
         known = self.get(request_id)
         if known is None:

@@ -1,4 +1,4 @@
-"""Checkpoints, and the starting points of conversations that continue a part of another."""
+"""Checkpoints, and the starting points of conversations that continue a part of another one."""
 
 from collections.abc import Sequence
 

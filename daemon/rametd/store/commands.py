@@ -65,8 +65,8 @@ class CommandReads(Table):
         )
 
     def find_check(self, session_id: str, check: str, tree: str) -> Command | None:
-        """The newest command that checks, or has checked, these files; not one that was stopped or
-        lost."""
+        """The newest command that checks, or has checked, these files, except stopped and lost
+        ones."""
         found = COMMANDS.find_all(
             self._db,
             "WHERE session_id = ?1 AND kind = 'check' AND name = ?2 AND digest = ?3 AND state NOT IN ('stopped', 'lost')"

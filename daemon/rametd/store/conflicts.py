@@ -1,4 +1,5 @@
-"""Conflicts between pairs of sessions, as last found; a clean pair has no row."""
+"""Conflicts between pairs of sessions at the last comparison. A pair without conflicts has no
+row."""
 
 from rametd.domain.conflicts import PairConflict
 from rametd.store.rows import RowType, Table

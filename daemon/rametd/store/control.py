@@ -48,7 +48,7 @@ class Control(ControlReads):
         return changed.rowcount > 0
 
     def cancel(self, session_id: str, generation: int, control_id: str) -> bool:
-        """Mark a request as cancelled. False if it was so before, or is unknown."""
+        """Mark a request as cancelled. False if it is cancelled already, or unknown."""
         changed = self._db.execute(
             "UPDATE control_requests SET cancelled = 1 WHERE session_id = ? AND generation = ? AND id = ? AND NOT cancelled",
             (session_id, generation, control_id),

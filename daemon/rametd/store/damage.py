@@ -17,8 +17,8 @@ from rametd.store import connection, schema
 from rametd.store.schema import Migration
 
 # Small tables that everything depends on. A full check reads the whole file, which takes far too
-# long at a million events. Damage elsewhere is found when it is read, recorded in ``NAME.damaged``,
-# and handled by the next start.
+# long with a million events. A read finds damage elsewhere, records it in ``NAME.damaged``, and the
+# next start handles it.
 _CHECKED = ("meta", "runs", "repos", "sessions", "agents", "operations")
 
 
@@ -105,9 +105,9 @@ def quarantine(path: Path, reason: str, now: float) -> Path:
     """Move the database and its companions to a new directory below ``quarantine/``; return the
     directory.
 
-    A kill at any point is safe: ``NAME.id`` stays, so that the next start knows that a database
-    existed. The database moves before its log: without the log it could look like a good database
-    that is merely older.
+    A kill at any point is safe: from ``NAME.id``, which stays, the next start knows that a database
+    existed. Move the database before its log: without the log it could look like an intact, older
+    database.
     """
     target = _new_directory(path.parent / "quarantine", time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now)))
     (target / "reason.txt").write_text(f"{reason}\n", encoding="utf-8")

@@ -33,8 +33,9 @@ def open_database(
 ) -> Database:
     """Open or create the database at ``path``; quarantine and rebuild a damaged one. Blocks.
 
-    ``steps`` are the migrations, by default the package's. Damage that shows only while opening is
-    recorded, and the second round quarantines the file. Raises ``NewerDatabaseError``,
+    ``steps`` are the migrations, by default the package's. If only opening the database shows
+    damage, the first round records it, and the second one quarantines the file. Raises
+    ``NewerDatabaseError``,
     ``DatabaseUnusableError``, ``StoreBusyError``.
     """
     steps = schema.migrations() if steps is None else steps
@@ -113,7 +114,7 @@ def _fill(
             unit.events.flush()
         db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('runs', ?)", (fence,))
         db.execute("COMMIT")
-    except BaseException:  # also KeyboardInterrupt: the next user of the connection must not see half of these rows
+    except BaseException:  # KeyboardInterrupt too: the next user of the connection must not see half of these rows
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise

@@ -10,7 +10,7 @@ EVENTS = RowType(Event, "events")
 
 
 class EventFilter(TypedDict, total=False):
-    """Selects events after ``after_seq``, at most ``limit``: the first ones, or with ``newest`` the
+    """Selects at most ``limit`` events after ``after_seq``: the first ones or, with ``newest``, the
     last ones."""
 
     after_seq: int
@@ -80,15 +80,15 @@ class EventReads(Table):
 
 
 class Events(EventReads):
-    """Appended events become rows together, before the commit or the next read: each statement
-    costs more than a row."""
+    """Inserts all appended events together, before the commit or the next read: a statement costs
+    more than a row."""
 
     def append(self, *events: NewEvent, words: Sequence[LastWords] = ()) -> Sequence[Event]:
         """Append events and return them numbered; a time of 0 becomes now. Subscribers see them
         after the commit.
 
-        ``words`` are stored with them, and the sessions keep their version. An empty value keeps
-        the stored one. A message of a conversation that the session has left does not count.
+        ``words`` are stored with them, without changing the version of the sessions. An empty value
+        changes nothing, nor does a message of a conversation that the session has left.
         """
         scope = self._scope
         # No other transaction can assign numbers meanwhile.

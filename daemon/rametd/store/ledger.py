@@ -26,8 +26,8 @@ _KEYS = {Grouping.SESSION: "session_id", Grouping.DAY: "date(time, 'unixepoch')"
 @dataclass(frozen=True, slots=True)
 class Spent:
     key: str  # a session's id, a day as YYYY-MM-DD (UTC), or a model; "" for a total
-    cost_usd: float  # as far as it is known
-    unpriced: bool  # whether there is more, whose cost is unknown
+    cost_usd: float  # the known part
+    unpriced: bool  # whether there are results of unknown cost
     tokens: Tokens
 
 

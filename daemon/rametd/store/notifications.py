@@ -1,4 +1,4 @@
-"""Notifications that are still to be delivered, and the ways that fail."""
+"""Undelivered notifications, and failing ways."""
 
 from collections.abc import Iterable
 
@@ -34,7 +34,7 @@ class Notifications(NotificationReads):
             self._db.execute("REPLACE INTO meta (key, value) VALUES (?, ?)", (CURSOR, str(seq)))
 
     def add(self, notification: Notification) -> None:
-        """Queue it; without effect if this way has the item already."""
+        """Queue a notification, unless its way has the item already."""
         self._db.execute(
             NOTIFICATIONS.insert.replace("INSERT", "INSERT OR IGNORE", 1), NOTIFICATIONS.values(notification)
         )

@@ -1,4 +1,5 @@
-"""The journal of operations: begin, advance, then finish or undo; or fail, to be retried."""
+"""The journal of operations: begin, advance, then finish or undo. One that fails waits for a
+retry."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace

@@ -64,7 +64,7 @@ class RequestReads(Table):
         )
 
     def detached(self, session_id: str) -> list[Request]:
-        """Requests of agent processes that are gone, not withdrawn and not rebound; oldest
+        """Requests of agent processes that have ended, neither withdrawn nor rebound, oldest
         first."""
         return REQUESTS.find_all(
             self._db,
@@ -149,8 +149,8 @@ class Requests(RequestReads):
         return self._mark_gone(asked)
 
     def supersede(self, session_id: str, generation: int) -> list[Request]:
-        """Close the open requests of processes before ``generation``, which asks something else
-        instead; return those closed."""
+        """Close the open requests of processes before ``generation``, which asks something else;
+        return those closed."""
         return self._mark_gone(
             REQUESTS.find_all(
                 self._db,

@@ -23,9 +23,9 @@ Write = Callable[[Any], tuple[Value, ...]]
 
 
 FOUND = 20
-"""Most records of one prefix: several are ambiguous anyway."""
+"""Maximum number of records to find by a prefix: two are ambiguous already."""
 ROWS = 32
-"""Most rows of one INSERT; SQLite caches a statement for each number of rows."""
+"""Maximum number of rows of one INSERT; SQLite caches a statement for each number of rows."""
 
 
 @dataclass(slots=True)
@@ -43,15 +43,15 @@ class Scope:
         """Roll back the statements and events of the block if it raises, and nothing else of the
         transaction.
 
-        With ``alone`` the caller rolls the transaction back: with a savepoint SQLite copies each
-        page that the block changes.
+        With ``alone`` there is no savepoint, with which SQLite copies each page that the block
+        changes: the caller rolls the transaction back.
         """
         before = len(self.appended), self.inserted, dict(self.words)
         if not alone:
             self.db.execute("SAVEPOINT work")
         try:
             yield
-        except BaseException:  # also KeyboardInterrupt: a later commit must not include half of this work
+        except BaseException:  # KeyboardInterrupt too: a later commit must not include half of this work
             appended, self.inserted, self.words = before
             del self.appended[appended:]
             if not alone and self.db.in_transaction:  # some errors, such as a full disk, end the whole transaction
@@ -87,8 +87,8 @@ class RowType(Generic[T]):
     def __init__(
         self, model: Callable[..., T], table: str, *, columns: Mapping[str, str] | None = None, remembered: int = 0
     ) -> None:
-        """``columns`` maps fields to columns of another name. ``remembered`` is of how many ids,
-        the first column, the last record is returned again for an equal row."""
+        """``columns`` maps fields to columns of another name. ``remembered`` is the size of the
+        cache, by id (the first column), that returns the last record again for an equal row."""
         self._model = model
         self._table = table
         self._fields: dict[str, _Field] = {}
@@ -120,7 +120,7 @@ class RowType(Generic[T]):
         self._known[row[0]] = (
             row,
             record,
-        )  # several threads read: whichever comes last, it is compared with the next row
+        )  # several threads may write this; any of their records will be compared with the next row
         return record
 
     def _read(self, row: tuple[Any, ...]) -> T:
@@ -159,9 +159,9 @@ class RowType(Generic[T]):
     def insert_many(self, db: sqlite3.Connection, rows: Sequence[Sequence[Value]]) -> None:
         """Insert rows with few statements.
 
-        The interpreter's lock is released during each statement, also during each of
-        ``executemany``. Another thread takes it then, and the writer waits for it longer than it
-        takes to insert a row.
+        SQLite releases the interpreter's lock during each statement, also during each of
+        ``executemany``. Another thread then takes the lock, and the writer waits for it longer than
+        it takes to insert a row.
         """
         for first in range(0, len(rows), ROWS):
             some = rows[first : first + ROWS]
@@ -173,8 +173,8 @@ class RowType(Generic[T]):
         return json_text(dict(zip(names, self.values(record), strict=True)))
 
     def load(self, text: str) -> T:
-        """Decode the output of ``dump``, also of another release: unknown columns are ignored,
-        fields with a default are optional.
+        """Decode the output of ``dump``, also of another release: ignore unknown columns; fields
+        with a default are optional.
 
         Raises ``InvalidInputError``.
         """

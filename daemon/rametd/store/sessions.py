@@ -1,5 +1,4 @@
-"""Sessions. Every change of state is checked by the table of transitions and can be
-compare-and-set."""
+"""Sessions. The table of transitions checks every change of state, which can be compare-and-set."""
 
 # ruff: noqa: S608 - statements are built from constants
 
@@ -15,8 +14,8 @@ from rametd.domain.states import SLOT_STATES, State, check_transition
 from rametd.store.rows import FOUND, RowType, Table, Value, json_text, marks
 
 SESSIONS = RowType(Session, "sessions", remembered=2048)
-"""Cached sessions: most have not changed since the last read, and a row has sixty columns to
-convert."""
+"""Table of sessions with a cache: most sessions have not changed since the last read, and a row has
+sixty columns to convert."""
 
 
 class SessionColumns(TypedDict, total=False):
@@ -159,11 +158,11 @@ class SessionReads(Table):
         return int(count)
 
     def queued(self, limit: int | None = None) -> list[Session]:
-        """QUEUED sessions in starting order: by priority, then in turn by repository (its working
-        sessions count), then by age.
+        """QUEUED sessions in starting order: by priority, then fairly by repository (including its
+        working sessions), then by age.
 
-        The caller checks ``after``: a session that still waits must not hide the others behind a
-        limit.
+        The caller checks ``after``. With a limit, sessions that still wait for others could hide
+        startable ones.
         """
         slots = [str(state) for state in SLOT_STATES]
         return SESSIONS.read_all(
@@ -238,7 +237,7 @@ class SessionReads(Table):
         ]
 
     def get_many(self, session_ids: Sequence[str]) -> Sequence[Session]:
-        """The existing ones of the given sessions, in no order."""
+        """Those of the given sessions that exist, in no order."""
         return SESSIONS.find_all(self._db, "WHERE id IN (SELECT value FROM json_each(?))", json_text([*session_ids]))
 
     def _page(
@@ -265,7 +264,7 @@ class SessionReads(Table):
 
 class Sessions(SessionReads):
     def insert(self, session: Session) -> Session:
-        """Raises ``NameTakenError`` or ``BranchTakenError``."""
+        """Store a session. Raises ``NameTakenError`` or ``BranchTakenError``."""
         self.record_id(session.id)
         try:
             SESSIONS.add(self._db, session)

@@ -1,4 +1,4 @@
-"""Sessions that sessions spawned, for the caps on families."""
+"""Records of sessions that sessions have spawned, for the caps on families."""
 
 from rametd.store.rows import Table
 

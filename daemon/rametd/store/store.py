@@ -1,4 +1,4 @@
-"""Public face of the store: callers submit works, and get results and events on the event loop.
+"""The store's interface: callers submit works, and get results and events on the event loop.
 
 A work is a plain function that takes all tables (`rametd.store.unit`) and runs in a thread of the
 store.
@@ -27,7 +27,7 @@ from rametd.store.writer import Job, Pace, Writer, damaged_error, read_only_erro
 T = TypeVar("T")
 
 RETRY_S = 1.0
-"""Between attempts of a work while the disk is full."""
+"""Seconds between two attempts of a work while the disk is full."""
 
 
 class Readers:
@@ -38,7 +38,7 @@ class Readers:
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="store-reader")
 
     def run(self, work: Callable[[Reader], T]) -> T:
-        """Run ``work`` on a consistent view: the last commit or a later one. Call it in a thread of
+        """Run ``work`` on a consistent view: the last commit or a newer one. Call it in a thread of
         the executor."""
         db, reader = self._mine()
         db.execute("BEGIN")
@@ -73,7 +73,7 @@ class Store:
     """Identity of this event log; a rebuilt database has a new one."""
 
     rebuilt: Rebuilt | None
-    """How `open` replaced a damaged database; None if it did not."""
+    """Result of `open` for a damaged database; None if it was intact."""
 
     on_read_only: Callable[[bool], None] | None = None
     """Called on the loop when writing begins to fail on a full disk (True), and when it works again
@@ -137,7 +137,7 @@ class Store:
         """Run ``work`` in a transaction; return its result after the commit.
 
         With ``lifecycle`` the commit is immediate and flushed to disk. Without, the work may wait 5
-        ms for others, and a power cut (not a kill) may lose the last works, whole and in order. If
+        ms for others, and a power cut (not a kill) may lose the newest works, each completely. If
         ``work`` raises, only this work is rolled back, and its error is raised here. If the caller
         is cancelled, the work still runs completely.
 
@@ -149,8 +149,8 @@ class Store:
         return await answer
 
     async def write_for_sure(self, work: Callable[[Unit], T], *, lifecycle: bool = True) -> T:
-        """`write`, retried while the disk is full, for works whose failure no caller could get.
-        Agents' journals have their lines."""
+        """As `write`, and retry while the disk is full: for works whose error no caller could
+        handle. Agents' journals have their lines."""
         while True:
             try:
                 return await self.write(work, lifecycle=lifecycle)
@@ -192,7 +192,7 @@ class Store:
         await asyncio.to_thread(self._writer.close)  # last, because only a writing connection can checkpoint the WAL
 
     def _finish(self, jobs: Sequence[Job], events: Sequence[Event]) -> None:
-        if events:  # before the answers, so that watchers have a caller's events when it continues
+        if events:  # before the answers: when a caller continues, watchers have its events
             for subscriber in tuple(self._subscribers):
                 self._loop.call_soon(subscriber, events)
         for job in jobs:

@@ -43,7 +43,7 @@ class HealthReads(Table):
 
 
 class Reader:
-    """All tables for reading, as of one commit."""
+    """All tables for reading, at the state of one commit."""
 
     repos: RepoReads
     sessions: SessionReads

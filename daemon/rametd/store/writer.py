@@ -32,21 +32,22 @@ class Listener(Protocol):
     """Callbacks of the writer, called in its thread."""
 
     def finished(self, jobs: Sequence[Job], events: Sequence[Event]) -> None:
-        """``jobs`` were committed or have failed; ``events`` are in the order of their numbers."""
+        """Handle ``jobs`` that were committed or have failed. ``events`` are in the order of their
+        numbers."""
 
     def read_only(self, now: bool) -> None:
-        """The disk became full (True), or has room again (False)."""
+        """Handle a disk that became full (True), or has room again (False)."""
 
     def damaged(self, what: str) -> None:
-        """The database is damaged; every further job fails."""
+        """Handle a damaged database, with which every further job fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Intervals of the writer, in seconds."""
 
-    batch: float = 0.005  # longest delay of a job that is not lifecycle, after the previous commit
-    slice: float = 0.020  # of one transaction: later jobs wait for the next, and earlier ones need not wait for them
+    batch: float = 0.005  # maximum delay of a job without lifecycle, after the previous commit
+    slice: float = 0.020  # maximum length of one transaction; later jobs wait for the next one
     retry: float = 1.0  # between two attempts to write on a full disk
 
 
@@ -121,8 +122,8 @@ class Writer:
         self._db.close()
 
     def _take(self, last_commit: float) -> list[Job] | None:
-        """Wait for the next batch. Empty: probe whether the full disk has room again. None:
-        closed."""
+        """Wait for the next batch. An empty one means: probe whether the full disk has room again.
+        None means that the writer is closed."""
         queue = self._queue
         with queue.changed:
             while not queue.urgent and not queue.closed:
@@ -137,8 +138,8 @@ class Writer:
                     queue.changed.wait()
             if queue.closed and not queue.jobs:
                 return None
-            # Lines of agents first, which are few jobs: a hundred prompts at once must not delay
-            # them.
+            # Take lines of agents first, which are few jobs: a hundred prompts at once must not
+            # delay them.
             jobs = sorted(queue.jobs, key=lambda job: job.lifecycle)
             queue.jobs.clear()
             queue.urgent = 0
@@ -156,7 +157,7 @@ class Writer:
             self._fail(jobs, self._broken)
             return
         now = self._clock()
-        # The lower bound: a clock that was set back must not extend the pause.
+        # The lower bound is for a clock that was set back, which must not extend the pause.
         if self._refusal is not None and 0 <= now - self._attempt < self._pace.retry:
             self._fail(jobs, self._refusal)
             return
@@ -201,7 +202,7 @@ class Writer:
         return done
 
     def _do(self, job: Job, *, alone: bool) -> None:
-        """Run a work; ``alone`` as `Scope.savepoint` has it."""
+        """Run a work; ``alone`` as in `Scope.savepoint`."""
         self._scope.now = self._clock()
         try:
             with self._scope.savepoint(alone=alone):
@@ -212,7 +213,7 @@ class Writer:
             job.error = error
 
     def _fails_transaction(self, error: sqlite3.Error) -> bool:
-        """Whether the error concerns the database, and not only the work that met it."""
+        """Whether the error concerns the database, not only this work."""
         return (
             not self._db.in_transaction
             or connection.is_no_room(error)
@@ -243,7 +244,7 @@ class Writer:
         return self._broken or self._refusal or error
 
     def _fail(self, jobs: Sequence[Job], error: Exception) -> None:
-        """Fail all jobs, as none was committed. Errors of single works are replaced: they may
+        """Fail all jobs, of which none was committed. Replace errors of single works: they may
         depend on another work."""
         for job in jobs:
             job.result, job.error = None, error

@@ -17,8 +17,8 @@ from rametd.domain.models import Agent, Mode, Session
 SETTING_S = 30.0
 EDITS = frozenset({"Edit", "Write"})
 ENDED = "ended:"
-"""Begins the key of a task that checks a call's changes; the key of another task is the control
-request that it answers."""
+"""Prefix of the key of a task that checks a call's changes. The key of any other task is the id of
+the control request that it answers."""
 
 
 class AcpChannel:
@@ -42,14 +42,14 @@ class AcpChannel:
             self._take(await self._request(v1.INITIALIZE, "initialize", hello))
         if not self._state.session:
             await self._open_session(opening)
-        if not self._in_turn:  # else it was set before the turn began
+        if not self._in_turn:  # during a turn the mode is set already
             await self._set_mode(opening.session.mode)
             if opening.session.model:
                 await self.set_model(opening.session.model)
 
     async def _open_session(self, opening: Opening) -> None:
-        """Open it, with the key in the environment only if the agent refuses without one: a key
-        does not replace a person's own login."""
+        """Open the session. Use the key in the environment only if the agent refuses to work
+        without one: a key must not replace a person's own login."""
         if self._preset.keys and not self._state.login and await self._opened(v1.PROBE, opening):
             return
         known = opening.variables | self._preset.env.keys()
@@ -60,7 +60,7 @@ class AcpChannel:
             await self._opened(v1.SESSION, opening)  # in the other way
 
     async def _opened(self, request: str, opening: Opening) -> bool:
-        """Open the session; False if another request may succeed."""
+        """Open the session. Return False if another request may succeed."""
         before = self._state
         how, parameters = self._opening(opening)
         answer = await self._request(f"{request}:{how}:{parameters.get('sessionId', '')}", f"session/{how}", parameters)
@@ -71,13 +71,13 @@ class AcpChannel:
         return True
 
     async def _request(self, identity: str, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a request that is written once, also after a crash."""
+        """Return the answer to a request, which is written once, also after a crash."""
         answer = self._expect(identity)
         await self._io.enqueue(identity, v1.request(identity, method, **parameters))
         return await answer
 
     def _opening(self, opening: Opening) -> tuple[str, dict[str, Any]]:
-        """The method after `session/` that opens the session, and its parameters."""
+        """Return the method that opens the session, without `session/`, and its parameters."""
         session, tools = opening.session, opening.tools
         environment = [{"name": name, "value": value} for name, value in tools.environment.items()]
         server = {"name": "ramet", "command": tools.command[0], "args": list(tools.command[1:]), "env": environment}
@@ -86,7 +86,8 @@ class AcpChannel:
             "mcpServers": [server] if self._preset.capabilities.mcp else [],
         }
         if session.conversation_begun and (self._state.load or self._state.resume):
-            # Loading tells whether the last prompt was taken, and sends the whole history for it.
+            # Loading shows whether the agent took the last prompt, at the cost of the whole
+            # history.
             load = self._state.load and (opening.doubtful or not self._state.resume)
             return "load" if load else "resume", {**parameters, "sessionId": session.conversation_id}
         return "new", parameters
@@ -147,15 +148,15 @@ class AcpChannel:
         return session, [ToolUse(tool, given, str(session.worktree), identity) for tool, given in v1.uses_of(call)]
 
     async def _audit(self, call: dict[str, Any]) -> None:
-        """Check the changes of a call. The protocol has no place for a message in its result: the
-        agent gets a prompt."""
+        """Check the changes of a call. The result of a call cannot contain a message in this
+        protocol: send the agent a prompt."""
         _, uses = await self._uses(call)
         for use in uses:
             if words := await self._io.judge_result(use):
                 await self._io.prompt(words)
 
     async def _judge(self, call: dict[str, Any]) -> bool | None:
-        """Whether a call is allowed; None where a person decides."""
+        """Return whether a call is allowed; None if a person decides."""
         session, uses = await self._uses(call)
         verdicts = {(await self._io.guard(use)).effect for use in uses}
         if "deny" in verdicts:
@@ -173,7 +174,7 @@ class AcpChannel:
 
     async def interrupt(self) -> None:
         await self._io.interrupting()
-        # Through the outbox, so that it follows a prompt that is committed and not yet written.
+        # Use the outbox: the line must follow a prompt that is committed and not yet written.
         cancel = v1.line(method="session/cancel", params={"sessionId": self._state.session})
         await self._io.enqueue(f"cancel:{uuid.uuid4()}", cancel)
         for control_id, task in list(self._tasks.items()):
@@ -220,8 +221,8 @@ class AcpChannel:
         if error := table(answered, "error"):
             words = reason_of(error)
             raise AgentRefusedError(
-                f"{self._preset.name} does not take {parameters}: {words}",
-                hint="what was set is stored, and counts from the next start of its program",
+                f"{self._preset.name} rejected {parameters}: {words}",
+                hint="the setting is stored, and takes effect at the next start of its program",
             )
 
     async def set_variables(self, variables: Mapping[str, str]) -> None:

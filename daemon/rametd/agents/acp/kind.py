@@ -1,5 +1,5 @@
-"""An agent of the Agent Client Protocol as a kind of agent: what differs from one to the other is
-in its preset."""
+"""Agents of the Agent Client Protocol as kinds of agents. A preset has the differences between
+them."""
 
 import asyncio
 import hashlib
@@ -32,7 +32,7 @@ class Acp:
         self._environment = environment
         self._versions: dict[tuple[str, int], str] = {}  # by path and time of its last change
         self.name = preset.name
-        # OpenCode loads plugins in spite of the variable that turns its project configuration off.
+        # OpenCode loads plugins although a variable turns its project configuration off.
         self.reads_settings = not preset.untrusted_env or READS_SETTINGS in preset.faults
         self.capabilities = preset.capabilities
         self.modes = frozenset(preset.modes)

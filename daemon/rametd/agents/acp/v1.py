@@ -1,10 +1,10 @@
 """Version 1 of the Agent Client Protocol: the meaning of an agent's lines, and the lines for the
 agent.
 
-A reader joins what the protocol sends in pieces: the words of a message, and the fields of a tool
-call. Such pieces never outlive a turn, so a reader that starts at the end of the last turn has the
-same pieces as one that has read everything. What must outlive a turn (the session's id, the agent's
-modes and options) is a `State`, which is stored with each process (`Initialized`).
+The protocol sends the words of a message and the fields of a tool call in pieces, which a reader
+joins. No piece outlives a turn, so a reader that starts at the end of the last turn has the same
+pieces as one that has read everything. Values that outlive a turn (the session's id, the agent's
+modes and options) are a `State`, which is stored with each process (`Initialized`).
 """
 
 import json
@@ -47,13 +47,12 @@ INITIALIZE, PROBE, LOGIN, SESSION = "initialize", "probe", "login", "session"
 """Ids of our requests at a start; a prompt's request has the prompt's own id, a setting's begins
 with `SETTING`.
 
-`PROBE` is a request for a session whose refusal for want of a login is followed by `LOGIN` and
-`SESSION`.
+If the agent refuses the session of `PROBE` because it needs a login, `LOGIN` and `SESSION` follow.
 """
 SETTING = "set:"
 CALL_ENDED = "call_ended"
-"""Method of a control message that the reader makes of a call's last update, with all fields of the
-call."""
+"""Method of a control message that the reader creates from a call's last update, with all fields of
+the call."""
 LOGIN_NEEDED, METHOD_MISSING, SESSION_MISSING = -32000, -32601, -32002
 NO_SESSION = b'"sessionId":"\\u0000"'
 """Placeholder in a stored prompt for the session's id, which the agent chooses."""
@@ -70,7 +69,7 @@ TOOLS = {
     "fetch": "WebFetch",
     "switch_mode": "ExitPlanMode",
 }
-"""Claude's names for the protocol's kinds of tool: rules are written with them."""
+"""Claude's names for the protocol's kinds of tool. Rules use these names."""
 SETTINGS = frozenset({"config_option_update", "current_mode_update"})
 """Updates of modes and options; some agents send them before the answer that opens the session."""
 PATHS = ("file_path", "filePath", "filepath", "path", "absolute_path", "abs_path")
@@ -80,7 +79,7 @@ OUR_NAME = re.compile(rf"(?:mcp[_.:/]{{1,2}})?{OURS}(?:[_.:/-]{{1,2}}| - )([a-z_
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is known of one process for as long as it lives."""
+    """Facts about one process, valid as long as it lives."""
 
     session: str = ""  # id of its session; "" before there is one
     login: str = ""  # "needed" after a refused probe, "done" after `authenticate`
@@ -292,7 +291,7 @@ class Reader:
         self._blocks.append((kind, words))
 
     def _message(self, frame: Frame) -> event_pb2.Event:
-        """The agent's message up to now as an event; begins a new one."""
+        """Return the agent's message up to now as an event, and begin a new message."""
         event = event_pb2.Event(session_id=self._session_id, generation=self._generation, offset=frame.start)
         event.assistant_message.SetInParent()
         for kind, words in self._blocks:
@@ -308,7 +307,7 @@ class Reader:
         return (self._message(frame),) if self._blocks else ()
 
     def _show(self, call: _Call, frame: Frame) -> event_pb2.Event:
-        """The agent's message with the call at its end."""
+        """Return the agent's message as an event, with the call at its end."""
         call.shown = True
         event = self._message(frame)
         tool, given = tool_of(call.fields)
@@ -348,8 +347,8 @@ class Reader:
         return frame._replace(facts=tuple(facts), before=before, control=ended)
 
     def _asks(self, message: Message, parameters: Message, frame: Frame) -> Frame:
-        """A permission request, completed with what is known of its call: so stored, it means the
-        same without this reader."""
+        """Read a permission request. Complete it with the known fields of its call, so that the
+        stored request is complete without this reader."""
         call = self._known(table(parameters, "toolCall"))
         before = () if call.shown else (self._show(call, frame),)
         control_id = key_of(message.get("id"))
@@ -364,11 +363,13 @@ class Reader:
 
 
 def tool_of(call: Message) -> tuple[str, Message]:
-    """A call in Claude's words: the tool's name, and its input with the fields that rules and the
-    guard read."""
+    """Translate a call to Claude's names: the tool, and its input with the fields that rules and
+    the guard read."""
     kind, given = text(call, "kind"), dict(table(call, "rawInput"))
     tool = TOOLS.get(kind, "")
-    if not tool and (ours := our_tool(call)):  # a kind that the protocol names is none of ours, despite its title
+    if not tool and (
+        ours := our_tool(call)
+    ):  # a call of a kind that the protocol names is not ours, whatever its title
         return ours, given
     if tool == "Bash":
         command = given.get("command", given.get("cmd"))
@@ -392,7 +393,7 @@ def tool_of(call: Message) -> tuple[str, Message]:
 
 
 def paths_of(call: Message) -> list[str]:
-    """Every path that a call names."""
+    """Return every path that a call names."""
     given = table(call, "rawInput")
     listed = [path for path, _, _ in _diffs(call)]
     listed += [text(place, "path") for place in rows(call, "locations") if isinstance(place, dict)]
@@ -403,9 +404,9 @@ def paths_of(call: Message) -> list[str]:
 def our_tool(call: Message) -> str:
     """``mcp__ramet__NAME`` for a call of Ramet's own tools, else "".
 
-    Such a call is allowed unasked, so its title must be exactly an agent's name for the tool, and
-    its input what the tool takes: titles of other calls may hold words of the model, and their
-    inputs always do.
+    Such a call is allowed without asking. So its title must be exactly an agent's name for the
+    tool, and its input must be valid for the tool: the model may choose words in titles of other
+    calls, and always does in their inputs.
     """
     from ramet.mcp import tools
 
@@ -422,7 +423,7 @@ def our_tool(call: Message) -> str:
 
 
 def uses_of(call: Message) -> list[tuple[str, Message]]:
-    """What the guard must judge of a call: one tool use for each path that it writes."""
+    """Return the tool uses of a call for the guard: one for each path that it writes."""
     tool, given = tool_of(call)
     found = paths_of(call)
     if tool in {"Edit", "Write"} and len(found) > 1:
@@ -443,8 +444,8 @@ def question_of(call: Message) -> Question:
 
 
 def choice(options: Sequence[Any], *, allow: bool) -> Message:
-    """The outcome that answers a permission request: the option that decides this call only, if
-    there is one."""
+    """Return the outcome that answers a permission request: the option that decides only this call,
+    if there is one."""
     kinds = ("allow_once", "allow_always") if allow else ("reject_once", "reject_always")
     for kind in kinds:
         for option in options:
@@ -482,7 +483,7 @@ def _output(output: object) -> str:
 
 
 def _tokens(usage: Message) -> Tokens:
-    """Return a count of tokens in the names of the different agents; zero for what it lacks."""
+    """Read a count of tokens, with the field names of different agents; 0 for a missing one."""
 
     def whole(source: Message, *names: str) -> int:
         return next((value for name in names if isinstance(value := source.get(name), int) and 0 < value < 1 << 53), 0)
@@ -499,7 +500,8 @@ def _tokens(usage: Message) -> Tokens:
 
 
 def key_of(identity: object) -> str:
-    """The id of an agent's request as a key that keeps its JSON type: 1 and "1" differ."""
+    """Convert the id of an agent's request to a key that depends on its JSON type: 1 and "1"
+    differ."""
     return json.dumps(identity)
 
 
@@ -516,7 +518,7 @@ def response(control_id: str, **outcome: Any) -> bytes:
 
 
 def prompt(identity: str, words: str, images: Sequence[bytes] = ()) -> bytes:
-    """A prompt for a session whose id is not known yet (`complete`)."""
+    """Return a prompt for a session whose id is not known yet; `complete` adds the id."""
     head = json.dumps({"jsonrpc": "2.0", "id": identity, "method": "session/prompt"})[:-1].encode()
     blocks = [{"type": "image", "data": in_base64(each), "mimeType": media_type(each)} for each in images]
     body = json.dumps([*blocks, {"type": "text", "text": words}], ensure_ascii=False).encode("utf-8", "replace")
@@ -524,5 +526,5 @@ def prompt(identity: str, words: str, images: Sequence[bytes] = ()) -> bytes:
 
 
 def complete(stored: bytes, session: str) -> bytes:
-    """A stored prompt, for this session of the agent."""
+    """Add the id of the agent's session to a stored prompt."""
     return stored.replace(NO_SESSION, b'"sessionId":' + json.dumps(session).encode(), 1)

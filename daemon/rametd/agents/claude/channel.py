@@ -1,7 +1,7 @@
 """The control protocol of one running Claude Code. The SDK speaks most of it.
 
-This module answers calls of the daemon's own tools, as that server has no state which a reattached
-SDK would need, and elicitations, which the SDK refuses.
+This module answers elicitations, which the SDK refuses, and calls of the daemon's own tools: a
+reattached SDK would need the state of a tool server, and this one has none.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ from rametd.domain.errors import AgentRefusedError
 from rametd.domain.models import Agent, Mode
 
 HOOK_TIMEOUT_S = 86_400
-"""Seconds; a hook must outlive an outage of the daemon, and the program's default is ten
-minutes."""
+"""Time limit of a hook in seconds. A hook must survive an outage of the daemon; the program's
+default is ten minutes."""
 
 UNNAMED_WRITES = "Bash|mcp__.*"
-"""Tools that may write files that they do not name. They include the daemon's own, as a matcher has
-no exceptions."""
+"""Tools that may write files that they do not name. They include the daemon's own: a matcher cannot
+have exceptions."""
 
 REFUSAL = "This session already has a worktree of its own. Work in it, and let subagents work in it too."
 COST = re.compile(r"Estimated cost:\s*\$([0-9][0-9,]*\.?[0-9]*)")
@@ -67,8 +67,8 @@ def verdict(decision: str, reason: str) -> HookJSONOutput:
 
 
 class ClaudeChannel:
-    """One SDK client. It has its own task, as the SDK requires connect and disconnect in the same
-    one."""
+    """One SDK client. It has a task of its own: the SDK requires connect and disconnect in the same
+    task."""
 
     def __init__(self, agent: Agent, io: ChannelIO) -> None:
         self._io = io
@@ -100,7 +100,7 @@ class ClaudeChannel:
             await self._client.connect()
             self._ready.set_result(None)
             await self._closing.wait()
-        except BaseException as error:  # also a cancellation, or the caller of `open` would wait forever
+        except BaseException as error:  # a cancellation too, else the caller of `open` would wait forever
             if not self._ready.done():
                 self._ready.set_exception(error)
                 self._ready.exception()  # marks it as retrieved; waiters get it too
@@ -175,7 +175,7 @@ class ClaudeChannel:
         """Return the cost that the process reports so far, in dollars, including the running turn;
         None if it reports none.
 
-        The program reports it as text; a release with another text is measured by its results only.
+        The program reports it as text. For a release with another text, only results have a cost.
         """
         query = self._client._query
         if query is None:
@@ -210,7 +210,7 @@ class ClaudeChannel:
         return verdict(judged.effect, judged.reason) if judged.effect else {}
 
     async def _look(self, hook_input: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        """Check what a call without a path has changed, and add a message to its result."""
+        """Check the changes of a call without a path, and add a message to its result."""
         call = cast("PostToolUseHookInput | PostToolUseFailureHookInput", hook_input)
         use = ToolUse(call["tool_name"], call["tool_input"], call["cwd"], tool_use_id or "")
         words = await self._io.judge_result(use)

@@ -1,4 +1,4 @@
-"""The command line of Claude Code, as the SDK builds it, and the variables that it needs besides
+"""The command line of Claude Code, which the SDK builds, and the variables that it needs besides
 the person's."""
 
 import json
@@ -35,8 +35,8 @@ conversation without its transcript."""
 def launch(path: Path, session: Session, start: Start) -> Launch:
     """Build arguments and environment for one process of the session's agent.
 
-    The briefing is appended to Claude Code's system prompt; a resumed conversation keeps its first
-    one until it is compacted.
+    The briefing is appended to Claude Code's system prompt. A resumed conversation has its first
+    briefing until it is compacted.
     """
     resume, cut = session.conversation_begun, start.cut
     options = ClaudeAgentOptions(

@@ -1,8 +1,8 @@
 """Read Claude Code's lines: each becomes one typed event and the facts that the daemon acts on.
 
-The set of lines is open, and no line can end a session. A missing field or one of an unexpected
-type is read as absent, and an unknown line becomes an `AgentNotice`. Source: the schema of
-stream-json as of Claude Code 2.1.332.
+New kinds of lines may appear, and no line can end a session. A field of an unexpected type counts
+as absent, and an unknown line becomes an `AgentNotice`. Source: the schema of stream-json as of
+Claude Code 2.1.332.
 """
 
 import json
@@ -42,13 +42,13 @@ from rametd.domain.models import LedgerEntry, Tokens
 from rametd.domain.text import first_line
 
 TEXT_LIMIT = 16 << 20
-"""Most characters of an agent's message in its event, which must fit into one gRPC message. The
-frame has the whole text."""
+"""Maximum characters of an agent's message in its event, which must fit into one gRPC message. The
+frame has the complete text."""
 RESULT_TEXT_LIMIT = 64 * 1024
 NOISE_LIMIT = 4096
 DEFERRING_TASKS = frozenset({"local_agent", "local_workflow"})
-"""Background tasks that start a turn when they end. A background shell may run forever, so it is
-not among them."""
+"""Background tasks that start a turn when they end; not a background shell, which may run
+forever."""
 UNKNOWN_CONVERSATION = re.compile(r"No conversation found", re.IGNORECASE)
 TROUBLES = {
     "server_error": Trouble.OVERLOAD,
@@ -71,7 +71,7 @@ def read_frame(session_id: str, generation: int, start: int, end: int, line: byt
             kind = text(message, "type")
             facts = READERS.get(kind, read_notice)(message, event)
             return Frame(start, end, line, event, facts, message if kind in CONTROL_TYPES else None)
-    except RecursionError:  # nested too deeply to be meant: noise
+    except RecursionError:  # nested too deeply: noise
         pass
     event.agent_noise.text = line[:NOISE_LIMIT].decode("utf-8", "replace").rstrip("\n")
     return Frame(start, end, line, event, (), None)
@@ -106,8 +106,8 @@ def read_assistant(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]
 
 
 def doing(blocks: list[Any]) -> str:
-    """Describe the last call or text block of a message in one line; a call that asks a person only
-    repeats its request."""
+    """Describe the last call or text block of a message in one line, except a call that asks a
+    person: its request says the same."""
     for block in reversed(blocks):
         if isinstance(block, dict):
             match text(block, "type"):

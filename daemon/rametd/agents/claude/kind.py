@@ -1,7 +1,7 @@
 """Claude Code as a kind of agent.
 
-`Claude.prepare` imports the SDK in a thread, as the import takes half a second and a starting
-daemon does not need it.
+`Claude.prepare` imports the SDK in a thread: the import takes half a second, and a starting daemon
+does not need the SDK.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Claude:
         self._settings = settings or ClaudeSettings()
         self._checked: tuple[tuple[int, int], str] | None = None
         self._prepared: asyncio.Task[object] | None = None
-        self._places: dict[str, outside.Place] = {}  # how far transcripts were read, by conversation
+        self._places: dict[str, outside.Place] = {}  # by conversation, the position up to which its transcript was read
 
     @property
     def path(self) -> Path:
@@ -158,7 +158,7 @@ class Claude:
             "message": {"role": "user", "content": [*blocks, text] if images else prompt.text},
         }
         if prompt.source != OWNER:
-            message["client_composed"] = True  # no slash commands and no @files in a text that a person did not write
+            message["client_composed"] = True  # disables slash commands and @files in a text that no person wrote
         return json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
     def channel(self, agent: Agent, io: ChannelIO) -> Channel:

@@ -1,11 +1,11 @@
 """Turns that people made in Claude Code's own interface, read from the transcript. Every call
 blocks.
 
-Each line of a transcript names the program's entry point; for the daemon's processes it begins with
-"sdk". All others are turns that the daemon did not see. This module writes them as lines of
-stream-json, so that the daemon reads, stores and charges them like other turns. After each turn the
-program writes a ``cost-state`` line with the conversation's total; the cost of a turn is the
-difference between two totals.
+Each line of a transcript names the program's entry point, which begins with "sdk" for the daemon's
+processes. All other lines are of turns that the daemon did not see. This module converts them to
+lines of stream-json, so that the daemon reads, stores and charges them like other turns. After each
+turn the program writes a ``cost-state`` line with the conversation's total; the cost of a turn is
+the difference between two totals.
 """
 
 import json
@@ -21,8 +21,8 @@ from rametd.agents.values import Message, count, number, parse, rows, table, tex
 ENTRYPOINT = "cli"
 OURS = "sdk"
 OUR_LINE = b'"entrypoint":"sdk'
-"""Most lines are the daemon's, and need no parsing. Within a message's text the quotes would be
-escaped."""
+"""Mark of the daemon's lines, which are the most and need no parsing. In the text of a message the
+quotes would be escaped."""
 COUNTED = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens", "costUSD")
 INTERRUPTED = "[Request interrupted by user"
 NO_PROMPT = ("<command-name>", "<command-message>", "<local-command-", "<bash-", INTERRUPTED)
@@ -47,8 +47,8 @@ class _Turn:
 
 @dataclass(frozen=True)
 class Place:
-    """How far a transcript was read: ``offset`` bytes of the file ``inode``, up to the time
-    ``newest`` and this total of costs."""
+    """Position in a transcript: ``offset`` bytes of the file ``inode``, with the time ``newest``
+    and the total of costs there."""
 
     inode: int = 0
     offset: int = 0
@@ -59,11 +59,12 @@ class Place:
 def read(
     transcript: Path, conversation_id: str, after: float, results: int, known: Place | None = None
 ) -> tuple[Outside, Place]:
-    """Return the turns after a time, and how far the file was read. Numbering of their results
-    continues from ``results``.
+    """Return the turns after a time, and the position up to which the file was read. The numbers of
+    their results continue from ``results``.
 
-    ``known``: how far it was read before. Transcripts only grow, so a read continues there, unless
-    the turns of the previous read were not stored, or the file was replaced or truncated.
+    ``known``: the position of the previous read. Transcripts only grow, so the read continues
+    there, unless the turns of the previous read were not stored, or the file was replaced or
+    truncated.
     """
     turns: list[_Turn] = []
     paying: _Turn | None = None  # the next total belongs to this turn
@@ -106,7 +107,7 @@ def read(
 
 
 def users(home: Path, conversation_id: str) -> list[tuple[int, str]]:
-    """Return pids and start times from the program's register of its processes, which retains
+    """Return pids and start times from the program's register of its processes, which includes
     killed ones."""
     found = []
     for file in (home / "sessions").glob("*.json"):

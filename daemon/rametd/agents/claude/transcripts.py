@@ -1,8 +1,8 @@
 """Find and copy Claude Code's transcripts. Every call blocks.
 
 A conversation is ``projects/PROJECT/ID.jsonl`` below the configuration directory, with a directory
-``projects/PROJECT/ID`` for subagents and long tool results. PROJECT names the directory that the
-conversation began in; the program looks in all of them.
+``projects/PROJECT/ID`` for subagents and long tool results. PROJECT names the directory in which
+the conversation began; the program searches all projects.
 """
 
 import os
@@ -15,8 +15,8 @@ from pathlib import Path
 TASK_ID = re.compile(r"[A-Za-z0-9_-]+")
 NOT_IN_PROJECT = re.compile(r"[^A-Za-z0-9]")
 COMPARED = 64 * 1024
-"""Bytes compared before the end of the shorter file, to decide whether the longer one continues it;
-transcripts only grow."""
+"""Number of bytes before the end of the shorter file to compare: if they are equal, the longer file
+continues it, because transcripts only grow."""
 
 
 def configuration_directory(environment: Mapping[str, str]) -> Path:
@@ -52,15 +52,15 @@ def copy(conversation_id: str, source: Path, target: Path, *, overwrite: bool) -
     """Update a conversation below ``target`` from ``source``; return False if ``source`` does not
     have it.
 
-    Append to a file that the source continues; leave one that is longer than the source's. Replace
-    a file that differs only with ``overwrite``.
+    Append to a file that the source continues, and leave a file that is longer than the source's.
+    Only with ``overwrite``, replace a file that differs.
     """
     transcript = find(source, conversation_id)
     if transcript is None:
         return False
     there = find(target, conversation_id)
     project = there.parent if there is not None else target / transcript.parent.relative_to(source)
-    # The transcript last, so that everything it refers to exists when it appears.
+    # Copy the transcript last: all files that it names must exist then.
     for file in (*_files(transcript.with_suffix("")), transcript):
         _update(file, project / file.relative_to(transcript.parent), overwrite=overwrite)
     return True

@@ -1,11 +1,11 @@
-"""The SDK's transport to a Claude Code under a keeper. It carries only the control protocol;
+"""The SDK's transport to a Claude Code under a keeper. It transports only the control protocol;
 closing it detaches.
 
 The SDK calls its `Transport` internal, so the SDK is pinned and tests/e2e checks this class against
-the real program. Beyond carrying lines:
+the real program. Besides transporting lines:
 
-- The SDK gets a line after it is stored (`feed`), so that the daemon never answers a question that
-a crash could forget.
+- The SDK gets a line only after it is stored (`feed`): a crash must not lose a question that the
+daemon has answered.
 - A running program has already had its `initialize`. If it registered the same hooks, the transport
   repeats the recorded answer and sends nothing. If the daemon's hooks have changed, it sends
   `initialize`, and the program drops the old hooks' calls.

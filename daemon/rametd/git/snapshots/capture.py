@@ -73,7 +73,7 @@ async def capture(
     def store() -> Snapshot:
         repository = open_repository(git_dir)
         position = head or head_of(repository)
-        # This raises KeyError if git has lost the commit of HEAD, which no ref may pin
+        # Raises KeyError if git has lost the commit of HEAD: no ref may pin it.
         same = position.commit is not None and staged == str(repository[position.commit].peel(pygit2.Tree).id)
         recorded = [each for each in found if not (apart and _is_worktree(git_dir, worktree / each.place))]
         made = write(

@@ -133,7 +133,7 @@ async def refuse_failing_filters(
     environment = {"GIT_INDEX_FILE": str(scratch / "filtered-index")}
     shown = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=AMT", now, target)
     paths = await git.process.read(worktree, *there, *shown)
-    # In an empty directory git reads the attributes of the snapshot, from the index
+    # In an empty directory git reads the attributes from the index: those of the snapshot.
     await git.process.write(beside, *ends, "read-tree", target, environment=environment)
     asked = ("check-attr", "-z", "--cached", "--stdin", "filter")
     output = await git.process.read(beside, *ends, *asked, stdin=paths, environment=environment)

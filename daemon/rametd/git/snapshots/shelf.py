@@ -151,7 +151,7 @@ async def shelve(git: GitContext, repo: RepositoryInfo, taken: Snapshot | None, 
     whole = not await git.compute(os.path.lexists, place.shelf)
     async with git.locks.hold(repo.common_dir):
         words = await git.compute(_move_to_shelf, repo, place, taken)
-    # Renames destroy nothing: sync once, before thinning
+    # Renames destroy nothing: sync once, before thinning.
     try:
         await git.make_durable(repo.common_dir, worktree.parent)
     except GitFailedError:
