@@ -22,32 +22,34 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
     with make_sandbox(config=CONFIG) as sandbox, daemon_process(sandbox, forked=False) as daemon:
         repository = sandbox.repository()
         async with connected(sandbox) as client:
-            await gather_herd(client, repository, 1)
-            await asyncio.sleep(settle)
-            one = resident(daemon.pid)
-            ids = await gather_herd(client, repository, count, first=1)
-            await asyncio.sleep(settle)
-            many = resident(daemon.pid)
-            keepers = [resident(keeper.pid) for keeper in sandbox.keepers()]
-        yield Figure("keeper memory", max(keepers), "MB", f"largest RSS of {len(keepers)} keepers of live agents", 12)
-        yield Figure(
-            "daemon memory per live session",
-            (many - one) / (count - 1),
-            "MB",
-            f"slope of the daemon's RSS from 1 ({one:.1f} MB) to {count} ({many:.1f} MB) live sessions",
-            0.2,
-        )
+            sizes = []
+            for first, last in ((0, 1), (1, count)):
+                await gather_herd(client, repository, last, first=first)
+                await asyncio.sleep(settle)
+                sizes.append(resident(daemon.pid))
         await rest(daemon.pid, scale)
         progress(f"idling {scale.idle_s:g} s with {count} agents alive")
         alive = await idling(daemon.pid, scale.idle_s)
         async with connected(sandbox) as client:
+            ids = await gather_herd(client, repository, 2 * count, first=count)
+            await asyncio.sleep(settle)
+            sizes.append(resident(daemon.pid))
+            keepers = [resident(keeper.pid) for keeper in sandbox.keepers()]
             await put_to_sleep(client, ids)
         await rest(daemon.pid, scale)
-        progress(f"idling {scale.idle_s:g} s with {count} agents asleep")
+        progress(f"idling {scale.idle_s:g} s with {len(ids)} agents asleep")
         asleep = await idling(daemon.pid, scale.idle_s)
-        for name, percent in (("alive", alive), ("asleep", asleep)):
-            how = f"processor time of the daemon's threads over {scale.idle_s:g} s with {count} idle sessions, agents {name}"
-            yield Figure(f"idle daemon, agents {name}", percent, "% of a core", how, 0.1)
+    yield Figure("keeper memory", max(keepers), "MB", f"largest RSS of {len(keepers)} keepers of live agents", 12)
+    one, some, many = sizes
+    how = "slope of the daemon's RSS from {} ({:.1f} MB) to {} ({:.1f} MB) live sessions"
+    yield Figure(
+        "daemon memory per live session", (many - some) / count, "MB", how.format(count, some, 2 * count, many), 0.2
+    )
+    name = "daemon memory, each of the first live sessions"  # which fill pools of threads and caches
+    yield Figure(name, (some - one) / (count - 1), "MB", how.format(1, one, count, some))
+    for state, number, percent in (("alive", count, alive), ("asleep", len(ids), asleep)):
+        how = f"processor time of the daemon's threads over {scale.idle_s:g} s with {number} idle sessions, agents {state}"
+        yield Figure(f"idle daemon, agents {state}", percent, "% of a core", how, 0.1)
 
 
 async def rest(pid: int, scale: Scale) -> None:

@@ -24,6 +24,10 @@ from rametd.agents.claude.control import flags_of
 from rametd.agents.values import table
 from rametd.domain.models import Agent
 
+NOTHING: dict[str, Any] = {"type": "control_response"}
+"""Answers no request: the SDK ignores it. It holds a message until the next one arrives, and the
+last message before a pause may be a call with a large file."""
+
 
 class KeeperTransport(Transport):
     """One control channel; the SDK owns it from `connect` to `close`."""
@@ -50,6 +54,8 @@ class KeeperTransport(Transport):
     async def _messages(self) -> AsyncIterator[dict[str, Any]]:
         while (message := await self._lines.get()) is not None:
             yield message
+            del message
+            yield NOTHING
 
     async def write(self, data: str) -> None:
         message = json.loads(data)

@@ -66,21 +66,27 @@ class Sender:
         """Write committed lines until the agent's input closes."""
         while True:
             self._news.clear()
-            pending = await self._pending()
-            for number, kind, line in pending:
-                if kind == OutgoingKind.PROMPT and not self._ready.is_set():
-                    await self._ready.wait()
-                    self._news.set()
-                    break  # only a ready process has reported what completes a prompt
-                self._core.failpoint.hit(f"{kind}.committed")
-                try:
-                    end = await self._attachment.write(line)
-                except RametError as error:
-                    log.warning("agent takes no more", session=self._session_id, error=error.message)
-                    return
-                self._core.failpoint.hit(f"{kind}.written")
-                await self._note([number], end)
+            if not await self._write_pending():
+                return
             await self._news.wait()  # for lines that were committed since the read too
+
+    async def _write_pending(self) -> bool:
+        """Write the committed lines; return False if the agent takes no more. It holds none of them
+        after its return: the next may be hours away."""
+        for number, kind, line in await self._pending():
+            if kind == OutgoingKind.PROMPT and not self._ready.is_set():
+                await self._ready.wait()
+                self._news.set()
+                break  # only a ready process has reported what completes a prompt
+            self._core.failpoint.hit(f"{kind}.committed")
+            try:
+                end = await self._attachment.write(line)
+            except RametError as error:
+                log.warning("agent takes no more", session=self._session_id, error=error.message)
+                return False
+            self._core.failpoint.hit(f"{kind}.written")
+            await self._note([number], end)
+        return True
 
     async def _note(self, outgoing: list[int], end: int) -> None:
         """Mark lines as sent. ``end`` is the end of the keeper's record, from which `reconcile`
