@@ -66,13 +66,23 @@ def parse_unread(words: str) -> Unread:
 
 
 async def hidden(git: GitContext, worktree: Path, there: tuple[str, str], index: Path) -> list[bytes]:
-    """Return existing files that git would skip because their entries are marked assume-unchanged
-    or skip-worktree. People mark files that they change for themselves, and such changes are work
-    too."""
+    """Return files that git would skip, as their entries are marked assume-unchanged or
+    skip-worktree: people mark files that they change for themselves, and such changes are work
+    too.
+
+    A missing file was deleted if it is only marked assume-unchanged. Marked skip-worktree, it is
+    left out by a sparse checkout.
+    """
     environment = {"GIT_INDEX_FILE": str(index)}
     listed = await git.process.read(worktree, *there, "ls-files", "-v", "-z", environment=environment)
-    marked = [record[2:] for record in listed.split(b"\0") if record[:1] == b"S" or record[:1].islower()]
-    return await git.compute(lambda: [path for path in marked if os.path.lexists(worktree / os.fsdecode(path))])
+    marked = [
+        (record[2:], record[:1] not in {b"S", b"s"})
+        for record in listed.split(b"\0")
+        if record[:1] == b"S" or record[:1].islower()
+    ]
+    return await git.compute(
+        lambda: [path for path, counts in marked if counts or os.path.lexists(worktree / os.fsdecode(path))]
+    )
 
 
 async def unhide(git: GitContext, worktree: Path, there: tuple[str, str], index: Path, paths: Sequence[bytes]) -> None:

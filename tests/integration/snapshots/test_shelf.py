@@ -38,9 +38,11 @@ def staged(tree: Sample) -> None:
 
 def flags(tree: Sample) -> None:
     tree.write("b", "b\n")
+    tree.write("deleted", "1\n")
     tree.commit("b")
     tree.git("update-index", "--skip-worktree", "src/app.py")
-    tree.git("update-index", "--assume-unchanged", "b")
+    tree.git("update-index", "--assume-unchanged", "b", "deleted")
+    (tree.path / "deleted").unlink()
     tree.write("src/app.py", "hidden\n")
     tree.write("b", "hidden too\n")
     tree.write("intended", "x\n")

@@ -257,10 +257,11 @@ async def test_files_created_during_a_rewind_are_saved(
     assert sample.git("show", f"{overwritten[-1]}:new") == "somebody else's"
 
 
-@pytest.mark.parametrize("mark", ["--assume-unchanged", "--skip-worktree"])
-async def test_changes_of_skip_worktree_files_are_work_too(
-    git: Git, sample: Sample, repo: RepositoryInfo, mark: str
+@pytest.mark.parametrize(("mark", "missing"), [("--assume-unchanged", ""), ("--skip-worktree", "absent")])
+async def test_changes_of_files_that_git_skips_are_work_too(
+    git: Git, sample: Sample, repo: RepositoryInfo, mark: str, missing: str
 ) -> None:
+    """A missing file was deleted, or a sparse checkout leaves it out."""
     sample.write("absent")
     sample.commit()
     sample.git("update-index", mark, "src/app.py", "absent")
@@ -271,7 +272,7 @@ async def test_changes_of_skip_worktree_files_are_work_too(
     taken = await git.snapshots.take(sample.path)
 
     assert sample.git("show", f"{taken.files}:src/app.py") == "mine"
-    assert sample.git("ls-tree", "--name-only", taken.files, "absent") == "absent", "missing, as in a sparse checkout"
+    assert sample.git("ls-tree", "--name-only", taken.files, "absent") == missing
     assert "src/app.py" in (await git.worktrees.work_at_risk(repo, sample.path, "main", None)).uncommitted
     assert sample.git("ls-files", "-v") == marks
 
