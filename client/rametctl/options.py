@@ -183,6 +183,16 @@ def complete_restorable(ctx: click.Context, _param: click.Parameter, incomplete:
     return _items((each.name for each in found), incomplete)
 
 
+def complete_branch(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the local and remote branches of the repository around the current directory."""
+    import subprocess
+
+    shown = "--format=%(if)%(symref)%(then)%(else)%(refname:short)%(end)"  # not origin/HEAD
+    command = ["git", "for-each-ref", shown, "refs/heads", "refs/remotes"]
+    done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    return _items(done.stdout.decode("utf-8", "replace").split(), incomplete)
+
+
 def complete_against(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return sessions and words that `diff --against` takes besides refs; never starts a daemon."""
     return [*_items(("base", "target"), incomplete), *complete_session(ctx, param, incomplete)]

@@ -231,6 +231,19 @@ def test_session_names_are_completed_from_a_daemon_that_runs_and_none_is_started
     assert not world.daemon.socket.exists()
 
 
+def test_branches_are_completed_without_a_daemon(world: World) -> None:
+    commands = """
+        git init -q -b main && git -c user.name=n -c user.email=e@example.org commit -q --allow-empty -m x
+        git update-ref refs/remotes/origin/topic main
+        git symbolic-ref refs/remotes/origin/HEAD refs/remotes/origin/topic
+    """
+    subprocess.run(["sh", "-e", "-c", commands], cwd=world.cwd, env=world.environ, check=True)
+    world.daemon.stop()
+    for verb in ("new --base", "new --existing", "land fix --target", "pr create fix --base", "sync fix --base"):
+        complete = {"_RAMETCTL_COMPLETE": "fish_complete", "COMP_WORDS": f"rametctl {verb} ", "COMP_CWORD": ""}
+        assert world.run(env=complete).out.split() == ["plain,main", "plain,origin/topic"], verb
+
+
 def test_the_service_installs_without_a_daemon(world: World) -> None:
     result = world.run("service", "status")
     assert result.code == 1

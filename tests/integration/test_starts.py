@@ -63,8 +63,10 @@ async def test_a_remote_branch_becomes_a_local_one_that_follows_it_as_git_would(
     client: Client, tmp_path: Path, environment: dict[str, str], named: str
 ) -> None:
     sample = repositories.with_remote(tmp_path / "repo", environment)
-    session = await client.create(sample.path, existing_branch=named)
-    tree = Path(session.worktree)
+    request = session_pb2.CreateSessionRequest(path=str(sample.path), name="mine", existing_branch=named)
+    answer = await client.sessions.CreateSession(request)
+    session, tree = answer.session, Path(answer.session.worktree)
+    assert not any("taken" in each for each in answer.warnings), "nobody wanted the branch ramet/mine"
     assert session.branch == "topic"
     assert sample.git("rev-parse", "--abbrev-ref", "@{upstream}", at=tree) == "origin/topic"
     assert sample.git("rev-parse", "HEAD", at=tree) == sample.git("rev-parse", "origin/topic")

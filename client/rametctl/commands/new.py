@@ -19,6 +19,7 @@ from rametctl.options import (
     Budget,
     budget_option,
     complete_agent,
+    complete_branch,
     complete_session,
     effort_option,
     env_option,
@@ -69,8 +70,20 @@ class Options(TypedDict):
 @image_option
 @click.option("-n", "--name", default="", help="Session name (default: from the prompt).")
 @click.option("-b", "--branch", default="", help="Branch to create (default: from the name).")
-@click.option("--base", metavar="REF", default="", help="Start from this ref (default: the current HEAD).")
-@click.option("--existing", metavar="BRANCH", default="", help="Work on an existing branch, local or remote.")
+@click.option(
+    "--base",
+    metavar="REF",
+    default="",
+    shell_complete=complete_branch,
+    help="Start from this ref (default: the current HEAD).",
+)
+@click.option(
+    "--existing",
+    metavar="BRANCH",
+    default="",
+    shell_complete=complete_branch,
+    help="Work on an existing branch, local or remote.",
+)
 @click.option("--in-place", is_flag=True, help="Work in this checkout, without a worktree.")
 @click.option("--with-changes", is_flag=True, help="Copy uncommitted changes of this checkout.")
 @click.option("--fetch", is_flag=True, help="Fetch the base or the existing branch first.")

@@ -14,6 +14,7 @@ from rametctl.nouns.sessions import session_name
 from rametctl.options import (
     Verb,
     VerbGroup,
+    complete_branch,
     repo_option,
     repo_reference,
     session_argument,
@@ -42,7 +43,13 @@ def command(ctx: click.Context) -> None:
 @session_argument
 @click.option("--title", default="", help="Title (default: from the goal).")
 @click.option("--body", default="", help="Text (default: goal and summary).")
-@click.option("--base", default="", metavar="BRANCH", help="Target branch (default: SESSION's base).")
+@click.option(
+    "--base",
+    default="",
+    metavar="BRANCH",
+    shell_complete=complete_branch,
+    help="Target branch (default: SESSION's base).",
+)
 @click.option("--draft/--ready", default=None, help="Draft or ready (default: as configured).")
 @click.option("--remote", default="", metavar="NAME", help="Remote to push to (default: the base's).")
 @click.pass_obj

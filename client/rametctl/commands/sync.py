@@ -10,14 +10,21 @@ from ramet.words import plural
 from rametctl.app import App
 from rametctl.console.lines import line
 from rametctl.nouns.sessions import session_name
-from rametctl.options import Verb, session_argument
+from rametctl.options import Verb, complete_branch, session_argument
 from rametctl.render.session import reference
 
 
 @click.command("sync", cls=Verb, short_help="Merge the base's newest commits.")
 @session_argument
 @click.option("--rebase", is_flag=True, help="Rebase onto the base instead of merging.")
-@click.option("--base", "base_ref", default="", metavar="REF", help="Merge this ref instead of the session's base.")
+@click.option(
+    "--base",
+    "base_ref",
+    default="",
+    metavar="REF",
+    shell_complete=complete_branch,
+    help="Merge this ref instead of the session's base.",
+)
 @click.option("--fetch", is_flag=True, help="Fetch the base from its remote first.")
 @click.option("--ask-agent", is_flag=True, help="On a conflict, ask the agent to merge.")
 @click.pass_obj

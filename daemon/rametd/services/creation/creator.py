@@ -329,7 +329,8 @@ def _another_branch(made: Creation) -> tuple[str, ...]:
     """Warn that a named session has another branch than its name, because that branch is taken."""
     new, session = made.request.new, made.session
     wished = made.request.config.worktrees.branch_prefix + slug(new.name)
-    if not new.name or new.branch or not session.created_branch or session.branch == wished:
+    chosen = new.branch or new.existing_branch or not session.created_branch
+    if not new.name or chosen or session.branch == wished:
         return ()
     hint = "to continue an existing branch: rametctl new --existing BRANCH"
     return (f"branch {wished} is taken: the work is on {session.branch}; {hint}",)
