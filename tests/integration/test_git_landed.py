@@ -57,7 +57,7 @@ async def test_a_fresh_branch_has_not_landed_though_the_base_holds_all_of_it(
 
 async def test_new_work_has_not_landed(git: Git, repo: RepositoryInfo, sample: Sample) -> None:
     two_commits(sample)
-    assert await ask(git, repo, sample) == Landed(False, "main has not moved since")
+    assert await ask(git, repo, sample) == Landed(False, "main is still at its base")
     sample.git("checkout", "-q", "main")
     sample.write("other.txt")
     sample.commit("main goes on")

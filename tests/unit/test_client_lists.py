@@ -1,13 +1,14 @@
-"""Lines of `ls`: one for each session, readable at 80 columns."""
+"""Lines of `ls` and `plan status`: one for each session, readable at 80 columns."""
 
 import io
 from typing import Any
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
-from ramet.v1 import session_pb2
+from ramet.v1 import plan_pb2, session_pb2
 from rametctl.commands.send import fate
 from rametctl.console.output import Output
+from rametctl.render.plan import status_lines
 from rametctl.render.session import doing, session_table
 
 NOW = 1_700_000_000
@@ -33,7 +34,8 @@ SERVER = session_pb2.BackgroundCommand(description="python3 -m\nhttp.server", st
             "wants to run: make (and 2 more)",
         ),
         (a_session(State.SESSION_STATE_WAITING, attention=1), "waits for you"),
-        (a_session(State.SESSION_STATE_IDLE, now="Done.\n", attention=1), "Done."),
+        (a_session(State.SESSION_STATE_IDLE, now="Done.\n", attention=1), "a request waits for you"),
+        (a_session(State.SESSION_STATE_IDLE, now="Done.\n"), "Done."),
         (
             a_session(State.SESSION_STATE_IDLE, now="Done.", landed_reason="merged into main"),
             "landed: merged into main",
@@ -129,3 +131,18 @@ def test_a_prompt_for_a_blocked_turn_names_the_command_that_unblocks_it() -> Non
     waiting = session_pb2.SendPromptResponse(session=a_session(State.SESSION_STATE_WAITING))
     words = fate(waiting, "rametctl approve c8eq468x")
     assert words == "kept until its request is answered: rametctl approve c8eq468x"
+
+
+@pytest.mark.parametrize(("dirty", "name", "columns"), [(0, "api", 7), (2, "api", 8), (2, "other", 9)])
+def test_a_plan_shows_no_column_of_zeros_and_leaves_room_for_the_reasons(dirty: int, name: str, columns: int) -> None:
+    session = a_session(State.SESSION_STATE_WAITING, name=name)
+    thread = plan_pb2.Thread(id="api", name=name)
+    status = plan_pb2.ThreadStatus(thread=thread, session=session, ahead=1, dirty=dirty, landing="waits for api " * 5)
+    answer = plan_pb2.GetPlanResponse(plan=plan_pb2.Plan(name="plan"), threads=[status])
+    stream = Terminal()
+    _, header, row = (line.text for line in status_lines(Output(stream, stream, {"TERM": "xterm"}), answer))
+    assert len(header.split()) == columns
+    assert ("DIRTY" in header, "NAME" in header) == (bool(dirty), name != "api")
+    assert "waits for api waits for" in row
+    whole = Output(io.StringIO(), io.StringIO(), {})
+    assert len(list(status_lines(whole, answer))[1].text.split()) == 11

@@ -110,8 +110,9 @@ def apply(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
 @click.pass_obj
 def status(app: App, file: str | None, repo: str | None) -> None:
     """Show the status of each thread of an applied plan, in landing order: state,
-    commits ahead of and behind the target, uncommitted files, files inside and outside
-    its paths, and cost. FILE may be the plan's name.
+    commits AHEAD of and BEHIND the target, uncommitted files (DIRTY), files inside (IN)
+    and outside (OUT) its paths, and cost; on a terminal without columns of zeros. FILE
+    may be the plan's name.
 
     \b
     Example:
@@ -141,7 +142,7 @@ def converge(app: App, file: str | None, dry_run: bool, remote: str, repo: str |
         return app.call(lambda daemon: daemon.plans.ConvergePlan, request, doing="pushing …")
 
     answer = of_plan(app, file, call)
-    app.output.answer(answer, converge_lines(answer))
+    app.output.answer(answer, converge_lines(answer, dry_run=dry_run))
     return 1 if answer.failed else 0
 
 

@@ -21,12 +21,15 @@ from rametctl.render.format import local_time, money
 from rametctl.render.session import state_name, state_style
 
 LISTED = 5
+STATUS = ("LANDS", "THREAD", "NAME", "STATE", "AHEAD", "BEHIND", "DIRTY", "IN", "OUT", "COST", "NOW")
+SHRINK = (("NOW", 20), ("NAME", 12), ("THREAD", 8), ("NOW", 8))
 _ACTION_STYLES = {
     "create": "green",
     "update": "yellow",
     "prompt": "yellow",
     "drop": "red",
     "keep": "dim",
+    "open": "green",
     "opened": "green",
     "pushed": "green",
     "updated": "yellow",
@@ -93,13 +96,14 @@ def applied_lines(answer: "ApplyPlanResponse", *, dry_run: bool) -> Iterator[Lin
         yield line(("nothing was changed: --dry-run", "dim"))
 
 
-def converge_lines(answer: "ConvergePlanResponse") -> Iterator[Line]:
+def converge_lines(answer: "ConvergePlanResponse", *, dry_run: bool) -> Iterator[Line]:
+    planned = {"opened": "open", "updated": "update"} if dry_run else {}
     for step in answer.steps:
         target = f"{step.branch or '(no branch)'} → {step.base}: " if step.action != "landed" else ""
-        yield from _steps([(step.action, step.thread, f"{target}{step.message}")])
+        yield from _steps([(planned.get(step.action, step.action), step.thread, f"{target}{step.message}")])
         if step.action not in {"landed", "skipped"}:
             yield line((step.title, "dim"), indent=12)
-            if step.url:
+            if step.url and step.url not in step.message:
                 yield line((step.url, "dim"), indent=12)
     if answer.failed:
         yield line((f"{plural(answer.failed, 'thread')} failed; the same command tries again", "red"))
@@ -130,11 +134,15 @@ def status_lines(output: Output, answer: "GetPlanResponse") -> Iterator[Line]:
     cost = f", {money(plan.cost_usd)}" if plan.cost_usd else ""
     file = f", from {plan.file}" if plan.file else ""
     yield line((plan.name, "bold"), (f" in {plan.repo}{file}{cost}", "dim"))
-    headers = ["LANDS", "THREAD", "NAME", "STATE", "AHEAD", "BEHIND", "DIRTY", "IN", "OUT", "COST", "LANDING"]
+    rows = [_status_row(status) for status in answer.threads]
+    # A column without a difference takes the room of the reasons.
+    dull = {"NAME": all(row["NAME"][0] == row["THREAD"][0] for row in rows)}
+    dull |= {header: all(row[header][0] == "0" for row in rows) for header in ("BEHIND", "DIRTY", "OUT")}
+    headers = [header for header in STATUS if not (output.terminal and dull.get(header))]
     yield from output.table(
         headers,
-        [_status_row(status) for status in answer.threads],
-        shrink=[("LANDING", 20), ("NAME", 12), ("THREAD", 8), ("LANDING", 8)],
+        [[row[header] for header in headers] for row in rows],
+        shrink=[each for each in SHRINK if each[0] in headers],
         right=frozenset({"LANDS", "AHEAD", "BEHIND", "DIRTY", "IN", "OUT", "COST"}),
     )
     for status in answer.threads:
@@ -144,7 +152,7 @@ def status_lines(output: Output, answer: "GetPlanResponse") -> Iterator[Line]:
             yield line((f"{status.thread.id} has touched paths that are not its own: {paths}{more}", "yellow"))
 
 
-def _status_row(status: "ThreadStatus") -> list[Span]:
+def _status_row(status: "ThreadStatus") -> dict[str, Span]:
     there = status.HasField("session")
     state = state_name(status.session) if there else "gone"
     note = status.landing
@@ -152,19 +160,19 @@ def _status_row(status: "ThreadStatus") -> list[Span]:
         note = f"landed: {status.landed_reason}" + (f"; {note}" if note else "")
     elif there and status.session.state_reason and not note:
         note = status.session.state_reason
-    return [
-        (str(status.place or "-"), "dim"),
-        (status.thread.id, "bold"),
-        (status.session.name if there else status.thread.name, ""),
-        (state, state_style(state)),
-        (str(status.ahead), ""),
-        (str(status.behind), ""),
-        (str(status.dirty), "yellow" if status.dirty else ""),
-        (str(len(status.inside)), ""),
-        (str(len(status.outside)), "bold yellow" if status.outside else ""),
-        (money(status.session.cost_usd) if there else "-", ""),
-        (" ".join(note.split()), "green" if status.landed else ""),
-    ]
+    return {
+        "LANDS": (str(status.place or "-"), "dim"),
+        "THREAD": (status.thread.id, "bold"),
+        "NAME": (status.session.name if there else status.thread.name, ""),
+        "STATE": (state, state_style(state)),
+        "AHEAD": (str(status.ahead), ""),
+        "BEHIND": (str(status.behind), ""),
+        "DIRTY": (str(status.dirty), "yellow" if status.dirty else ""),
+        "IN": (str(len(status.inside)), ""),
+        "OUT": (str(len(status.outside)), "bold yellow" if status.outside else ""),
+        "COST": (money(status.session.cost_usd) if there else "-", ""),
+        "NOW": (" ".join(note.split()), "green" if status.landed else ""),
+    }
 
 
 def plan_table(output: Output, plans: Sequence["Plan"]) -> list[Line]:

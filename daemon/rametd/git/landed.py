@@ -171,7 +171,7 @@ async def _landed(git: GitContext, repo: RepositoryInfo, tip: str, target: Targe
     if not changed:
         return Landed(False, "its commits change nothing")
     if base == target.commit:
-        return Landed(False, f"{NAME} has not moved since")
+        return Landed(False, f"{NAME} is still at its base")
     paths = [f":(literal,top){path}" for path in changed] if len(changed) <= PATHS else []
     candidates, cut = await _patches(git, repo, target.commit, base, "--full-history", "--full-diff", "--", *paths)
     if not candidates:

@@ -187,5 +187,7 @@ def _words(action: str, pull: PullRequest, changed: bool) -> list[str]:
         case "updated":
             return [f"#{pull.number} updated" + (f", {pushed}" if changed else "")]
         case "pushed":
-            return [pushed if pull.number else f"{pushed}; open a pull request at {pull.url}"]
+            if pull.number or not pull.url.startswith("http"):
+                return [pushed]
+            return [f"{pushed}; open a pull request at {pull.url}"]
     return ["nothing differs"]
