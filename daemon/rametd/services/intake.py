@@ -1,8 +1,8 @@
 """Store calm lines of all agents together: one unit of work for all lines since the last commit.
 
 If a hundred agents write a line each, this is one write instead of a hundred. A line is calm if it
-changes only a session's last words (`Frame.is_calm`). An agent's runner stores a batch with other
-lines itself, in the order of the lines.
+changes only a session's last words (`Frame.is_calm`). An agent's runner stores all other lines
+itself, after the calm ones before them.
 """
 
 import asyncio

@@ -271,11 +271,15 @@ class Runner:
             task.output_file = self._kind.task_output(self._session, task.task_id, environment)
 
     def _store_frames(self) -> None:
-        """Store the frames: together with other agents' frames if all are calm, else in a separate
-        unit of work."""
+        """Store the frames: those at the front that are calm together with other agents' frames,
+        the rest in a separate unit of work.
+
+        In this order also if both are there: when many turns end at one moment, the last words of
+        all of them need not wait for the ends of the others.
+        """
         if self._storing or not self.frames:
             return
-        if self._suspect or not all(frame.is_calm for frame in self.frames):
+        if self._suspect or not self.frames[0].is_calm:
             self._news.set()
         else:
             self._storing = True

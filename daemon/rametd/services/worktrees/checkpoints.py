@@ -197,7 +197,7 @@ def prompt_of(reader: Reader, session: Session, reason: CheckpointReason) -> str
     return first_line(found[0].text) if found else ""
 
 
-AT_ONCE = 4
+AT_ONCE = 2
 """Maximum number of checkpoints of ended turns that are created at the same time: a hundred would
 delay the lines of agents at work."""
 
