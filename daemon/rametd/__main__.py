@@ -23,21 +23,20 @@ SWITCH_INTERVAL_S = 0.0005
 @click.version_option(package_name="ramet", prog_name="rametd")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Own git worktrees and the agents in them; described by the services in ramet.v1.
+    """Run the daemon, which owns git worktrees and the agents in them, and serves ramet.v1.
 
     \b
-    RAMET_HOME         where state is kept      (default $XDG_STATE_HOME/ramet)
-    RAMET_RUNTIME_DIR  where sockets are        (default $XDG_RUNTIME_DIR/ramet)
-    Configuration:     $XDG_CONFIG_HOME/ramet/config.toml
+    RAMET_HOME directory of the state (default $XDG_STATE_HOME/ramet) RAMET_RUNTIME_DIR directory of
+    the sockets (default $XDG_RUNTIME_DIR/ramet) Configuration: $XDG_CONFIG_HOME/ramet/config.toml
     """
     if context.invoked_subcommand is None:
         context.invoke(run)
 
 
 @cli.command()
-@click.option("--patience", type=float, default=0.0, metavar="SECONDS", help="Wait for a daemon that is ending.")
+@click.option("--patience", type=float, default=0.0, metavar="SECONDS", help="Wait for a daemon that is stopping.")
 def run(patience: float = 0.0) -> None:
-    """Serve in the foreground until SIGTERM; agents outlive it."""
+    """Serve in the foreground until SIGTERM. Agents continue."""
     with loading.quickly():
         import asyncio
 
@@ -56,8 +55,8 @@ def run(patience: float = 0.0) -> None:
     level = config.load(places.config_file, home=user_home(environ)).log.level
     make_private_directory(places.home)  # the log goes into it
     console = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
-    # The store's threads release the interpreter at every statement, and a busy loop would keep
-    # each of them waiting for the default of 5 ms before it gives it back.
+    # The store's threads release the interpreter's lock at every statement. While the event loop is
+    # busy, each would get it back only after the default of 5 ms.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with logs.set_up(places.logs, level=level, console=console):
         try:
@@ -68,10 +67,10 @@ def run(patience: float = 0.0) -> None:
 
 
 @cli.command()
-@click.option("--owner-file", type=click.Path(path_type=Path), help="This file in place of config.toml.")
-@click.option("--repository-file", type=click.Path(path_type=Path), help="And this .ramet.toml.")
+@click.option("--owner-file", type=click.Path(path_type=Path), help="Check this file instead of config.toml.")
+@click.option("--repository-file", type=click.Path(path_type=Path), help="Check this .ramet.toml too.")
 def check(owner_file: Path | None, repository_file: Path | None) -> None:
-    """Check the configuration: one problem per line, and status 1 where one keeps the daemon from
+    """Check the configuration. Print one problem per line; exit with 1 if one keeps the daemon from
     starting."""
     from rametd import config
 
@@ -92,7 +91,7 @@ def check(owner_file: Path | None, repository_file: Path | None) -> None:
 
 
 def main() -> None:
-    """Say in one line why the daemon cannot run."""
+    """Run the daemon; if it cannot run, print why in one line."""
     try:
         cli(prog_name="rametd")
     except AlreadyRunningError as error:

@@ -136,10 +136,8 @@ class Daemon:
             await core.store.write(lambda unit: unit.events.append(events.make(stopped)))
 
     async def _locked(self, stack: AsyncExitStack) -> Runtime:
-        """Lock the state directory, then the runtime directory; return the latter.
-
-        In this order: a daemon that may not run must not touch the runtime directory of another
-        one.
+        """Lock the state directory, then the runtime directory; return the latter. The order
+        matters: a daemon that may not run must not touch the runtime directory of another one.
         """
         places = self._directories
         end = time.monotonic() + self._patience
@@ -157,7 +155,7 @@ class Daemon:
                     raise
                 if time.monotonic() > end or self._stop.is_set():
                     raise
-                # The holder is stopping, or its socket was removed and it will bind it again.
+                # The holder is stopping, or will bind its removed socket again.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), LOCK_POLL_S)
 
@@ -222,8 +220,8 @@ class Daemon:
             await self._configure(core, again=again)
 
     async def _configure(self, core: Core, *, again: bool = False) -> None:
-        """Apply the configuration file if it has changed, or ``again``. A wrong file changes
-        nothing and is logged."""
+        """Apply the configuration file if it has changed, or with ``again``. Log the errors of an
+        invalid file, which changes nothing."""
         file = self._directories.config_file
         async with self._configuring:
             stamp = await asyncio.to_thread(_stamp, file)
@@ -243,13 +241,13 @@ class Daemon:
                 await core.store.write_for_sure(forbid_bypass)
                 await self._follow_settings(core)
             core.live.schedule()
-            # Last: a client that cancels its call before this leaves the file to the next poll.
+            # Set this last: if a client cancels its call before, the next poll applies the file.
             self._configured = stamp
             log.info("configuration applied", file=str(file))
 
     async def _follow_settings(self, core: Core) -> None:
-        """Set the modes of all attached agents. One that fails gets its mode when it is reattached
-        or restarted."""
+        """Set the modes of all attached agents. If that fails for one, it gets its mode when it is
+        reattached or restarted."""
         agents = list(core.live)
         answers = await asyncio.gather(*(agent.follow_settings() for agent in agents), return_exceptions=True)
         for agent, error in zip(agents, answers, strict=True):

@@ -2,8 +2,8 @@
 own.
 
 A service manager may have started the daemon last week with a minimal PATH; the person who types
-``new`` has today's PATH, SSH agent socket and credentials. `ramet.environment` says which variables
-count, and for how long.
+``new`` has today's PATH, SSH agent socket and credentials. `ramet.environment` lists the variables
+that apply, and for how long.
 """
 
 import os
@@ -22,29 +22,29 @@ from rametd.domain.errors import BadEnvironmentError, RuntimeDirectoryError
 
 UNSENDABLE = "remove it from the environment"
 SET, UNSET = "+", "-"
-"""How the record of a variable begins in a file that was set or removed by name; no name begins
-so."""
+"""Prefixes of the record of a variable that was set or removed by name. No name begins with
+them."""
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
 
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """A session's variables. ``called``: brought by calls of its owner. ``given``: set by name,
-    None for a removed one."""
+    """A session's variables. ``called``: from calls of its owner. ``given``: set by name, None for
+    a removed one."""
 
     called: Mapping[str, str] = field(default_factory=dict, repr=False)
     given: Mapping[str, str | None] = field(default_factory=dict, repr=False)
 
     def over(self, daemon_env: Mapping[str, str]) -> dict[str, str]:
-        """Return what calls brought over the daemon's own, of which those are left out that would
-        go with them."""
+        """Return the variables from calls over the daemon's own. Of an account that calls have, use
+        none of the daemon's variables."""
         groups = {group_of(name) for name in self.called} - {None}
         daemons = {name: value for name, value in daemon_env.items() if group_of(name) not in groups}
         return daemons | dict(self.called)
 
     def refreshed(self, caller: Mapping[str, str]) -> "Variables":
-        """Replace the fresh variables that ``caller`` has, and those that go with them."""
+        """Replace the fresh variables that ``caller`` has, and all of the same accounts."""
         fresh = {name: value for name, value in caller.items() if family_of(name) is not None}
         brought = {group_of(name) for name in fresh}
         stays = {name: value for name, value in self.called.items() if group_of(name) not in brought}
@@ -53,7 +53,7 @@ class Variables:
     def changed(self, values: Mapping[str, str], taken: Mapping[str, str], removed: Collection[str]) -> "Variables":
         """Set ``values``, remove ``removed``, and take ``taken`` over from the caller.
 
-        A taken variable that a session inherits anyway follows the caller again; any other is set.
+        A taken variable that a session inherits anyway follows the caller again. Any other is set.
         Raises BadEnvironmentError.
         """
         for name in (*values, *taken, *removed):
@@ -76,15 +76,14 @@ class Variables:
         )
 
     def kinds(self, pass_env: Iterable[str] = ()) -> dict[str, Kind]:
-        """Return how long each variable of the session's processes is stored, by name."""
+        """Return the kinds of the variables of the session's processes, by name."""
         kinds = {
             name: Kind.PINNED if family_of(name) is None else Kind.FRESH for name in allowed(self.called, pass_env)
         }
         return kinds | {name: Kind.UNSET if value is None else Kind.SET for name, value in self.given.items()}
 
     def deciding(self, daemon_env: Mapping[str, str]) -> bytes:
-        """Return the variables for whose sake an idle agent gets a new process, in one piece that
-        can be compared."""
+        """Return, for comparison, the variables whose change gives an idle agent a new process."""
         fresh = {
             name: value
             for name, value in self.over(daemon_env).items()
@@ -121,12 +120,12 @@ def build(
 
 
 class EnvironmentFiles:
-    """The variables of sessions, one file each, so that a restarted daemon can start the agents
+    """The variables of sessions, one file for each, from which a restarted daemon starts the agents
     again.
 
     They contain secrets: the files are 0600 in a 0700 directory, and their content never enters the
     database, an event or a log. Format: ``NAME=value`` and a zero byte, as in /proc/PID/environ;
-    `SET` and `UNSET` begin the record of a variable that was given by name. Calls block for a disk
+    `SET` or `UNSET` begins the record of a variable that was given by name. Calls block for a disk
     write.
     """
 
@@ -170,7 +169,7 @@ class EnvironmentFiles:
             os.close(directory)
 
     def read(self, session: str) -> Variables:
-        """Read the variables of ``session``; none where none were written."""
+        """Read the variables of ``session``; none if none were written."""
         name = _file_name(session)
         directory = self._open()
         try:
@@ -215,8 +214,8 @@ def _file_name(session: str) -> str:
 
 
 def _encode(environment: Mapping[str, str]) -> list[bytes]:
-    """Return a record ``NAME=value`` for each variable. Raises BadEnvironmentError where no process
-    could have it."""
+    """Return a record ``NAME=value`` for each variable. Raises BadEnvironmentError for one that no
+    process can have."""
     records: list[bytes] = []
     for name, value in environment.items():
         if not NAME.fullmatch(name):

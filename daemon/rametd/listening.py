@@ -1,4 +1,4 @@
-"""Serve the daemon's socket, and bind it again if a program or a person removed it."""
+"""Serve the daemon's socket, and bind it again if a program or a person has removed it."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -21,7 +21,8 @@ system call."""
 class Listening:
     """Servers on the socket of ``runtime``: the newest accepts connections.
 
-    A server whose socket was removed keeps its connections, so that clients are not interrupted.
+    A server whose socket was removed continues to serve its connections, so that clients are not
+    interrupted.
     """
 
     def __init__(self, runtime: Runtime, create: Callable[[], grpc.aio.Server]) -> None:

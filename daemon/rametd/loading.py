@@ -10,9 +10,9 @@ from typing import Any, cast
 
 COLLECT = (2_000, 10, 10)
 """Thresholds of the garbage collector. Starting a session leaves a third of a megabyte of cyclic
-garbage; with (20,000, 20, 20) it stayed, and a live session took 0.69 MB of the daemon instead of
-0.32. Objects from imports are frozen, so that the processor time per event of an agent is the same
-with both."""
+garbage. With (20,000, 20, 20) it stayed, and a live session took 0.69 MB of the daemon instead of
+0.32. Objects from imports are frozen, so the processor time per event of an agent is the same with
+both."""
 
 RARE = frozenset(
     {"__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__setattr__", "__delattr__"}
@@ -26,8 +26,8 @@ def quickly() -> Iterator[None]:
     free few.
 
     Afterwards the living objects, which stay for good, are hidden from the collector: with the SDK
-    loaded, each full collection would stop the loop for 60 ms. Rich is hidden too: structlog
-    imports it if present, to format exceptions in a way that `logs` never uses.
+    loaded, each full collection would stop the loop for 60 ms. Rich is hidden from imports:
+    structlog would import it to format exceptions in a way that `logs` never uses.
     """
     hidden = "rich" not in sys.modules
     if hidden:

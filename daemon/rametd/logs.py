@@ -48,7 +48,7 @@ class Logging:
         self._entries: list[logging.Handler] = []
         self._listeners: list[logging.handlers.QueueListener] = []
         for target, renderer in targets:
-            # The caller renders the line, with its context; a thread writes it, so that a slow disk
+            # The caller renders the line, with its context. A thread writes it, so that a slow disk
             # never blocks the loop.
             lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
             entry = logging.handlers.QueueHandler(lines)

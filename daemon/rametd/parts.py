@@ -56,7 +56,8 @@ from rametd.store import Unit
 log = structlog.get_logger()
 
 WARM_UP_S = 2.0
-"""How long after its start a daemon that creates no session loads what agents need."""
+"""Seconds after its start at which a daemon that has created no session loads the modules that
+agents need."""
 REST_S = 5.0
 """Seconds between the failure of a background task and its restart."""
 
@@ -103,7 +104,7 @@ class Parts:
 
     async def recover(self, stack: AsyncExitStack) -> None:
         """Finish or undo pending operations, then reattach all agents and commands. ``stack`` stops
-        what this starts."""
+        the started parts."""
         core = self.core
         for close in (
             self.attachments.close,
@@ -164,11 +165,9 @@ class Parts:
 
 
 async def warm_up(kind: AgentKind, begun: asyncio.Event, patience: float = WARM_UP_S) -> None:
-    """Load what a kind of agent needs at the first creation, else ``patience`` seconds after the
-    start.
-
-    Its imports hold the interpreter's lock: done at once, they double the time of the `rametctl ls`
-    that started the daemon.
+    """Load the modules for a kind of agent at the first creation, or ``patience`` seconds after the
+    start. The imports hold the interpreter's lock: done at once, they would double the time of the
+    `rametctl ls` that started the daemon.
     """
     with suppress(TimeoutError):
         await asyncio.wait_for(begun.wait(), patience)
@@ -190,8 +189,8 @@ class Background:
         self._task.add_done_callback(self._done)
 
     async def stop(self) -> None:
-        """Cancel the task and wait for its cleanup: everything that the cleanup needs must still be
-        open."""
+        """Cancel the task and wait for its cleanup, while everything that the cleanup needs is
+        still open."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
@@ -228,7 +227,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
         ),
         before_launch=(setup.ready, attachments.before_launch),
         hurry=setup.hurry,
-        # In this order: two scans of all files at once would delay the first prompt.
+        # The order matters: two scans of all files at the same time would delay the first prompt.
         before_prompt=(beginnings.before_prompt, trackers.before_prompt),
         settle_checkpoint=checkpointer.settle,
         use_tools=tools.use,
@@ -303,7 +302,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
 
 
 def forbid_bypass(unit: Unit) -> None:
-    """Set sessions with bypassPermissions to the default mode: the configuration no longer allows
+    """Set sessions with bypassPermissions to the default mode if the configuration no longer allows
     it.
 
     Their agents change mode when they are reattached, attached ones by `follow_settings`.

@@ -1,9 +1,9 @@
 """Configuration: declared in one table, read from the owner's file and the repository's, checked,
 and shown.
 
-The owner's file may set everything. A repository's `.ramet.toml` may set what is marked so, and
-wins there: it knows its own setup. It runs commands, so it is only to be read once the owner trusts
-the repository.
+The owner's file may set everything. A repository's `.ramet.toml` may set the settings that are
+marked so, with precedence over the owner's file: the repository knows its own setup. It runs
+commands, so read it only once the owner trusts the repository.
 """
 
 from rametd.config.files import (

@@ -20,7 +20,7 @@ DEFAULT = "default"
 OWNER_FILE = "owner file"
 REPOSITORY_FILE = "repository file"
 LARGEST = 1 << 20
-"""Bytes of a configuration file."""
+"""Maximum bytes of a configuration file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a configuration file, for ``config check``."""
+    """An error or warning about a configuration file, for ``config check``."""
 
     file: str
     line: int  # 0 where unknown
@@ -92,7 +92,7 @@ def load(owner: Path, repository: Path | None = None, *, home: Path) -> Config:
 
 
 def combine(owner: Source, repository: Source | None = None, *, home: Path) -> Config:
-    """As `load`, from texts."""
+    """Combine the texts of configuration files, as `load` does."""
     config, problems = _combine(owner, repository, home)
     fatal = [problem for problem in problems if problem.fatal]
     if fatal:
@@ -105,7 +105,7 @@ def combine(owner: Source, repository: Source | None = None, *, home: Path) -> C
 
 
 def check(owner: Source, repository: Source | None = None, *, home: Path) -> tuple[Problem, ...]:
-    """All problems and warnings: those of the owner's file first."""
+    """All problems and warnings, those of the owner's file first."""
     return tuple(_combine(owner, repository, home)[1])
 
 
@@ -253,7 +253,7 @@ def _line(text: str, key: str) -> int:
     """Line number of ``key``, or of the table around it; 0 if neither is found. tomllib does not
     report lines.
 
-    Good enough for a message: it may take a line in a multi-line string for the key.
+    A line in a multi-line string may look like the key: this is only for messages.
     """
     table, around = "", 0
     for number, line in enumerate(text.splitlines(), 1):

@@ -23,13 +23,13 @@ KNOWN_AGENTS = ("opencode", "codex", "droid", "gemini", "qwen", "pi", "goose", "
 
 
 class RefusedError(ValueError):
-    """Raised for a value of the right form that is not accepted; the text says why."""
+    """Raised for a value of the right form that is refused; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A type of value. ``parse`` takes a value from tomllib and raises ValueError, or RefusedError
-    with a text of its own."""
+    """A type of value. ``parse`` converts a value from tomllib. It raises ValueError for another
+    form, and RefusedError with the reason."""
 
     accepts: str  # completes "expected …"
     parse: Callable[[object], T]
@@ -215,8 +215,8 @@ def _named_commands(value: object) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """The owner's settings of an agent of the Agent Client Protocol; None and empty leave a known
-    agent's own values."""
+    """The owner's settings of an agent of the Agent Client Protocol. None and empty values do not
+    change those of a known agent."""
 
     command: tuple[str, ...] | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -262,7 +262,7 @@ def _agent(name: str, table: object) -> AgentSettings:
 
 
 def _agents_shown(agents: Mapping[str, AgentSettings]) -> dict[str, dict[str, object]]:
-    """Without the values of variables, which may be keys."""
+    """Omit the values of variables, which may be keys."""
     return {
         name: {
             **({"command": agent.command} if agent.command else {}),

@@ -105,7 +105,7 @@ class Agents:
     others: Mapping[str, AgentSettings] = setting(
         NAMED_AGENTS,
         MappingProxyType({}),
-        "Agents of the Agent Client Protocol, [agents.NAME]: command, env and modes of another one, or changes to one that Ramet knows.",
+        "Agents of the Agent Client Protocol, [agents.NAME]: command, env and modes of an additional one, or changes of a known one.",
     )
     sleep_after: float = setting(
         DURATION_OR_NEVER, 600.0, "How long an agent may be idle before Ramet ends its process until the next prompt."
@@ -191,7 +191,7 @@ class Land:
 @dataclass(frozen=True, slots=True)
 class PullRequests:
     draft: bool = setting(BOOLEAN, True, "Whether to open pull requests as drafts.", repository=True)
-    show_cost: bool = setting(BOOLEAN, False, "Whether the text of a pull request tells what the session cost.")
+    show_cost: bool = setting(BOOLEAN, False, "Whether the text of a pull request has the cost of the session.")
     remote: str = setting(
         REMOTE, "", "The remote to push branches to; empty: that of the base, else origin.", repository=True
     )
@@ -202,7 +202,7 @@ class Radar:
     tell_agents: str = setting(
         TELL,
         "running",
-        "Which agents to warn when a sibling changes the same lines differently; a warning of an idle one is a paid turn.",
+        "Agents to warn when another session changes the same lines differently; a warning starts a paid turn of an idle agent.",
         repository=True,
     )
 
@@ -215,7 +215,7 @@ class NotifyWay:
         optional(DURATION), None, "How long an item must wait for you before this way notifies; unset: notify.min_age."
     )
     on: tuple[str, ...] | None = setting(
-        optional(TOPICS), None, "What this way notifies of, as far as notify.on has it; unset: all of that."
+        optional(TOPICS), None, "Topics that this way notifies of, if notify.on has them too; unset: all of those."
     )
     repos: tuple[str, ...] = setting(GLOBS, ("*",), "Names of the repositories that this way notifies of (globs).")
 
@@ -250,7 +250,7 @@ class NotifyCommand(NotifyWay):
     argv: tuple[str, ...] | None = setting(
         optional(ARGV),
         None,
-        "Program to run for each notification, with the JSON of it on its standard input; unset: none.",
+        "Program to run for each notification, which it reads as JSON on its standard input; unset: none.",
     )
 
 
@@ -259,13 +259,13 @@ class Notify:
     on: tuple[str, ...] = setting(
         TOPICS,
         ("waiting", "review", "failed", "budget", "conflict", "limit"),
-        "What to notify of.",
+        "Topics to notify of.",
     )
     min_age: float = setting(
         DURATION, 10.0, "How long an item must wait for you before Ramet notifies; an answer before that cancels it."
     )
     quiet: str = setting(
-        QUIET_HOURS, "", "Hours of your local time without notifications; what still waits comes after them."
+        QUIET_HOURS, "", "Hours of your local time without notifications; items that still wait are sent afterwards."
     )
     terminal: str = setting(
         one_of("auto", "bell", "off"),
@@ -358,7 +358,7 @@ class Config:
     origins: Mapping[str, str] = field(default_factory=dict)
     """Key → "owner file" or "repository file"; a missing key has its default."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    """Warnings for the person; the configuration is valid all the same."""
+    """Warnings for the person about a valid configuration."""
 
 
 SETTINGS: tuple[Setting, ...] = tuple(declared(Config))

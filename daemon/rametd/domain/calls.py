@@ -7,11 +7,12 @@ from rametd.domain.text import first_line
 
 EDITS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
 _SUBJECTS = ("file_path", "notebook_path", "command", "pattern", "url", "query", "skill", "description", "path")
-"""Fields of a tool's input that name its object; the first present one counts."""
+"""Fields of a tool's input that name its object, in order of precedence."""
 
 
 def describe_call(tool: str, given: Mapping[str, Any]) -> str:
-    """The tool's name and what it works on: ``Edit src/app.py``, ``Bash pytest -q``."""
+    """Return the tool's name and the object of the call: ``Edit src/app.py``, ``Bash pytest
+    -q``."""
     server, _, name = tool.removeprefix("mcp__").partition("__") if tool.startswith("mcp__") else ("", "", tool)
     label = f"{server} {name}".strip()
     return f"{label} {subject}" if (subject := call_subject(tool, given)) else label

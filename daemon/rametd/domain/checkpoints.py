@@ -44,8 +44,8 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class ConversationCut:
-    """Where a conversation that has not begun starts from: another one up to ``message_id``; ""
-    means all of it."""
+    """The part of another conversation from which a new one starts: up to ``message_id``, "" for
+    all of it."""
 
     session_id: str
     source_id: str

@@ -26,7 +26,7 @@ GREEN = frozenset({ConflictKind.CLEAN, ConflictKind.SAME_FILE})
 
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """Lines of a file, from 1, both ends included. ``end`` is ``start - 1`` where lines were only
+    """Lines of a file, from 1, both ends included. ``end`` is ``start - 1`` if lines were only
     removed."""
 
     start: int

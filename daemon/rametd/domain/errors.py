@@ -161,7 +161,7 @@ class AmbiguousError(InvalidInputError):
     reason = "AMBIGUOUS"
 
 
-# What is named
+# Named objects
 
 
 class SessionNotFoundError(NotFoundError):
@@ -428,7 +428,7 @@ class BypassForbiddenError(DeniedError):
 
     def __init__(
         self,
-        message: str = "mode bypassPermissions is off, as no person decides in it",
+        message: str = "mode bypassPermissions is off, because no person decides in it",
         *,
         hint: str = "to allow that: rametctl config set permissions.allow_bypass true",
         **data: str,
@@ -437,8 +437,8 @@ class BypassForbiddenError(DeniedError):
 
     @classmethod
     def of(cls, mode: str) -> "BypassForbiddenError":
-        """Name the mode that was asked for."""
-        return cls(f"mode {mode} is off, as no person decides in it")
+        """Return the error for the requested mode."""
+        return cls(f"mode {mode} is off, because no person decides in it")
 
 
 class ModeTooLooseError(DeniedError):

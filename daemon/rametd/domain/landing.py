@@ -25,7 +25,7 @@ AT_WORK = frozenset({LandingState.MERGING, LandingState.CHECKING})
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """An entry of a merge queue. Commits are hashes; "" where there is none yet."""
+    """An entry of a merge queue. Commits are hashes, "" for a missing one."""
 
     id: str
     repo_id: str

@@ -296,8 +296,8 @@ DAEMON_REQUESTS = frozenset(
         RequestKind.TRUST,
     }
 )
-"""Kinds of request that the daemon opens. No agent waits for them: they outlive process and turn,
-and the session continues."""
+"""Kinds of request that the daemon opens. No agent waits for them: they stay open beyond process
+and turn, and the session continues."""
 
 
 class RequestState(StrEnum):
@@ -308,7 +308,7 @@ class RequestState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: something that waits for a person."""
+    """A request, which waits for a person."""
 
     id: str
     session_id: str
@@ -375,7 +375,7 @@ class LedgerEntry:
 
 
 class LastWords(NamedTuple):
-    """The last message of a session's agent, and what the agent does, in one line; each may be
+    """The last message of a session's agent, and its present activity in one line; each may be
     ""."""
 
     session_id: str
@@ -425,8 +425,8 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """The process of a person that has a session's conversation, and the part of such processes'
-    turns that Ramet has stored."""
+    """The process of a person that has a session's conversation open, and the position up to which
+    Ramet has stored the turns of such processes."""
 
     session_id: str
     pid: int = 0  # 0 while there is none

@@ -34,7 +34,7 @@ class Recovery(Enum):
 class Traits:
     """Behaviour of one kind.
 
-    ``doing`` completes "the session is being …", ``noun`` "its … could not be finished".
+    ``doing`` completes "the session is being …", ``noun`` completes "its … could not be finished".
     ``exclusive``: no other operation and no turn of the session begins meanwhile. ``parameters``:
     entries of `Operation.data` that must be equal for a second caller to join the operation.
     ``code``: the ``doctor`` code for an unfinished operation. ``retry``: the verb that repeats it.

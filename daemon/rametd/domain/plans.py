@@ -1,4 +1,4 @@
-"""Applied plans, as values: the next apply compares with them."""
+"""Applied plans, as values. The next application compares with them."""
 
 from dataclasses import dataclass
 

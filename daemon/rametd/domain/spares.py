@@ -8,8 +8,8 @@ from rametd.domain.models import SetupState
 
 
 class SpareState(StrEnum):
-    """States of a spare. A daemon that starts removes spares in any state but READY and FAILED:
-    their preparation was cut off."""
+    """States of a spare. A starting daemon removes spares in any state but READY and FAILED: their
+    preparation was cut off."""
 
     MAKING = "making"
     READY = "ready"

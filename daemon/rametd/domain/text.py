@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 
 def utf8(text: str) -> str:
-    """``text`` as valid UTF-8, for proto strings and logs: bytes of file names that are not UTF-8
-    become U+FFFD."""
+    """Convert ``text`` to valid UTF-8, for proto strings and logs: bytes of file names that are not
+    UTF-8 become U+FFFD."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
@@ -18,10 +18,11 @@ def first_line(words: str, limit: int = 200) -> str:
 
 
 def dollars(amount: float) -> str:
-    """An amount of US dollars, in cents; less than a cent with its first two digits."""
+    """Format an amount of US dollars in cents; an amount below a cent has two significant
+    digits."""
     return f"${amount:.2f}" if amount >= 0.01 or amount <= 0 else f"${amount:.2g}"
 
 
 def listed(names: Sequence[str], limit: int = 3) -> str:
-    """The first ``limit`` names in one line."""
+    """List the first ``limit`` names in one line."""
     return ", ".join(names[:limit]) + (", …" if len(names) > limit else "")

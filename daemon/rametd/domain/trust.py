@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 Contents = Mapping[str, str]
 """The items of one place: text by key."""
 UNBOUNDED = ".claude (too many files)"
-"""Key of the item for files that are too many to compare. No text of it is ever trusted."""
+"""Key of the item that replaces files if they are too many to compare. It is never trusted."""
 SIZE_LIMIT = 1 << 20
-"""Bytes of a file that are shown; for a larger one, its digest."""
+"""Maximum bytes of a file to show; of a larger one only the digest is shown."""
 
 
 def shown(data: bytes) -> str:
-    """A file as text for a person; different bytes give different texts."""
+    """Convert a file to text for a person. Different bytes give different texts."""
     try:
         if len(data) <= SIZE_LIMIT:
             return data.decode()
@@ -35,7 +35,7 @@ def item_digest(key: str, text: str) -> str:
 
 
 def digest_of(contents: Contents) -> str:
-    """Digest of ``contents``. The person approves a digest, and the daemon stores only contents
+    """Digest of ``contents``. The person approves a digest, and the daemon trusts only contents
     that match it."""
     digests = sorted(item_digest(key, text) for key, text in contents.items())
     return hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -43,8 +43,8 @@ def digest_of(contents: Contents) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """All items of a repository that the person ever trusted. ``latest``: the newest trusted text
-    by key."""
+    """All items of a repository that the person has ever trusted. ``latest``: the newest trusted
+    text by key."""
 
     digests: frozenset[str] = frozenset()
     latest: Contents = field(default_factory=dict)
@@ -57,8 +57,8 @@ class Trusted:
         return {key: text for key, text in contents.items() if not self.covers(key, text)}
 
     def in_force(self, contents: Contents) -> dict[str, str]:
-        """The items in force: a trusted item as it is, a changed one with its newest trusted text,
-        a new one not at all."""
+        """The items in force: trusted items, and changed ones with their newest trusted text,
+        without new ones."""
         withheld = self.withheld(contents)
         return {
             key: self.latest[key] if key in withheld else text
@@ -78,8 +78,8 @@ class Trusted:
 
 
 def _difference(old: str, new: str, origin: str, now: str) -> Iterator[str]:
-    """Unified diff of two different texts, never empty. Only "\\n" ends a line; a last line break
-    that one of them lacks is marked."""
+    """Unified diff of two different texts, never empty. Only "\\n" ends a line. A mark shows that
+    a text has no line break at its end."""
     if old and new and not (old.endswith("\n") or new.endswith("\n")):
         old, new = f"{old}\n", f"{new}\n"
     before, after = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (old, new))

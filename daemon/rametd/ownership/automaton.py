@@ -1,10 +1,10 @@
-"""Overlap of two sets of patterns, decided on the patterns: files that do not exist yet count as
-much as existing ones.
+"""Overlap of two sets of patterns, decided by the patterns alone, so that it includes files that do
+not exist yet.
 
 Each set is an automaton that reads a path byte by byte. Its state is an integer with a bit for each
-position in a pattern. Two automata run side by side, breadth first (the product construction), over
-one byte of each class of bytes that no token distinguishes. The first path that both accept is a
-short example; without one the sets do not overlap.
+position in a pattern. Both automata run in parallel, breadth first (the product construction). Of
+each class of bytes that no token distinguishes, they try one. The first path that both accept is a
+short example; if there is none, the sets do not overlap.
 
 Patterns are read as "meant" (see `compile_rule`); `overlap_files` reads them literally, on existing
 files.
@@ -19,10 +19,10 @@ from rametd.ownership.glob import SLASH, Rule, Token, Wild
 from rametd.ownership.patterns import Patterns, owned_by, path_bytes
 
 STATE_LIMIT = 20_000
-"""Maximum number of pairs of states; the patterns that people write need a few hundred."""
+"""Maximum number of pairs of states. Usual patterns need a few hundred."""
 WORK_LIMIT = 4_000_000
-"""Maximum number of positions in patterns to look at, a few seconds: a state of many patterns takes
-longer than one of few."""
+"""Maximum number of positions in patterns to visit, which takes a few seconds: a state of many
+patterns takes longer than one of few."""
 
 PREFERRED = b"xabcdefghijklmnopqrstuvwyz0123456789_-XABCDEFGHIJKLMNOPQRSTUVWYZ"
 DOT = ord(".")
@@ -41,7 +41,7 @@ class Ends:
 
 class Machine:
     """The automaton of one set. A state has a bit for each position before or after a token, and
-    one per pattern for "below"."""
+    for each pattern one bit that means "below a match"."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = rules
@@ -152,8 +152,8 @@ def search(
     accepts: Callable[[int, int], bool],
     hopeless: Callable[[int, int], bool],
 ) -> bytes | None:
-    """Search for a path that ``accepts``. Each start is a directory with its slash, or nothing, and
-    the states after it."""
+    """Search for a path whose states satisfy ``accepts``. Each start is a directory with its slash,
+    or an empty path, and the states after it."""
     letters = alphabet([*first.rules, *second.rules])
     queue = deque((path, one, two, EMPTY) for path, one, two in starts)
     later: deque[tuple[bytes, int, int, int]] = (

@@ -1,5 +1,5 @@
-"""Gitignore patterns as tokens, after git's `wildmatch.c` and `dir.c`; matching and the automaton
-both use them.
+"""Gitignore patterns as tokens, as in git's `wildmatch.c` and `dir.c`, for matching and for the
+automaton.
 
 Git matches bytes: ``?`` is one byte, and a class is a set of bytes. With ``fold``, paths are folded
 by `fold_text` and sets include both cases.
@@ -48,8 +48,8 @@ FILE_NAME = re.compile(r"[^/]+\.[^/]*|[A-Z]+|[^/]*[fF]ile|\.[a-z]*(?:ignore|attr
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One pattern. It owns, or if ``negated`` excludes, the paths that its tokens match and all
-    below them."""
+    """One pattern. It owns the paths that its tokens match and all paths below them, or excludes
+    them if ``negated``."""
 
     negated: bool
     directory: bool  # matches only directories
@@ -64,10 +64,10 @@ def fold_text(text: str) -> str:
 def compile_rule(pattern: str, *, fold: bool, meant: bool = False) -> Rule:
     """Compile a pattern that `patterns.normalise` returned.
 
-    To git, ``src/`` is a directory of that name anywhere, and ``*.py`` matches directories too.
-    Read so, almost all sets would overlap, as ``docs/src/x`` and ``x.md/x.py`` may be created some
-    day. With ``meant``, a single name is one in the top directory, and a name that looks like a
-    file's matches only files.
+    In git, ``src/`` is a directory of that name anywhere, and ``*.py`` matches directories too. By
+    these rules almost all sets would overlap, because ``docs/src/x`` and ``x.md/x.py`` could exist.
+    With ``meant``, a single name is one in the top directory, and a name that looks like a file's
+    matches only files.
     """
     negated = pattern.startswith("!")
     text = pattern.removeprefix("!")
@@ -76,7 +76,7 @@ def compile_rule(pattern: str, *, fold: bool, meant: bool = False) -> Rule:
     anchored = "/" in text
     plain = not negated and not SPECIAL.search(text.encode(errors="surrogateescape"))
     file = meant and not directory and FILE_NAME.fullmatch(text.rpartition("/")[2]) is not None
-    if fold:  # not ASCII characters: they may be ends of a range, whose order must stay
+    if fold:  # only non-ASCII characters: ASCII ones may be ends of a range, whose order must stay
         text = "".join(c if c.isascii() else fold_text(c) for c in text)
     tokens = tokenise(text.removeprefix("/").encode(errors="surrogateescape"), fold=fold)
     if not anchored and not (meant and plain):
@@ -85,8 +85,8 @@ def compile_rule(pattern: str, *, fold: bool, meant: bool = False) -> Rule:
 
 
 def tokenise(body: bytes, *, fold: bool) -> list[Token]:
-    """Split a pattern into tokens. A pattern that matches nothing, such as an unclosed class,
-    contains an empty set."""
+    """Split a pattern into tokens. One that matches nothing, such as an unclosed class, becomes an
+    empty set."""
     tokens: list[Token] = []
     found = SPECIAL.search(body)
     literal = (
@@ -128,7 +128,7 @@ def widen(allowed: frozenset[int], *, fold: bool) -> frozenset[int]:
 
 
 def read_class(body: bytes, at: int, *, fold: bool) -> tuple[frozenset[int], int]:
-    """Read a bracket expression from after its ``[``; return its bytes and its end."""
+    """Read a bracket expression after its ``[``. Return its bytes and its end."""
     nothing: tuple[frozenset[int], int] = frozenset(), len(body)
     negated = body[at : at + 1] in {b"!", b"^"}
     at += negated
@@ -175,7 +175,7 @@ def read_class(body: bytes, at: int, *, fold: bool) -> tuple[frozenset[int], int
 
 
 def regex(tokens: tuple[Token, ...]) -> bytes:
-    """Tokens as a regular expression over bytes, for ``re.DOTALL``."""
+    """Convert tokens to a regular expression over bytes, for ``re.DOTALL``."""
     return b"".join(token.value.encode() if isinstance(token, Wild) else one_of(token) for token in tokens)
 
 

@@ -1,8 +1,8 @@
 """Gitignore patterns as a claim on paths. A path is that of a file, relative to the worktree's top.
 
 The last pattern that matches a file, or a directory that contains it, decides. Each pattern matches
-as in git. But git never looks into an ignored directory, so that ``!src/api/`` after ``src/`` has
-no effect there; here it excludes ``src/api/`` from ``src/``.
+as in git, with one difference: git never reads an ignored directory, so ``!src/api/`` after
+``src/`` has no effect there. Here it excludes ``src/api/`` from ``src/``.
 """
 
 import re
@@ -17,7 +17,8 @@ from rametd.ownership.glob import Rule, compile_rule, fold_text, regex
 
 EVERYTHING = "/**"
 LIMIT = 32 << 10
-"""Characters of all patterns of a set; comparing two sets takes memory by the square of it."""
+"""Maximum characters of all patterns of a set. Comparing two sets takes memory proportional to its
+square."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,8 @@ def aliases(path: str, links: Mapping[str, str]) -> Iterator[str]:
 
 
 def names_of(pattern: str, files: Iterable[str], links: Mapping[str, str], *, ignore_case: bool) -> list[str]:
-    """All names of a path, sorted, as the files of the repository spell them. A pattern with
-    wildcards is returned as it is."""
+    """All names of a path, sorted, with the spelling of the repository's files. A pattern with
+    wildcards stays unchanged."""
     path = pattern.removeprefix("/")
     if re.search(r"[*?\[\\]", path):
         return [pattern]
@@ -159,7 +160,7 @@ def names_of(pattern: str, files: Iterable[str], links: Mapping[str, str], *, ig
 
 
 def _spelled(path: str, known: Mapping[str, str]) -> str:
-    """Replace as much of a path as there is; ``known``: the paths that there are, by their folded
+    """Spell the existing part of a path as the files do. ``known``: existing paths by their folded
     text."""
     parts = path.split("/")
     for end in range(len(parts), 0, -1):

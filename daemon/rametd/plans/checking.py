@@ -17,7 +17,7 @@ from rametd.plans.reading import Reading
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Name and branch of a thread that was applied before; it keeps them."""
+    """Name and branch of a thread that was applied before, which stay."""
 
     name: str
     branch: str
@@ -27,8 +27,8 @@ def resolve(plan: PlanText, known: Mapping[str, Known], taken: Collection[str]) 
     """Return the threads in landing order: after the threads in their ``after``, then by
     ``merge_order``, then as written.
 
-    ``taken``: names of other sessions, which generated names avoid; explicit names stay. Threads of
-    a cycle in ``after`` come last, as written: `check` reports the cycle.
+    ``taken``: names of other sessions, which a generated name avoids; an explicit name stays.
+    Threads of a cycle in ``after`` are last, as written: `check` reports the cycle.
     """
     used = {*taken, *(thread.name for thread in plan.threads if thread.name)}
     threads: list[Thread] = []

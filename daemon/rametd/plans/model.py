@@ -1,5 +1,4 @@
-"""Plans as values: the text, the ordered threads, the problems, and the facts that a plan is
-checked against."""
+"""Plans as values: the text, the ordered threads, the problems, and the facts for their check."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,7 +86,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Facts that a plan is checked against, without those that an earlier apply of the plan
+    """Facts for the check of a plan, except those that an earlier application of the plan
     created."""
 
     branches: Mapping[str, str] = field(default_factory=dict)  # taken branches, with their owners

@@ -59,8 +59,7 @@ class PathChecker:
             return Patterns(())
 
     def _meeting(self, one: Patterns, two: Patterns, *bases: str) -> tuple[str, tuple[str, ...]] | None:
-        """A path that both own, and examples from the bases; None if there is none and cannot be
-        one."""
+        """A path that both own, and examples from the bases; None if no such path is possible."""
         for base in dict.fromkeys(bases):
             examples = sorted(self._files(one, base) & self._files(two, base))[:EXAMPLES]
             if not examples:
@@ -88,7 +87,8 @@ class PathChecker:
                 place = self._reading.at_thread(two.text, "owns", second)
             mine = two.text.owns[second] if second is not None else "its paths"
             theirs = one.text.owns[first] if first is not None else "its paths"
-            # Mention a link only if a pattern matches the path solely by the name of the link.
+            # Mention a link only if a pattern matches the path by no other name than that of the
+            # link.
             through = "".join(
                 f"; {link} is a link to {leads}"
                 for link, leads in links.items()

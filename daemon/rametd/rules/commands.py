@@ -1,4 +1,4 @@
-"""Evaluation of rules on a shell text: all commands in it, the commands that those run, and the
+"""Evaluate rules on a shell text: on all commands in it, on the commands that those run, and on the
 files that they name."""
 
 import re
@@ -46,13 +46,13 @@ _QUIET = frozenset(
         "unset", "wait", "whereis", "which", "whoami"
     ]
 )  # fmt: skip
-# ... unless they have one of these options, whose value is a file of names or dates: long options,
-# and letters.
+# Options with which such a command does, because their value is a file of names or dates: long
+# options, and letters.
 _QUIET_UNLESS = {"date": ("--file", "f"), "du": ("--files0-from --exclude-from", "X")}
 _SHOWING_WRITERS = frozenset({"csplit", "ed", "ex", "git", "patch", "perl", "unzip", "wget"})  # they show files too
 _WRITES_BY_OPTION = frozenset({"curl", "shuf", "sort", "tree", "xxd", "yq", "find"})
 _FETCHERS = frozenset({"curl", "wget"})  # they name a file after the last part of an address
-# Operands of these hold commands, in which files are named.
+# Commands whose operands contain commands that may name files.
 _PROGRAMMABLE = frozenset({"duckdb", "emacs", "ex", "gnuplot", "mysql", "psql", "sqlite3", "vi", "view", "vim"})
 _SEARCHERS = frozenset({"ack", "ag", "rg", "ugrep"})  # without an operand, they search the working directory
 _GREPS = frozenset({"grep", "egrep", "fgrep"})
@@ -112,7 +112,7 @@ class Judge:
             for text in texts:
                 fed |= self._collect(read(text), found, _DEPTH)
             seen |= texts
-            # A shell without a script argument runs its input: here-documents, and printed text.
+            # A shell without a script argument runs its input: here-documents and printed text.
             if not any(_reads_commands(words) for words in found):
                 break
             if not fed:
@@ -155,8 +155,8 @@ class Judge:
                     self._unreadable.append("a script is not written out")
                 fed |= self._collect(read(other.script), found, depth - 1)
             else:
-                # xargs adds words from its input: they may name anything below the directory, as
-                # `{}` of find does.
+                # Xargs adds words from its input, which may name anything below the directory, like
+                # `{}` of find.
                 more = (Word("{}", literal=False),) if name in {"xargs", "parallel"} else ()
                 fed |= self._collect_words(rest + more, found, depth - 1)
         return fed
@@ -183,8 +183,8 @@ class Judge:
         return any(map(pattern.matcher(self._place, tree=True), self._changed_paths if edits else self._shown_paths))
 
     def may_reach(self, pattern: Pattern, *, edits: bool) -> str:
-        """Why a command may show or change files of the pattern without naming them; "" if none
-        may."""
+        """Reason why a command may show or change files of the pattern without naming them, "" if
+        none may."""
         _, unclear, directories = self._changed if edits else self._shown
         if self._script.unreadable or unclear:
             return self._script.unreadable or unclear
@@ -229,11 +229,11 @@ class Judge:
     def _operands(
         self, commands: Iterable[_Words], sure: Sequence[_Words], redirected: Iterable[Word]
     ) -> tuple[set[str], str, list[str]]:
-        """Return the named paths, why others may be used too ("" if none), and directories whose
-        contents may be used.
+        """Return the named paths, the reason why other paths may be used too, "" if not, and
+        directories whose contents may be used.
 
-        ``sure``: commands that certainly work on files; only their unknown operands and directories
-        count.
+        ``sure``: commands that certainly use files; consider only their unknown operands and
+        directories.
         """
         found, unclear, directories = set[str](), "", list[str]()
         known = set(map(id, sure))
@@ -405,8 +405,8 @@ class Judge:
             going == 1 and len(texts) == 2 and command.words[1].literal and self._inside(texts[1])
         ):
             return False
-        # The rule itself must name the command that a wrapper runs, or it would allow anything. So
-        # no expansion may hide its start.
+        # The rule must name the command that a wrapper runs, or it would allow anything. So no
+        # expansion may hide the beginning of that command.
         if may_escape(command.words, size) or escapes(texts, size) is not None:
             return False
         if _runs_words(base(name)) and not all(word.literal for word in command.words):
@@ -504,7 +504,7 @@ def _bundled(text: str) -> list[str]:
 
 def _spelled(command: Command) -> Iterator[_Words]:
     """The words as written, and as a shell may expand them: an expansion yields any number of
-    words, or none."""
+    words."""
     if not command.words:
         return
     yield command.words

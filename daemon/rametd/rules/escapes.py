@@ -1,9 +1,9 @@
 """Options by which a harmless command runs another one or writes a file: no prefix rule covers
 them.
 
-``Bash(sort:*)`` means sorting. But ``sort -o FILE`` overwrites a file and ``sort
---compress-program=X`` runs X, so the person decides on both unless the rule itself names the
-option. The table has common commands only; the reference says what stays open.
+``Bash(sort:*)`` means sorting. But ``sort -o FILE`` overwrites a file, and ``sort
+--compress-program=X`` runs X, so the person decides on both unless the rule names the option. The
+table has only common commands; SECURITY.md describes the limits.
 """
 
 import re
@@ -112,8 +112,8 @@ _OPERANDS = {
     "psql": re.compile(r".*(?:\\|\bprogram\b)", re.DOTALL | re.IGNORECASE),
     "sqlite3": re.compile(r"\s*\.|.*\n\s*\.|.*\b(?:load_extension|writefile|edit)\b", re.DOTALL | re.IGNORECASE),
 }
-# Words with which a client of a database gets its statements, one a line; otherwise it reads them,
-# and commands, from its input.
+# Words with which a client of a database gets its statements, one group for each client. Without
+# them it reads statements and commands from its input.
 _STATEMENTS = {
     "mysql": re.compile(r"\n(?:-e|--execute)"),
     "psql": re.compile(r"\n(?:-c|--command)"),
@@ -149,8 +149,8 @@ _AWK_OPTIONS = re.compile(r"-F.*|-v|--field-separator=.*|--assign=.*|--version")
 
 
 def escapes(words: Sequence[str], since: int = 1) -> str | None:
-    """The first word from index ``since`` that makes the command run another or write a file; None
-    if there is none."""
+    """The first word from index ``since`` on that makes the command run another one or write a
+    file; None if there is none."""
     name = base(words[0]) if words else ""
     more = list(words[max(since, 1) :])
     if name in {"sed", "gsed"}:
@@ -197,7 +197,7 @@ def _git(words: Sequence[str], since: int) -> str | None:
 
 
 def _option(name: str, words: Sequence[str]) -> str | None:
-    """The first word that the table has for the command. Letters count anywhere in a bundle of
+    """The first word that the table lists for the command. A letter may be anywhere in a bundle of
     short options."""
     long, short, alone = _OPTIONS.get(name, (frozenset[str](), "", frozenset[str]()))
     for word in words:

@@ -1,9 +1,9 @@
 """Evaluate a list of rules on one tool call: deny, then ask, then allow.
 
-A rule that denies or asks matches if it matches *any* part of the call; in a shell text it also
+A rule that denies or asks applies if it matches *any* part of the call; in a shell text it also
 finds commands behind wrappers, in substitutions and in scripts for other shells. Rules allow a
 shell text only if they cover *every* command in it, and only if the text can be analysed. If a text
-may hide a command or path that a rule denies or asks about, the person is asked.
+may hide a command or path that a rule denies or asks about, Ramet asks the person.
 """
 
 import os
@@ -88,8 +88,8 @@ def _unsure(judge: Judge, withheld: list[_Pair]) -> Verdict | None:
 
 
 def _shells(tool: str) -> frozenset[str]:
-    """Tools whose rules apply: commands allowed in Bash are allowed in Monitor, but not vice
-    versa."""
+    """Tools whose rules apply to a tool: commands that are allowed in Bash are allowed in Monitor,
+    but not vice versa."""
     return frozenset({"Bash", tool})
 
 
@@ -161,8 +161,8 @@ def _values(call: Call) -> set[str]:
 
 
 def _paths(call: Call, *, spelled: bool) -> tuple[str, ...]:
-    """Paths that a file tool works on; none if unknown. ``spelled``: also paths that the pattern of
-    a search may name."""
+    """Paths that a file tool uses; none if unknown. ``spelled``: also paths that the pattern of a
+    search may name."""
     paths = tuple(path for key in _PATH_KEYS if (path := _text(call, key)))
     if call.tool not in _TREES:
         return paths

@@ -27,11 +27,11 @@ from pathspec import GitIgnoreSpec
 
 from rametd.domain.errors import BadRuleError
 
-# Writing to these changes the commands that git, Claude or Ramet runs: a rule covers them only by
-# name.
+# Writes to these files change the commands that git, Claude or Ramet runs, so a rule covers them
+# only by name.
 PROTECTED = frozenset({".git", ".claude", ".mcp.json", ".ramet.toml", ".worktreeinclude"})
-# A bracket expression (or escaped character) that all implementations read alike; others are
-# rejected.
+# A bracket expression (or escaped character) that all implementations interpret in the same way;
+# others are rejected.
 _CLASS = re.compile(r"\\.|\[[!^]?\]?(?:(?!--)[^\[\]\\&~|])*\]")
 # Working directory and root of a process in /proc: other names for the paths below them.
 _OF_A_PROCESS = re.compile(r"/+proc/+[^/]+(?:/+task/+[^/]+)?/+(cwd|root)(?=/|$)")
@@ -47,10 +47,10 @@ class Anchor(Enum):
 @dataclass(frozen=True, slots=True)
 class Place:
     """Base directories of paths, and their resolution. ``resolve`` follows symlinks of existing
-    parts and never raises.
+    parts, and never raises.
 
-    Patterns are relative to ``worktree``; paths in a call to any of ``bases``, the possible working
-    directories.
+    Patterns are relative to ``worktree``. Paths in a call are relative to one of ``bases``, the
+    possible working directories.
     """
 
     worktree: Path
@@ -138,8 +138,8 @@ class Pattern:
         return cls(anchor, glob)
 
     def allows(self, path: str, place: Place, *, tree: bool, edits: bool) -> bool:
-        """Whether it covers a path (``tree``: and all below) in every reading, with links
-        resolved."""
+        """Whether it covers a path (with ``tree``, also all paths below) in every reading, with
+        links resolved."""
         if not all(char.isprintable() for char in path):
             return False
         root = place.resolve(place.root(self.anchor))

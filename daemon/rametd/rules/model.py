@@ -43,8 +43,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of the rules for a call, with the reason. Without ``effect`` no rule applies and the
-    session's mode decides."""
+    """Result of the rules for a call, with the reason. If ``effect`` is None, no rule applies and
+    the session's mode decides."""
 
     effect: Effect | None
     rule: Rule | None

@@ -82,8 +82,8 @@ class ParsedRule:
 
 @lru_cache(maxsize=4096)
 def parse(text: str, effect: Effect = Effect.ALLOW) -> ParsedRule:
-    """Parse one rule. Raises BadRuleError with a hint. Rules that allow have more restrictions than
-    those that deny or ask."""
+    """Parse one rule. Raises BadRuleError with a hint. A rule that allows has more restrictions
+    than one that denies or asks."""
     rule = text.strip()
     if not rule:
         raise _bad(text, "a rule is empty", "write Tool(specifier), such as Bash(git status:*) or Edit(src/**)")

@@ -1,9 +1,8 @@
 """A reader of POSIX sh and bash texts that finds all simple commands that a text may run.
 
-It does not build a syntax tree. Permission rules need two things: the words of *every* simple
-command, and whether the text has constructs that words do not decide. These are the *doubts*.
-Without doubts, no other command can run. With doubts, the commands are a best effort, which may
-deny but never allow.
+It does not build a syntax tree. Permission rules need the words of *every* simple command, and the
+*doubts*: constructs whose effect these words do not determine. Without doubts, no other command can
+run. With doubts, the commands are a best effort, by which a rule may deny, but never allow.
 
 Source: POSIX.1-2024, XCU 2 (token recognition, quoting, redirection, reserved words) and the bash 5
 manual for what it adds.
@@ -49,8 +48,8 @@ class Script:
 
 @lru_cache(maxsize=64)
 def read(text: str) -> Script:
-    """Find the commands of a shell text. Never raises: an unreadable text is a doubt, and is
-    searched roughly."""
+    """Find the commands of a shell text. Never raises: an unreadable text has a doubt, and a rough
+    search for its commands."""
     if len(text.encode(errors="replace")) > _LONGEST:
         why = f"it is longer than {_LONGEST >> 10} KiB"
         return Script((), (why,), unreadable=why)
@@ -103,7 +102,8 @@ class _Reader(WordReader):
     # Commands
 
     def script(self, *, nested: bool = False) -> None:
-        """Read to the end of the text, or of a ``nested`` one to its closing parenthesis."""
+        """Read commands to the end of the text, or to the closing parenthesis of a ``nested``
+        one."""
         while self._skip_blanks():
             start, char = self.at, self.text[self.at]
             if char == "\n":
@@ -208,8 +208,8 @@ class _Reader(WordReader):
     # Redirections
 
     def _descriptor(self, raw: str) -> None:
-        """Handle a word next to a redirection: ``2>`` names a descriptor and is no word,
-        ``{name}>`` sets a variable."""
+        """Handle a word before a redirection: in ``2>`` it is a descriptor, and ``{name}>`` sets a
+        variable."""
         if raw.isdigit():
             self._words.pop()
         elif re.fullmatch(r"\{[A-Za-z_]\w*(\[.*\])?\}", raw):

@@ -1,5 +1,5 @@
-"""Suggest rules that allow calls like an approved one, narrowest first; warn about rules that allow
-much."""
+"""Suggest rules that allow calls like an approved one, the narrowest first. Warn about rules that
+allow much."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +50,7 @@ UNSAFE_SUBCOMMANDS = {
         (("docker", "run"), ("docker", "exec"), ("podman", "run"), ("kubectl", "exec")), "runs any command elsewhere"
     ),
 }
-# Here the third word names the script.
+# Commands whose third word names the script.
 _RUNNERS = frozenset(
     {
         ("python", "-m"),
@@ -68,8 +68,7 @@ _MODULES = frozenset(
     (python, "-m", module) for python in ("python", "python3") for module in ("pytest", "unittest", "mypy")
 )
 _FILTERS = ("cat", "cd", "echo", "grep", "head", "ls", "pwd", "tail", "true", "wc")
-"""Commands that only read or print: in a line of several, they are allowed along with the
-others."""
+"""Commands that only read or print. In a line of several commands, an approval allows them too."""
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9_:-]*", re.ASCII)
 _LONGEST = 500
 
@@ -116,12 +115,12 @@ def suggest(
 
 
 def offers(call: Call, asked: Sequence[str] = (), **where: Any) -> tuple[tuple[str, ...], ...]:
-    """Sets of rules that an approval can remember, the best first. Each set allows this call; the
-    last may be the exact call.
+    """Sets of rules that an approval can store, the best first. Each set allows this call; the last
+    may be the exact call.
 
-    ``asked`` are rules that the agent's program suggests, ``where`` as for `suggest`. The program
-    itself allows commands that only read, so a suggested rule is completed with rules for those in
-    the line.
+    ``asked`` are rules that the agent's program suggests; ``where`` is as for `suggest`. The
+    program allows commands that only read by itself, so add rules for those in the line to a
+    suggested rule.
     """
 
     def covers(rules: Sequence[str]) -> bool:
@@ -146,7 +145,7 @@ def offers(call: Call, asked: Sequence[str] = (), **where: Any) -> tuple[tuple[s
 
 
 def completed(text: str, tool: str) -> str:
-    """A rule as a person writes it for a call of ``tool``: ``git commit *`` means ``Bash(git
+    """Complete a rule that a person wrote for a call of ``tool``: ``git commit *`` means ``Bash(git
     commit:*)``."""
     text = text.strip()
     if re.fullmatch(r"\w+\(.*\)|mcp__\w+|[A-Z]\w*", text, re.DOTALL):
@@ -155,8 +154,7 @@ def completed(text: str, tool: str) -> str:
 
 
 def is_whole_line(text: str) -> bool:
-    """Whether a rule is the exact text of several commands, which hardly ever come again as they
-    are."""
+    """Whether a rule is the exact text of several commands, which is unlikely to match again."""
     parsed = parse(text, Effect.ALLOW)
     if parsed.tool not in SHELL_TOOLS or parsed.prefix:
         return False
@@ -173,7 +171,7 @@ def _is_rule(text: str) -> bool:
 
 
 def _parts(call: Call) -> tuple[str, ...]:
-    """A prefix rule for each command of a line of several, "" for one that has no safe prefix."""
+    """A prefix rule for each command of a line, "" for a command without a safe prefix."""
     text = str(call.input.get("command", "")) if call.tool in SHELL_TOOLS else ""
     script = read(text)
     if script.doubts or len(script.commands) < 2 or len(text) > _LONGEST:
@@ -215,7 +213,7 @@ def _commands(call: Call) -> Iterator[str]:
 
 
 def _prefix(names: Sequence[str], words: Sequence[Word]) -> str:
-    """A rule for all commands that begin like this one; "" where that would allow too much."""
+    """A rule for all commands that begin like this one; "" if it would allow too much."""
     size = 3 if tuple(names[:2]) in _RUNNERS else 2
     if (
         len(words) < size

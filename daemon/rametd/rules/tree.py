@@ -20,7 +20,7 @@ _RANGE = re.compile(r"(-?\d{1,4}|[A-Za-z])\.\.(-?\d{1,4}|[A-Za-z])(?:\.\.-?\d{1,
 
 
 def braces(text: str) -> list[str]:
-    """Brace expansion of a word: at most some dozens of words; groups beyond that stay
+    """Brace expansion of a word, to at most some dozens of words; further groups stay
     unexpanded."""
     found, todo = list[str](), [text]
     while todo:
@@ -87,7 +87,7 @@ class Tree:
             if "**" in word or sum(bool(_WILD.search(part)) for part in word.split("/")) > 2:
                 complete = False
             for reading in self._place.readings(word):
-                # The name may not exist yet: then only the directories are expanded.
+                # The name may not exist yet: expand only the directories then.
                 folder, _, name = str(reading).rpartition("/")
                 for pattern, rest in ((str(reading), ""), (folder, "" if _WILD.search(name) else f"/{name}")):
                     matches = list(islice(_matching(pattern), _MOST_FILES))

@@ -25,7 +25,7 @@ _KNOWN = {"PWD": ".", "HOME": "~"}  # working directory and home directory, as s
 
 
 class NotUnderstoodError(Exception):
-    """Raised where the text cannot be read; caught in `rules.shell`."""
+    """Raised if the text cannot be parsed; `rules.shell` catches it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class WordReader(ABC):
         self.inside(re.sub(r"\\([$`\\\"])", r"\1", match[1])).script()
 
     def _modified_parameter(self) -> None:
-        """Read ``${name…}``: the inside may run commands (which are found) and assign variables."""
+        """Read ``${name…}``, which may run commands (they are found) and assign variables."""
         self.doubt("a parameter expansion that does more than read")
         self._open = True
         self.at += 1
@@ -223,8 +223,8 @@ class WordReader(ABC):
         self._depth -= 1
 
     def _ansi(self, parts: list[str]) -> bool:
-        """Read ``$'…'``. False, though it has no expansion: a shell without this quoting reads
-        other words."""
+        """Read ``$'…'``. Return False, although it has no expansion: a shell without this quoting
+        reads other words."""
         match = _ANSI.match(self.text, self.at)
         if match is None:
             raise NotUnderstoodError("a quote is not closed")

@@ -1,8 +1,8 @@
-"""Wrappers: commands that run other commands, and where the other command begins in their words.
+"""Wrappers: commands that run other commands, and the position of the other command in their words.
 
 ``sudo rm x``, ``env A=1 rm x``, ``timeout 5 rm x``, ``find . -exec rm {} +`` and ``bash -c 'rm x'``
-all run ``rm``. To deny, rules look through wrappers. To allow, they must know where the other
-command begins: a rule for the wrapper must not allow that command too.
+all run ``rm``. Rules that deny look through wrappers. Rules that allow need the position of the
+other command: a rule for the wrapper must not allow that command too.
 """
 
 import re
@@ -61,7 +61,7 @@ EXECUTING = {
     "find": frozenset({"-exec", "-execdir", "-ok", "-okdir"}),
     "fd": frozenset({"-x", "-X", "--exec", "--exec-batch"}),
 }
-# Commands that also start others: rules that deny look through them, rules that allow treat them as
+# Commands that start others too. Rules that deny look through them; rules that allow treat them as
 # plain commands.
 _LAUNCHERS: dict[tuple[str, ...], tuple[int, str]] = {
     **dict.fromkeys((("npx",), ("bunx",), ("uvx",)), (0, "p")),

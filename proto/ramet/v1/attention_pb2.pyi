@@ -30,7 +30,7 @@ class _RuleEffectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RuleEffect
     RULE_EFFECT_UNSPECIFIED: _RuleEffect.ValueType  # 0
     """Not set."""
     RULE_EFFECT_DENY: _RuleEffect.ValueType  # 1
-    """They are refused."""
+    """Refuse them."""
     RULE_EFFECT_ASK: _RuleEffect.ValueType  # 2
     """Ask the person, in every mode."""
     RULE_EFFECT_ALLOW: _RuleEffect.ValueType  # 3
@@ -42,7 +42,7 @@ class RuleEffect(_RuleEffect, metaclass=_RuleEffectEnumTypeWrapper):
 RULE_EFFECT_UNSPECIFIED: RuleEffect.ValueType  # 0
 """Not set."""
 RULE_EFFECT_DENY: RuleEffect.ValueType  # 1
-"""They are refused."""
+"""Refuse them."""
 RULE_EFFECT_ASK: RuleEffect.ValueType  # 2
 """Ask the person, in every mode."""
 RULE_EFFECT_ALLOW: RuleEffect.ValueType  # 3
@@ -78,8 +78,8 @@ class _AttentionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attenti
     ATTENTION_KIND_LOGIN: _AttentionKind.ValueType  # 10
     """A kind of agent is not logged in: yes tries again, as the daemon does by itself after the login."""
     ATTENTION_KIND_TRUST: _AttentionKind.ValueType  # 11
-    """A trusted repository has changed commands or settings, which are withheld. Closed when the person trusts them or they are as before; no
-    dismisses it until they change again.
+    """A trusted repository has changed commands or settings, which have no effect. It closes when the person trusts them or they are as before; no dismisses it
+    until they change again.
     """
 
 class AttentionKind(_AttentionKind, metaclass=_AttentionKindEnumTypeWrapper):
@@ -108,8 +108,8 @@ ATTENTION_KIND_TROUBLE: AttentionKind.ValueType  # 9
 ATTENTION_KIND_LOGIN: AttentionKind.ValueType  # 10
 """A kind of agent is not logged in: yes tries again, as the daemon does by itself after the login."""
 ATTENTION_KIND_TRUST: AttentionKind.ValueType  # 11
-"""A trusted repository has changed commands or settings, which are withheld. Closed when the person trusts them or they are as before; no
-dismisses it until they change again.
+"""A trusted repository has changed commands or settings, which have no effect. It closes when the person trusts them or they are as before; no dismisses it
+until they change again.
 """
 Global___AttentionKind: _TypeAlias = AttentionKind  # noqa: Y015
 
@@ -189,7 +189,7 @@ class PermissionRule(_message.Message):
     MATCH_TIME_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Made by the daemon."""
+    """Id from the daemon."""
     repo: _builtins.str
     """The repository that it applies to."""
     session_id: _builtins.str
@@ -297,7 +297,7 @@ Global___ListRulesResponse: _TypeAlias = ListRulesResponse  # noqa: Y015
 
 @_typing.final
 class CreateRuleRequest(_message.Message):
-    """CreateRuleRequest makes a rule."""
+    """CreateRuleRequest describes a rule."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -314,7 +314,7 @@ class CreateRuleRequest(_message.Message):
     effect: Global___RuleEffect.ValueType
     """Its effect."""
     rule: _builtins.str
-    """The rule itself; one that allows everything or climbs out of the worktree is refused with BAD_RULE."""
+    """The rule itself; one that allows everything or reaches outside the worktree is refused with BAD_RULE."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     agent: _builtins.str
@@ -419,7 +419,7 @@ Global___DeleteRuleResponse: _TypeAlias = DeleteRuleResponse  # noqa: Y015
 
 @_typing.final
 class AttentionRequest(_message.Message):
-    """AttentionRequest is something that waits, or waited, for a person."""
+    """AttentionRequest is a request, which waits or waited for a person."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -593,8 +593,8 @@ class Approval(_message.Message):
     """For plans: the mode to continue in; unspecified: the session's mode before it planned."""
     @_builtins.property
     def rules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """With a scope of SESSION or ALWAYS: the rules to store ("Bash(git commit:*)", or "git commit *" for a call of Bash); none means the first
-        offer, which is refused with INVALID_INPUT if it is a line with several commands.
+        """With a scope of SESSION or ALWAYS: the rules to store ("Bash(git commit:*)", or "git commit *" for a call of Bash); none means the first offer, which is
+        refused with INVALID_INPUT if it is a line with several commands.
         """
 
     def __init__(
@@ -844,9 +844,9 @@ class ReportFocusRequest(_message.Message):
     CLIENT_FIELD_NUMBER: _builtins.int
     FOCUSED_FIELD_NUMBER: _builtins.int
     client: _builtins.str
-    """Identifies the client; any text that it does not change."""
+    """Id of the client: any text, always the same."""
     focused: _builtins.bool
-    """Whether it has the keyboard and shows what waits."""
+    """Whether it has the keyboard and shows the requests."""
     def __init__(
         self,
         *,
@@ -921,7 +921,7 @@ Global___TestNotificationsResponse: _TypeAlias = TestNotificationsResponse  # no
 
 @_typing.final
 class NotificationTest(_message.Message):
-    """NotificationTest is what became of a test message."""
+    """NotificationTest is the result of a test message."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AttentionServiceStub:
-    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, never answers one itself, and none expires.
+    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, and never answers one itself. None expires.
     """
 
     def __init__(self, channel):
@@ -78,7 +78,7 @@ class AttentionServiceStub:
 
 
 class AttentionServiceServicer:
-    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, never answers one itself, and none expires.
+    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, and never answers one itself. None expires.
     """
 
     def ListRequests(self, request, context):
@@ -103,14 +103,14 @@ class AttentionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListRules(self, request, context):
-        """ListRules lists the permission rules from answers and from people.
+        """ListRules lists the permission rules.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateRule(self, request, context):
-        """CreateRule makes a rule for a repository or for one session.
+        """CreateRule creates a rule for a repository or for one session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -190,7 +190,7 @@ def add_AttentionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AttentionService:
-    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, never answers one itself, and none expires.
+    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, and never answers one itself. None expires.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AttentionServiceStub:
-    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, never answers one itself, and none expires."""
+    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, and never answers one itself. None expires."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -40,9 +40,9 @@ class AttentionServiceStub:
     ResolveRequest: _grpc.UnaryUnaryMultiCallable[_attention_pb2.ResolveRequestRequest, _attention_pb2.ResolveRequestResponse]
     """ResolveRequest answers one. The first answer wins; a later one is refused with REQUEST_CLOSED."""
     ListRules: _grpc.UnaryUnaryMultiCallable[_attention_pb2.ListRulesRequest, _attention_pb2.ListRulesResponse]
-    """ListRules lists the permission rules from answers and from people."""
+    """ListRules lists the permission rules."""
     CreateRule: _grpc.UnaryUnaryMultiCallable[_attention_pb2.CreateRuleRequest, _attention_pb2.CreateRuleResponse]
-    """CreateRule makes a rule for a repository or for one session."""
+    """CreateRule creates a rule for a repository or for one session."""
     DeleteRule: _grpc.UnaryUnaryMultiCallable[_attention_pb2.DeleteRuleRequest, _attention_pb2.DeleteRuleResponse]
     """DeleteRule removes one."""
     ReportFocus: _grpc.UnaryUnaryMultiCallable[_attention_pb2.ReportFocusRequest, _attention_pb2.ReportFocusResponse]
@@ -54,7 +54,7 @@ class AttentionServiceStub:
 
 @_typing.type_check_only
 class AttentionServiceAsyncStub(AttentionServiceStub):
-    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, never answers one itself, and none expires."""
+    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, and never answers one itself. None expires."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListRequests: _aio.UnaryUnaryMultiCallable[_attention_pb2.ListRequestsRequest, _attention_pb2.ListRequestsResponse]  # type: ignore[assignment]
@@ -64,9 +64,9 @@ class AttentionServiceAsyncStub(AttentionServiceStub):
     ResolveRequest: _aio.UnaryUnaryMultiCallable[_attention_pb2.ResolveRequestRequest, _attention_pb2.ResolveRequestResponse]  # type: ignore[assignment]
     """ResolveRequest answers one. The first answer wins; a later one is refused with REQUEST_CLOSED."""
     ListRules: _aio.UnaryUnaryMultiCallable[_attention_pb2.ListRulesRequest, _attention_pb2.ListRulesResponse]  # type: ignore[assignment]
-    """ListRules lists the permission rules from answers and from people."""
+    """ListRules lists the permission rules."""
     CreateRule: _aio.UnaryUnaryMultiCallable[_attention_pb2.CreateRuleRequest, _attention_pb2.CreateRuleResponse]  # type: ignore[assignment]
-    """CreateRule makes a rule for a repository or for one session."""
+    """CreateRule creates a rule for a repository or for one session."""
     DeleteRule: _aio.UnaryUnaryMultiCallable[_attention_pb2.DeleteRuleRequest, _attention_pb2.DeleteRuleResponse]  # type: ignore[assignment]
     """DeleteRule removes one."""
     ReportFocus: _aio.UnaryUnaryMultiCallable[_attention_pb2.ReportFocusRequest, _attention_pb2.ReportFocusResponse]  # type: ignore[assignment]
@@ -77,7 +77,7 @@ class AttentionServiceAsyncStub(AttentionServiceStub):
     """TestNotifications sends a test message by each configured way, at once."""
 
 class AttentionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, never answers one itself, and none expires."""
+    """AttentionService has the requests that wait for a person. The daemon stores a request before it shows it, and never answers one itself. None expires."""
 
     @_abc_1.abstractmethod
     def ListRequests(
@@ -109,7 +109,7 @@ class AttentionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _attention_pb2.ListRulesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_attention_pb2.ListRulesResponse, _abc.Awaitable[_attention_pb2.ListRulesResponse]]:
-        """ListRules lists the permission rules from answers and from people."""
+        """ListRules lists the permission rules."""
 
     @_abc_1.abstractmethod
     def CreateRule(
@@ -117,7 +117,7 @@ class AttentionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _attention_pb2.CreateRuleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_attention_pb2.CreateRuleResponse, _abc.Awaitable[_attention_pb2.CreateRuleResponse]]:
-        """CreateRule makes a rule for a repository or for one session."""
+        """CreateRule creates a rule for a repository or for one session."""
 
     @_abc_1.abstractmethod
     def DeleteRule(

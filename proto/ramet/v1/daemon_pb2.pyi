@@ -63,7 +63,7 @@ class ListAgentsRequest(_message.Message):
     INSPECT_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
     inspect: _builtins.bool
-    """Look for the program of each, and ask for its version."""
+    """Find the program of each, and its version."""
     start: _builtins.bool
     """Start each program too, and open a conversation in an empty directory, to see whether it works and is logged in."""
     @_builtins.property
@@ -131,7 +131,7 @@ class KindOfAgent(_message.Message):
     TRIED_FIELD_NUMBER: _builtins.int
     FAULTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name, as `agent` takes it elsewhere."""
+    """Name, as in `agent` elsewhere."""
     title: _builtins.str
     """Name for people."""
     installed: _builtins.bool

@@ -29,8 +29,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Event(_message.Message):
-    """Event is one thing that happened. Each line of an agent's output is exactly one event, except pieces of messages (see Partial); its consequences,
-    such as a change of state, are separate events.
+    """Event is an entry of the log. Each line of an agent's output is exactly one event, except pieces of messages (see Partial). Its consequences, such as a
+    change of state, are separate events.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -103,9 +103,9 @@ class Event(_message.Message):
     principal: _builtins.str
     """The principal that caused it: "owner", "daemon" or "session:ID"."""
     generation: _builtins.int
-    """For lines of an agent: which of the session's processes wrote it."""
+    """For a line of an agent: the generation of the process that wrote it."""
     offset: _builtins.int
-    """For lines of an agent: where in that process's output it begins, in bytes."""
+    """For a line of an agent: its offset in that process's output, in bytes."""
     frame: _builtins.bytes
     """The agent's line itself, if requested."""
     @_builtins.property
@@ -134,11 +134,11 @@ class Event(_message.Message):
 
     @_builtins.property
     def prompt_sent(self) -> Global___PromptSent:
-        """A prompt is on its way to the agent."""
+        """A prompt was sent to the agent."""
 
     @_builtins.property
     def prompt_received(self) -> Global___PromptReceived:
-        """The agent has a prompt."""
+        """The agent confirmed a prompt."""
 
     @_builtins.property
     def agent_started(self) -> Global___AgentStarted:
@@ -150,11 +150,11 @@ class Event(_message.Message):
 
     @_builtins.property
     def agent_attached(self) -> Global___AgentAttached:
-        """A daemon took up a running agent."""
+        """A daemon attached to a running agent."""
 
     @_builtins.property
     def turn_started(self) -> Global___TurnStarted:
-        """The agent begins a turn."""
+        """The agent began a turn."""
 
     @_builtins.property
     def assistant_message(self) -> Global___AssistantMessage:
@@ -174,11 +174,11 @@ class Event(_message.Message):
 
     @_builtins.property
     def background_task(self) -> Global___BackgroundTask:
-        """A background task of the agent began, went on or ended."""
+        """A background task of the agent began, progressed or ended."""
 
     @_builtins.property
     def api_retry(self) -> Global___ApiRetry:
-        """The agent tries a model call again."""
+        """The agent retries a call of the model."""
 
     @_builtins.property
     def rate_limit(self) -> Global___RateLimit:
@@ -198,11 +198,11 @@ class Event(_message.Message):
 
     @_builtins.property
     def request_opened(self) -> Global___RequestOpened:
-        """Something waits for a person."""
+        """A request was opened."""
 
     @_builtins.property
     def request_closed(self) -> Global___RequestClosed:
-        """It no longer waits."""
+        """A request was closed."""
 
     @_builtins.property
     def worktree_created(self) -> Global___WorktreeCreated:
@@ -214,7 +214,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def repo_changed(self) -> Global___RepoChanged:
-        """A repository became known or changed."""
+        """A repository was registered or changed."""
 
     @_builtins.property
     def repo_removed(self) -> Global___RepoRemoved:
@@ -234,11 +234,11 @@ class Event(_message.Message):
 
     @_builtins.property
     def call_denied(self) -> Global___CallDenied:
-        """A call was refused for lack of rights."""
+        """A call was refused for lack of permission."""
 
     @_builtins.property
     def warning(self) -> Global___Warning:
-        """Something went wrong that a person should know."""
+        """A warning for a person."""
 
     @_builtins.property
     def checkpoint_made(self) -> Global___CheckpointMade:
@@ -258,7 +258,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def command_output(self) -> Global___CommandOutput:
-        """A setup, teardown or check wrote something."""
+        """A setup, teardown or check wrote output."""
 
     @_builtins.property
     def command_ended(self) -> Global___CommandEnded:
@@ -278,11 +278,11 @@ class Event(_message.Message):
 
     @_builtins.property
     def path_refused(self) -> Global___PathRefused:
-        """A change to another's path was refused, or was made."""
+        """A change of another session's path was refused, or has happened."""
 
     @_builtins.property
     def ownership_changed(self) -> Global___OwnershipChanged:
-        """Paths have another owner."""
+        """The owner of paths changed."""
 
     @_builtins.property
     def plan_applied(self) -> Global___PlanApplied:
@@ -290,7 +290,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def plan_removed(self) -> Global___PlanRemoved:
-        """A plan was removed, as no session of it was left."""
+        """A plan without sessions was removed."""
 
     @_builtins.property
     def landing_changed(self) -> Global___LandingChanged:
@@ -551,7 +551,7 @@ Global___PromptSent: _TypeAlias = PromptSent  # noqa: Y015
 
 @_typing.final
 class PromptReceived(_message.Message):
-    """PromptReceived reports that the agent has a prompt."""
+    """PromptReceived reports that the agent confirmed a prompt."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -607,7 +607,7 @@ class AgentStarted(_message.Message):
     generation: _builtins.int
     """Counts the session's processes from 1."""
     resumed: _builtins.bool
-    """Whether it took up an earlier conversation."""
+    """Whether it resumed an earlier conversation."""
     pid: _builtins.int
     """Its process id."""
     def __init__(
@@ -670,7 +670,7 @@ class AgentAttached(_message.Message):
     generation: _builtins.int
     """Its generation."""
     offset: _builtins.int
-    """From where in its output."""
+    """The offset in its output from which the daemon reads."""
     def __init__(
         self,
         *,
@@ -839,7 +839,7 @@ class AssistantMessage(_message.Message):
     PARENT_TOOL_USE_ID_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
-    """The message it belongs to; one message may span several events."""
+    """Id of the message; one message may span several events."""
     model: _builtins.str
     """The model that wrote it."""
     parent_tool_use_id: _builtins.str
@@ -882,7 +882,7 @@ class UserMessage(_message.Message):
     prompt_id: _builtins.str
     """Id of the prompt, if it is one."""
     parent_tool_use_id: _builtins.str
-    """The tool call whose subagent was given it, or empty."""
+    """The tool call whose subagent got it, or empty."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolResult]:
         """Answers of tools."""
@@ -1019,7 +1019,7 @@ class BackgroundTask(_message.Message):
     tool_use_id: _builtins.str
     """The tool call that began it, or empty."""
     output_file: _builtins.str
-    """The file that its output is written to while it runs, or empty; the agent may remove it at any time."""
+    """The file with its output while it runs, or empty; the agent may remove it at any time."""
     def __init__(
         self,
         *,
@@ -1093,7 +1093,7 @@ class RateLimit(_message.Message):
     """Used share of it, from 0 to 1."""
     @_builtins.property
     def reset_time(self) -> _timestamp_pb2.Timestamp:
-        """When it is lifted."""
+        """When it ends."""
 
     def __init__(
         self,
@@ -1255,7 +1255,7 @@ class WorktreeCreated(_message.Message):
     branch: _builtins.str
     """Its branch."""
     commit: _builtins.str
-    """The commit it began at."""
+    """The commit from which it was created."""
     def __init__(
         self,
         *,
@@ -1295,7 +1295,7 @@ Global___WorktreeRemoved: _TypeAlias = WorktreeRemoved  # noqa: Y015
 
 @_typing.final
 class RepoChanged(_message.Message):
-    """RepoChanged reports that a repository became known or changed."""
+    """RepoChanged reports that a repository was registered or changed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1307,7 +1307,7 @@ class RepoChanged(_message.Message):
     root: _builtins.str
     """Its path."""
     trusted: _builtins.bool
-    """Whether its commands and settings may run."""
+    """Whether the person trusts it."""
     def __init__(
         self,
         *,
@@ -1408,7 +1408,7 @@ class StoreRebuilt(_message.Message):
     quarantine: _builtins.str
     """Path of the damaged database."""
     sessions: _builtins.int
-    """Sessions found again."""
+    """Ids of the restored sessions."""
     def __init__(
         self,
         *,
@@ -1451,7 +1451,7 @@ Global___CallDenied: _TypeAlias = CallDenied  # noqa: Y015
 
 @_typing.final
 class Warning(_message.Message):
-    """Warning is something that went wrong and that a person should know."""
+    """Warning is a warning for a person."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1719,7 +1719,7 @@ Global___ConflictChanged: _TypeAlias = ConflictChanged  # noqa: Y015
 
 @_typing.final
 class PathRefused(_message.Message):
-    """PathRefused reports a change, or an attempt, to a path that the session does not own."""
+    """PathRefused reports that a session changed, or tried to change, a path that it does not own."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1728,7 +1728,7 @@ class PathRefused(_message.Message):
     OWNER_ID_FIELD_NUMBER: _builtins.int
     CHANGED_FIELD_NUMBER: _builtins.int
     tool: _builtins.str
-    """The tool that was, or had been, called."""
+    """The called tool."""
     owner_id: _builtins.str
     """The session that owns them, or empty."""
     changed: _builtins.bool
@@ -2014,7 +2014,7 @@ class ListEventsRequest(_message.Message):
     newest: _builtins.bool
     """The newest page_size events instead of the first, still oldest first."""
     audit: _builtins.bool
-    """Only what principals did: creations, prompts, answers, changes and refusals."""
+    """Only actions of principals: creations, prompts, answers, changes and refusals."""
     omit_partials: _builtins.bool
     """Omit pieces of messages, which complete messages repeat."""
     @_builtins.property
@@ -2051,7 +2051,7 @@ class ListEventsResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty on the last page. After `newest`: set if not all of them had room; the next page then begins at the first event."""
+    """Empty on the last page. With `newest` it is set if not all of them had room; the next page then begins at the first event."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___Event]:
         """The page, in order."""
@@ -2137,11 +2137,11 @@ class WatchEventsResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___Event]:
-        """Events in the order of their numbers: all that the daemon has, up to a limit of bytes."""
+        """Events in the order of their numbers: all available ones, up to a limit of bytes."""
 
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat:
-        """Nothing happened for a while, and the daemon is alive."""
+        """The daemon is alive; no event occurred for a while."""
 
     @_builtins.property
     def snapshot(self) -> Global___Snapshot:
@@ -2153,12 +2153,12 @@ class WatchEventsResponse(_message.Message):
 
     @_builtins.property
     def changed(self) -> Global___Changed:
-        """Sessions as they are, with `rows`."""
+        """With `rows`: the present state of changed sessions."""
 
     @_builtins.property
     def cursor(self) -> _common_pb2.Cursor:
-        """Where to continue after an interruption: after the last of the events. With `rows`, events after it may repeat. A client that was
-        interrupted between two events continues from the epoch of this cursor and the number of the first.
+        """Position from which to continue after an interruption: after the last of the events. With `rows`, events after it may repeat. A client that was interrupted
+        between two events continues from the epoch of this cursor and the number of the first event.
         """
 
     def __init__(
@@ -2200,7 +2200,7 @@ Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 
 @_typing.final
 class Snapshot(_message.Message):
-    """Snapshot is all sessions watched, as they are."""
+    """Snapshot is the present state of all watched sessions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2224,7 +2224,7 @@ Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
 
 @_typing.final
 class Changed(_message.Message):
-    """Changed is sessions as they are, after events that may have changed them."""
+    """Changed is the present state of sessions, after events that may have changed them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2254,7 +2254,7 @@ class Reset(_message.Message):
 
     EPOCH_FIELD_NUMBER: _builtins.int
     epoch: _builtins.str
-    """The epoch of the log as it is."""
+    """The present epoch of the log."""
     def __init__(
         self,
         *,

@@ -38,7 +38,7 @@ class _LandingStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LandingS
     LANDING_STATE_WAITING: _LandingState.ValueType  # 4
     """It waits: for a session that must land first, or for a checkout."""
     LANDING_STATE_RETURNED: _LandingState.ValueType  # 5
-    """It went back to its agent with what went wrong, and is queued again when that is done."""
+    """It was returned to its agent with the failure, and is queued again after the agent's next commit."""
     LANDING_STATE_HELD: _LandingState.ValueType  # 6
     """It needs a person."""
     LANDING_STATE_LANDED: _LandingState.ValueType  # 7
@@ -60,7 +60,7 @@ LANDING_STATE_CHECKING: LandingState.ValueType  # 3
 LANDING_STATE_WAITING: LandingState.ValueType  # 4
 """It waits: for a session that must land first, or for a checkout."""
 LANDING_STATE_RETURNED: LandingState.ValueType  # 5
-"""It went back to its agent with what went wrong, and is queued again when that is done."""
+"""It was returned to its agent with the failure, and is queued again after the agent's next commit."""
 LANDING_STATE_HELD: LandingState.ValueType  # 6
 """It needs a person."""
 LANDING_STATE_LANDED: LandingState.ValueType  # 7
@@ -129,9 +129,9 @@ class Landing(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Made by the daemon; any unique prefix names it, as does its session."""
+    """Id from the daemon; any unique prefix names it, as does its session."""
     session_id: _builtins.str
-    """The session whose work it is."""
+    """Its session."""
     session_name: _builtins.str
     """Its name."""
     repo: _builtins.str
@@ -139,7 +139,7 @@ class Landing(_message.Message):
     branch: _builtins.str
     """The session's branch."""
     target: _builtins.str
-    """The branch it lands on."""
+    """The branch on which it lands."""
     method: _builtins.str
     """"merge", "rebase" or "squash"."""
     state: Global___LandingState.ValueType
@@ -155,7 +155,7 @@ class Landing(_message.Message):
     commit: _builtins.str
     """The commit of the branch that is, or was, landed."""
     old_target: _builtins.str
-    """The target's commit before."""
+    """The target's commit before the landing."""
     new_target: _builtins.str
     """The target's commit with the work on it."""
     check_command_id: _builtins.str
@@ -281,8 +281,8 @@ class LandSessionsResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What hooks printed, or that they did not run; commands that the landing changes and that are withheld until the person trusts them; what runs
-        in the background and so may be missing from what lands.
+        """Warnings: output of hooks, hooks that did not run, commands that the landing changes and that the person must trust first, and background commands whose
+        later changes do not land.
         """
 
     def __init__(
@@ -544,7 +544,7 @@ class PullRequest(_message.Message):
     session_name: _builtins.str
     """Its name."""
     number: _builtins.int
-    """Number in its repository; 0 if it has to be opened by hand."""
+    """Number in its repository; 0 if it must be opened by hand."""
     url: _builtins.str
     """Its page, or the page on which to open it."""
     state: _builtins.str
@@ -562,7 +562,7 @@ class PullRequest(_message.Message):
     mergeable: _builtins.str
     """"mergeable", "conflicting" or "unknown"."""
     error: _builtins.str
-    """Why it could not be looked at since, or empty."""
+    """Why it could not be refreshed since, or empty."""
     commit: _builtins.str
     """The commit that was pushed."""
     @_builtins.property
@@ -571,7 +571,7 @@ class PullRequest(_message.Message):
 
     @_builtins.property
     def check_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was last looked at."""
+        """When it was last refreshed."""
 
     @_builtins.property
     def failed_checks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -755,7 +755,7 @@ class ListPullRequestsRequest(_message.Message):
     repo: _builtins.str
     """Only those of this repository; empty: all."""
     refresh: _builtins.bool
-    """Ask GitHub now instead of answering from the last state."""
+    """Ask GitHub now instead of returning the last known state."""
     page_size: _builtins.int
     """At most this many; 0 means 100, more than 1000 means 1000."""
     page_token: _builtins.str
@@ -909,7 +909,7 @@ Global___CleanUpPullRequestsRequest: _TypeAlias = CleanUpPullRequestsRequest  # 
 
 @_typing.final
 class PullRequestCleanUp(_message.Message):
-    """PullRequestCleanUp is what became of one session."""
+    """PullRequestCleanUp is the result for one session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

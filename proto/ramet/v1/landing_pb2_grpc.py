@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class LandingServiceStub:
-    """LandingService brings the work of sessions home: a merge queue for each repository and target branch, and pull requests.
+    """LandingService lands the work of sessions: a merge queue for each repository and target branch, and pull requests.
     """
 
     def __init__(self, channel):
@@ -88,7 +88,7 @@ class LandingServiceStub:
 
 
 class LandingServiceServicer:
-    """LandingService brings the work of sessions home: a merge queue for each repository and target branch, and pull requests.
+    """LandingService lands the work of sessions: a merge queue for each repository and target branch, and pull requests.
     """
 
     def LandSessions(self, request, context):
@@ -106,7 +106,7 @@ class LandingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WaitLandings(self, request, context):
-        """WaitLandings answers once the entries have ended, or one needs a person.
+        """WaitLandings waits until the entries have ended, or one needs a person.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -120,14 +120,14 @@ class LandingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RetryLanding(self, request, context):
-        """RetryLanding queues an entry again that is held, went back to its agent, or failed.
+        """RetryLanding queues a held or returned entry again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreatePullRequest(self, request, context):
-        """CreatePullRequest pushes a session's branch and opens a pull request, or takes up the one that is open.
+        """CreatePullRequest pushes a session's branch and opens a pull request, or adopts the open one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -223,7 +223,7 @@ def add_LandingServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class LandingService:
-    """LandingService brings the work of sessions home: a merge queue for each repository and target branch, and pull requests.
+    """LandingService lands the work of sessions: a merge queue for each repository and target branch, and pull requests.
     """
 
     @staticmethod

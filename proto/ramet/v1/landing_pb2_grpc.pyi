@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class LandingServiceStub:
-    """LandingService brings the work of sessions home: a merge queue for each repository and target branch, and pull requests."""
+    """LandingService lands the work of sessions: a merge queue for each repository and target branch, and pull requests."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -38,13 +38,13 @@ class LandingServiceStub:
     ListLandings: _grpc.UnaryUnaryMultiCallable[_landing_pb2.ListLandingsRequest, _landing_pb2.ListLandingsResponse]
     """ListLandings lists the entries of the queues, in order."""
     WaitLandings: _grpc.UnaryUnaryMultiCallable[_landing_pb2.WaitLandingsRequest, _landing_pb2.WaitLandingsResponse]
-    """WaitLandings answers once the entries have ended, or one needs a person."""
+    """WaitLandings waits until the entries have ended, or one needs a person."""
     RemoveLanding: _grpc.UnaryUnaryMultiCallable[_landing_pb2.RemoveLandingRequest, _landing_pb2.RemoveLandingResponse]
     """RemoveLanding takes an entry out of its queue."""
     RetryLanding: _grpc.UnaryUnaryMultiCallable[_landing_pb2.RetryLandingRequest, _landing_pb2.RetryLandingResponse]
-    """RetryLanding queues an entry again that is held, went back to its agent, or failed."""
+    """RetryLanding queues a held or returned entry again."""
     CreatePullRequest: _grpc.UnaryUnaryMultiCallable[_landing_pb2.CreatePullRequestRequest, _landing_pb2.CreatePullRequestResponse]
-    """CreatePullRequest pushes a session's branch and opens a pull request, or takes up the one that is open."""
+    """CreatePullRequest pushes a session's branch and opens a pull request, or adopts the open one."""
     LinkPullRequest: _grpc.UnaryUnaryMultiCallable[_landing_pb2.LinkPullRequestRequest, _landing_pb2.LinkPullRequestResponse]
     """LinkPullRequest assigns a pull request to a session."""
     ListPullRequests: _grpc.UnaryUnaryMultiCallable[_landing_pb2.ListPullRequestsRequest, _landing_pb2.ListPullRequestsResponse]
@@ -56,7 +56,7 @@ class LandingServiceStub:
 
 @_typing.type_check_only
 class LandingServiceAsyncStub(LandingServiceStub):
-    """LandingService brings the work of sessions home: a merge queue for each repository and target branch, and pull requests."""
+    """LandingService lands the work of sessions: a merge queue for each repository and target branch, and pull requests."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     LandSessions: _aio.UnaryUnaryMultiCallable[_landing_pb2.LandSessionsRequest, _landing_pb2.LandSessionsResponse]  # type: ignore[assignment]
@@ -64,13 +64,13 @@ class LandingServiceAsyncStub(LandingServiceStub):
     ListLandings: _aio.UnaryUnaryMultiCallable[_landing_pb2.ListLandingsRequest, _landing_pb2.ListLandingsResponse]  # type: ignore[assignment]
     """ListLandings lists the entries of the queues, in order."""
     WaitLandings: _aio.UnaryUnaryMultiCallable[_landing_pb2.WaitLandingsRequest, _landing_pb2.WaitLandingsResponse]  # type: ignore[assignment]
-    """WaitLandings answers once the entries have ended, or one needs a person."""
+    """WaitLandings waits until the entries have ended, or one needs a person."""
     RemoveLanding: _aio.UnaryUnaryMultiCallable[_landing_pb2.RemoveLandingRequest, _landing_pb2.RemoveLandingResponse]  # type: ignore[assignment]
     """RemoveLanding takes an entry out of its queue."""
     RetryLanding: _aio.UnaryUnaryMultiCallable[_landing_pb2.RetryLandingRequest, _landing_pb2.RetryLandingResponse]  # type: ignore[assignment]
-    """RetryLanding queues an entry again that is held, went back to its agent, or failed."""
+    """RetryLanding queues a held or returned entry again."""
     CreatePullRequest: _aio.UnaryUnaryMultiCallable[_landing_pb2.CreatePullRequestRequest, _landing_pb2.CreatePullRequestResponse]  # type: ignore[assignment]
-    """CreatePullRequest pushes a session's branch and opens a pull request, or takes up the one that is open."""
+    """CreatePullRequest pushes a session's branch and opens a pull request, or adopts the open one."""
     LinkPullRequest: _aio.UnaryUnaryMultiCallable[_landing_pb2.LinkPullRequestRequest, _landing_pb2.LinkPullRequestResponse]  # type: ignore[assignment]
     """LinkPullRequest assigns a pull request to a session."""
     ListPullRequests: _aio.UnaryUnaryMultiCallable[_landing_pb2.ListPullRequestsRequest, _landing_pb2.ListPullRequestsResponse]  # type: ignore[assignment]
@@ -81,7 +81,7 @@ class LandingServiceAsyncStub(LandingServiceStub):
     """CleanUpPullRequests archives the sessions whose pull request is merged, and removes their branches."""
 
 class LandingServiceServicer(metaclass=_abc_1.ABCMeta):
-    """LandingService brings the work of sessions home: a merge queue for each repository and target branch, and pull requests."""
+    """LandingService lands the work of sessions: a merge queue for each repository and target branch, and pull requests."""
 
     @_abc_1.abstractmethod
     def LandSessions(
@@ -105,7 +105,7 @@ class LandingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _landing_pb2.WaitLandingsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_landing_pb2.WaitLandingsResponse, _abc.Awaitable[_landing_pb2.WaitLandingsResponse]]:
-        """WaitLandings answers once the entries have ended, or one needs a person."""
+        """WaitLandings waits until the entries have ended, or one needs a person."""
 
     @_abc_1.abstractmethod
     def RemoveLanding(
@@ -121,7 +121,7 @@ class LandingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _landing_pb2.RetryLandingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_landing_pb2.RetryLandingResponse, _abc.Awaitable[_landing_pb2.RetryLandingResponse]]:
-        """RetryLanding queues an entry again that is held, went back to its agent, or failed."""
+        """RetryLanding queues a held or returned entry again."""
 
     @_abc_1.abstractmethod
     def CreatePullRequest(
@@ -129,7 +129,7 @@ class LandingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _landing_pb2.CreatePullRequestRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_landing_pb2.CreatePullRequestResponse, _abc.Awaitable[_landing_pb2.CreatePullRequestResponse]]:
-        """CreatePullRequest pushes a session's branch and opens a pull request, or takes up the one that is open."""
+        """CreatePullRequest pushes a session's branch and opens a pull request, or adopts the open one."""
 
     @_abc_1.abstractmethod
     def LinkPullRequest(

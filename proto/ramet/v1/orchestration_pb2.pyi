@@ -34,9 +34,9 @@ class _MessageStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageS
     MESSAGE_STATE_QUEUED: _MessageState.ValueType  # 1
     """It waits until the session takes prompts again."""
     MESSAGE_STATE_SENT: _MessageState.ValueType  # 2
-    """It is on its way into the session."""
+    """It was sent to the agent."""
     MESSAGE_STATE_RECEIVED: _MessageState.ValueType  # 3
-    """The session has it."""
+    """The agent confirmed it."""
 
 class MessageState(_MessageState, metaclass=_MessageStateEnumTypeWrapper):
     """MessageState is the state of a message."""
@@ -46,9 +46,9 @@ MESSAGE_STATE_UNSPECIFIED: MessageState.ValueType  # 0
 MESSAGE_STATE_QUEUED: MessageState.ValueType  # 1
 """It waits until the session takes prompts again."""
 MESSAGE_STATE_SENT: MessageState.ValueType  # 2
-"""It is on its way into the session."""
+"""It was sent to the agent."""
 MESSAGE_STATE_RECEIVED: MessageState.ValueType  # 3
-"""The session has it."""
+"""The agent confirmed it."""
 Global___MessageState: _TypeAlias = MessageState  # noqa: Y015
 
 @_typing.final
@@ -80,7 +80,7 @@ class SpawnSessionRequest(_message.Message):
     mode: _builtins.str
     """Mode; never looser than the parent's."""
     agent: _builtins.str
-    """Kind of agent; the parent's when empty."""
+    """Kind of agent; empty: the parent's."""
     budget_usd: _builtins.float
     """Limit in dollars; at most the rest of the parent's."""
     notify: _builtins.bool
@@ -88,14 +88,14 @@ class SpawnSessionRequest(_message.Message):
     request_id: _builtins.str
     """The same id again returns the first answer."""
     path: _builtins.str
-    """A path inside the repository; for callers that are no session."""
+    """A path inside the repository; for a caller that is no session."""
     @_builtins.property
     def owns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Patterns of the paths it owns."""
 
     @_builtins.property
     def after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Sessions that must have ended a turn well before it starts."""
+        """Sessions that must have ended a turn successfully before it starts."""
 
     def __init__(
         self,
@@ -353,7 +353,7 @@ class GetMemberDiffRequest(_message.Message):
     session: _builtins.str
     """Name or id."""
     stat_only: _builtins.bool
-    """No patch."""
+    """Omit the patch."""
     max_bytes: _builtins.int
     """Cut the patch at this many bytes; 0: 20,000."""
     def __init__(
@@ -373,7 +373,7 @@ Global___GetMemberDiffRequest: _TypeAlias = GetMemberDiffRequest  # noqa: Y015
 
 @_typing.final
 class GetMemberDiffResponse(_message.Message):
-    """GetMemberDiffResponse is what differs."""
+    """GetMemberDiffResponse contains the differences."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -520,7 +520,7 @@ class Message(_message.Message):
 
     @_builtins.property
     def receive_time(self) -> _timestamp_pb2.Timestamp:
-        """When the session had it."""
+        """When the agent confirmed it."""
 
     def __init__(
         self,
@@ -552,7 +552,7 @@ class SendMessageResponse(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     outcome: _builtins.str
-    """Its fate in words: delivered into the running turn, starts a turn, or waits."""
+    """In words, whether the agent reads it in the running turn, starts a turn with it, or gets it later."""
     @_builtins.property
     def message(self) -> Global___Message:
         """The message."""
@@ -580,7 +580,7 @@ class ReadMessagesRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     AFTER_ID_FIELD_NUMBER: _builtins.int
     session: _builtins.str
-    """Whose messages; a session's own when it calls. For the owner."""
+    """The session whose messages to list, for the owner; a session lists its own."""
     after_id: _builtins.str
     """Only messages after this one."""
     def __init__(
@@ -632,7 +632,7 @@ class WaitForMembersRequest(_message.Message):
     TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     any: _builtins.bool
-    """One of them is enough."""
+    """Whether it is enough if one of them is done."""
     timeout_seconds: _builtins.int
     """Time limit in seconds."""
     cursor: _builtins.str
@@ -672,7 +672,7 @@ class WaitForMembersResponse(_message.Message):
     cursor: _builtins.str
     """Cursor for the next call."""
     advice: _builtins.str
-    """In words: what to do next."""
+    """Advice on the next call, in words."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
         """The sessions; with a cursor only those that have changed since."""
@@ -835,12 +835,12 @@ class RequestPathResponse(_message.Message):
     OWNERS_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     path_request_id: _builtins.str
-    """Id of the request; empty where the paths were free and are the caller's now."""
+    """Id of the request; empty if the caller may write the paths already."""
     outcome: _builtins.str
-    """In words: the owner that decides, and what to do meanwhile."""
+    """In words, who decides, and what to do meanwhile."""
     @_builtins.property
     def owners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of the sessions that own the paths; empty where the person decides."""
+        """Names of the sessions that own the paths; empty if only the person decides."""
 
     def __init__(
         self,
@@ -948,7 +948,7 @@ class HandOverPathResponse(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     OWNERS_FIELD_NUMBER: _builtins.int
     outcome: _builtins.str
-    """In words."""
+    """The outcome in words."""
     @_builtins.property
     def owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ownership]:
         """The owners of paths in the caller's repository."""

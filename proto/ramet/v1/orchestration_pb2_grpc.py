@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class OrchestrationServiceStub:
-    """OrchestrationService is what an agent may do with the sessions of its family: its ancestors, siblings and descendants. It is the source of the MCP
+    """OrchestrationService has the calls with which an agent uses the sessions of its family: ancestors, siblings and descendants. It is the source of the MCP
     tools: `rametctl mcp` and the server in the daemon's sessions are generated from its descriptors. For the owner, all sessions are family.
     """
 
@@ -99,12 +99,12 @@ class OrchestrationServiceStub:
 
 
 class OrchestrationServiceServicer:
-    """OrchestrationService is what an agent may do with the sessions of its family: its ancestors, siblings and descendants. It is the source of the MCP
+    """OrchestrationService has the calls with which an agent uses the sessions of its family: ancestors, siblings and descendants. It is the source of the MCP
     tools: `rametctl mcp` and the server in the daemon's sessions are generated from its descriptors. For the owner, all sessions are family.
     """
 
     def SpawnSession(self, request, context):
-        """SpawnSession makes a child of the calling session.
+        """SpawnSession creates a child of the calling session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -259,7 +259,7 @@ def add_OrchestrationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class OrchestrationService:
-    """OrchestrationService is what an agent may do with the sessions of its family: its ancestors, siblings and descendants. It is the source of the MCP
+    """OrchestrationService has the calls with which an agent uses the sessions of its family: ancestors, siblings and descendants. It is the source of the MCP
     tools: `rametctl mcp` and the server in the daemon's sessions are generated from its descriptors. For the owner, all sessions are family.
     """
 

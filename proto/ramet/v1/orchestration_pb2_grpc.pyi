@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class OrchestrationServiceStub:
-    """OrchestrationService is what an agent may do with the sessions of its family: its ancestors, siblings and descendants. It is the source of the MCP
+    """OrchestrationService has the calls with which an agent uses the sessions of its family: ancestors, siblings and descendants. It is the source of the MCP
     tools: `rametctl mcp` and the server in the daemon's sessions are generated from its descriptors. For the owner, all sessions are family.
     """
 
@@ -36,7 +36,7 @@ class OrchestrationServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> OrchestrationServiceAsyncStub: ...
     SpawnSession: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.SpawnSessionRequest, _orchestration_pb2.SpawnSessionResponse]
-    """SpawnSession makes a child of the calling session."""
+    """SpawnSession creates a child of the calling session."""
     ListFamily: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.ListFamilyRequest, _orchestration_pb2.ListFamilyResponse]
     """ListFamily lists the sessions of the caller's family."""
     GetMember: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.GetMemberRequest, _orchestration_pb2.GetMemberResponse]
@@ -62,13 +62,13 @@ class OrchestrationServiceStub:
 
 @_typing.type_check_only
 class OrchestrationServiceAsyncStub(OrchestrationServiceStub):
-    """OrchestrationService is what an agent may do with the sessions of its family: its ancestors, siblings and descendants. It is the source of the MCP
+    """OrchestrationService has the calls with which an agent uses the sessions of its family: ancestors, siblings and descendants. It is the source of the MCP
     tools: `rametctl mcp` and the server in the daemon's sessions are generated from its descriptors. For the owner, all sessions are family.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     SpawnSession: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.SpawnSessionRequest, _orchestration_pb2.SpawnSessionResponse]  # type: ignore[assignment]
-    """SpawnSession makes a child of the calling session."""
+    """SpawnSession creates a child of the calling session."""
     ListFamily: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.ListFamilyRequest, _orchestration_pb2.ListFamilyResponse]  # type: ignore[assignment]
     """ListFamily lists the sessions of the caller's family."""
     GetMember: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.GetMemberRequest, _orchestration_pb2.GetMemberResponse]  # type: ignore[assignment]
@@ -93,7 +93,7 @@ class OrchestrationServiceAsyncStub(OrchestrationServiceStub):
     """ReportResult stores the calling session's report on its work for its family."""
 
 class OrchestrationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """OrchestrationService is what an agent may do with the sessions of its family: its ancestors, siblings and descendants. It is the source of the MCP
+    """OrchestrationService has the calls with which an agent uses the sessions of its family: ancestors, siblings and descendants. It is the source of the MCP
     tools: `rametctl mcp` and the server in the daemon's sessions are generated from its descriptors. For the owner, all sessions are family.
     """
 
@@ -103,7 +103,7 @@ class OrchestrationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _orchestration_pb2.SpawnSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_orchestration_pb2.SpawnSessionResponse, _abc.Awaitable[_orchestration_pb2.SpawnSessionResponse]]:
-        """SpawnSession makes a child of the calling session."""
+        """SpawnSession creates a child of the calling session."""
 
     @_abc_1.abstractmethod
     def ListFamily(

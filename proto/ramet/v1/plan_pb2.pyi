@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PlanProblem(_message.Message):
-    """PlanProblem is something wrong with a plan."""
+    """PlanProblem is an error in a plan, or a warning about it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -195,7 +195,7 @@ Global___CheckPlanRequest: _TypeAlias = CheckPlanRequest  # noqa: Y015
 
 @_typing.final
 class CheckPlanResponse(_message.Message):
-    """CheckPlanResponse reports what was found."""
+    """CheckPlanResponse reports the problems."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -271,7 +271,7 @@ Global___ApplyPlanRequest: _TypeAlias = ApplyPlanRequest  # noqa: Y015
 
 @_typing.final
 class PlanChange(_message.Message):
-    """PlanChange is one thing that applying a plan changes."""
+    """PlanChange is one change by the application of a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -410,11 +410,11 @@ class ThreadStatus(_message.Message):
 
     @_builtins.property
     def inside(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Files it touched inside its paths."""
+        """Files that it changed inside its paths."""
 
     @_builtins.property
     def outside(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Files it touched outside its paths."""
+        """Files that it changed outside its paths."""
 
     def __init__(
         self,
@@ -484,7 +484,7 @@ class Plan(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     COST_USD_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Made by the daemon."""
+    """Id from the daemon."""
     name: _builtins.str
     """Its name."""
     repo: _builtins.str
@@ -640,9 +640,9 @@ class ConvergeStep(_message.Message):
     base: _builtins.str
     """The branch that its pull request is against."""
     action: _builtins.str
-    """"pushed", "opened", "updated", "unchanged", "landed", "skipped" or "failed"; with dry_run what would be."""
+    """"pushed", "opened", "updated", "unchanged", "landed", "skipped" or "failed"; with dry_run the planned one."""
     message: _builtins.str
-    """In one line: what, or why it failed."""
+    """The step, or why it failed, in one line."""
     title: _builtins.str
     """Title of its pull request."""
     pull_request: _builtins.int
@@ -733,7 +733,7 @@ Global___CleanUpPlanRequest: _TypeAlias = CleanUpPlanRequest  # noqa: Y015
 
 @_typing.final
 class CleanUpStep(_message.Message):
-    """CleanUpStep is what became of one thread."""
+    """CleanUpStep is the result for one thread."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -744,7 +744,7 @@ class CleanUpStep(_message.Message):
     thread: _builtins.str
     """The thread."""
     removed: _builtins.bool
-    """Whether it is gone, or would be."""
+    """Whether it was removed, or would be."""
     reason: _builtins.str
     """Why, or why not."""
     @_builtins.property
@@ -776,7 +776,7 @@ class CleanUpPlanResponse(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     PLAN_REMOVED_FIELD_NUMBER: _builtins.int
     plan_removed: _builtins.bool
-    """Whether the plan was removed, as no session of it was left."""
+    """Whether the plan was removed because it has no session left."""
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___CleanUpStep]:
         """By thread, in the order of landing."""

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class PlanServiceStub:
-    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml,
-    read by the daemon; its own thread ids name its sessions.
+    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml, which the
+    daemon reads. The ids of its threads name its sessions.
     """
 
     def __init__(self, channel):
@@ -69,8 +69,8 @@ class PlanServiceStub:
 
 
 class PlanServiceServicer:
-    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml,
-    read by the daemon; its own thread ids name its sessions.
+    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml, which the
+    daemon reads. The ids of its threads name its sessions.
     """
 
     def CheckPlan(self, request, context):
@@ -157,8 +157,8 @@ def add_PlanServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PlanService:
-    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml,
-    read by the daemon; its own thread ids name its sessions.
+    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml, which the
+    daemon reads. The ids of its threads name its sessions.
     """
 
     @staticmethod

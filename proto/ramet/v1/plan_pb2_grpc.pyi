@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class PlanServiceStub:
-    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml,
-    read by the daemon; its own thread ids name its sessions.
+    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml, which the
+    daemon reads. The ids of its threads name its sessions.
     """
 
     @_typing.overload
@@ -50,8 +50,8 @@ class PlanServiceStub:
 
 @_typing.type_check_only
 class PlanServiceAsyncStub(PlanServiceStub):
-    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml,
-    read by the daemon; its own thread ids name its sessions.
+    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml, which the
+    daemon reads. The ids of its threads name its sessions.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -69,8 +69,8 @@ class PlanServiceAsyncStub(PlanServiceStub):
     """CleanUpPlan removes the threads that have landed, and reports why the others stay."""
 
 class PlanServiceServicer(metaclass=_abc_1.ABCMeta):
-    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml,
-    read by the daemon; its own thread ids name its sessions.
+    """PlanService creates sessions from a plan: threads of work with their own paths, an order of landing, and checks. A plan is the text of a plan.toml, which the
+    daemon reads. The ids of its threads name its sessions.
     """
 
     @_abc_1.abstractmethod

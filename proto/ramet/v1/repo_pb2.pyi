@@ -30,11 +30,11 @@ class _TrustStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrustState
     TRUST_STATE_UNSPECIFIED: _TrustState.ValueType  # 0
     """Not set."""
     TRUST_STATE_TRUSTED: _TrustState.ValueType  # 1
-    """It is trusted as it is."""
+    """It is trusted with this text."""
     TRUST_STATE_CHANGED: _TrustState.ValueType  # 2
-    """Another text of it is trusted. A setting keeps its trusted value; a worktree with a changed file loads none of the repository's Claude files."""
+    """It is trusted with another text. A setting has its trusted value; in a worktree with a changed file, Claude loads none of the repository's files."""
     TRUST_STATE_NEW: _TrustState.ValueType  # 3
-    """It was never trusted, and does not count."""
+    """It was never trusted, and has no effect."""
 
 class TrustState(_TrustState, metaclass=_TrustStateEnumTypeWrapper):
     """TrustState is the state of an item: only trusted ones have an effect."""
@@ -42,11 +42,11 @@ class TrustState(_TrustState, metaclass=_TrustStateEnumTypeWrapper):
 TRUST_STATE_UNSPECIFIED: TrustState.ValueType  # 0
 """Not set."""
 TRUST_STATE_TRUSTED: TrustState.ValueType  # 1
-"""It is trusted as it is."""
+"""It is trusted with this text."""
 TRUST_STATE_CHANGED: TrustState.ValueType  # 2
-"""Another text of it is trusted. A setting keeps its trusted value; a worktree with a changed file loads none of the repository's Claude files."""
+"""It is trusted with another text. A setting has its trusted value; in a worktree with a changed file, Claude loads none of the repository's files."""
 TRUST_STATE_NEW: TrustState.ValueType  # 3
-"""It was never trusted, and does not count."""
+"""It was never trusted, and has no effect."""
 Global___TrustState: _TypeAlias = TrustState  # noqa: Y015
 
 @_typing.final
@@ -63,7 +63,7 @@ class Repo(_message.Message):
     SESSIONS_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Made by the daemon."""
+    """Id from the daemon."""
     name: _builtins.str
     """Short name for people; the directory's own unless changed. Unique."""
     root: _builtins.str
@@ -71,7 +71,7 @@ class Repo(_message.Message):
     common_dir: _builtins.str
     """The common git directory."""
     trusted: _builtins.bool
-    """Whether the person trusts commands and settings of the repository: those that they have seen (GetTrust)."""
+    """Whether the person trusts the commands and settings of the repository that they have seen (GetTrust)."""
     sessions: _builtins.int
     """Sessions it has, archived ones included."""
     @_builtins.property
@@ -132,7 +132,7 @@ class RegisterRepoResponse(_message.Message):
     REPO_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def repo(self) -> Global___Repo:
-        """The repository as it is now known."""
+        """The repository as registered."""
 
     def __init__(
         self,
@@ -249,7 +249,7 @@ Global___ListReposResponse: _TypeAlias = ListReposResponse  # noqa: Y015
 
 @_typing.final
 class TrustItem(_message.Message):
-    """TrustItem is one thing that can run, or widens what may run: a setting, a file that Claude loads, the check of a plan."""
+    """TrustItem is an item that can run, or that widens what may run: a setting, a file that Claude loads, the check of a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -261,7 +261,7 @@ class TrustItem(_message.Message):
     text: _builtins.str
     """Its full text, to show to the person."""
     state: Global___TrustState.ValueType
-    """Whether it counts."""
+    """Whether the person trusts it."""
     def __init__(
         self,
         *,
@@ -318,7 +318,7 @@ class GetTrustResponse(_message.Message):
     digest: _builtins.str
     """Identifies the items, for UpdateRepo."""
     problem: _builtins.str
-    """Why the settings there cannot count, trusted or not; empty where they can."""
+    """Why the settings there are invalid, trusted or not; empty if they are valid."""
     @_builtins.property
     def repo(self) -> Global___Repo:
         """The repository."""
@@ -361,7 +361,7 @@ class UpdateRepoRequest(_message.Message):
     request_id: _builtins.str
     """The same id again returns the first answer."""
     trust_digest: _builtins.str
-    """To trust: the digest from GetTrust, for the contents that the person was shown. Refused with WRONG_STATE if they have changed since."""
+    """To trust: the digest from GetTrust of the contents that the person has seen. Refused with WRONG_STATE if they have changed since."""
     @_builtins.property
     def repo(self) -> Global___Repo:
         """The new values of the fields in the mask."""
@@ -413,7 +413,7 @@ Global___UpdateRepoResponse: _TypeAlias = UpdateRepoResponse  # noqa: Y015
 
 @_typing.final
 class RemoveRepoRequest(_message.Message):
-    """RemoveRepoRequest names the repository to forget."""
+    """RemoveRepoRequest names a repository."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

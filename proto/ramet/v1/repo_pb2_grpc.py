@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RepoServiceStub:
-    """RepoService knows the repositories that have sessions. One is registered by its first session.
+    """RepoService has the registered repositories. The first session in a repository registers it.
     """
 
     def __init__(self, channel):
@@ -68,7 +68,7 @@ class RepoServiceStub:
 
 
 class RepoServiceServicer:
-    """RepoService knows the repositories that have sessions. One is registered by its first session.
+    """RepoService has the registered repositories. The first session in a repository registers it.
     """
 
     def RegisterRepo(self, request, context):
@@ -93,7 +93,7 @@ class RepoServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTrust(self, request, context):
-        """GetTrust shows everything of a repository that can run commands or widen what may run, and what of it is trusted.
+        """GetTrust shows everything of a repository that can run commands or widen what may run, and which of it the person trusts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -107,7 +107,7 @@ class RepoServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RemoveRepo(self, request, context):
-        """RemoveRepo forgets a repository; refused while it has sessions. Nothing on disk is touched.
+        """RemoveRepo unregisters a repository, and changes nothing on the disk. Refused while it has sessions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,7 +155,7 @@ def add_RepoServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RepoService:
-    """RepoService knows the repositories that have sessions. One is registered by its first session.
+    """RepoService has the registered repositories. The first session in a repository registers it.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RepoServiceStub:
-    """RepoService knows the repositories that have sessions. One is registered by its first session."""
+    """RepoService has the registered repositories. The first session in a repository registers it."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -40,15 +40,15 @@ class RepoServiceStub:
     ListRepos: _grpc.UnaryUnaryMultiCallable[_repo_pb2.ListReposRequest, _repo_pb2.ListReposResponse]
     """ListRepos lists all, oldest first."""
     GetTrust: _grpc.UnaryUnaryMultiCallable[_repo_pb2.GetTrustRequest, _repo_pb2.GetTrustResponse]
-    """GetTrust shows everything of a repository that can run commands or widen what may run, and what of it is trusted."""
+    """GetTrust shows everything of a repository that can run commands or widen what may run, and which of it the person trusts."""
     UpdateRepo: _grpc.UnaryUnaryMultiCallable[_repo_pb2.UpdateRepoRequest, _repo_pb2.UpdateRepoResponse]
     """UpdateRepo changes the fields named by the mask: name, trusted."""
     RemoveRepo: _grpc.UnaryUnaryMultiCallable[_repo_pb2.RemoveRepoRequest, _repo_pb2.RemoveRepoResponse]
-    """RemoveRepo forgets a repository; refused while it has sessions. Nothing on disk is touched."""
+    """RemoveRepo unregisters a repository, and changes nothing on the disk. Refused while it has sessions."""
 
 @_typing.type_check_only
 class RepoServiceAsyncStub(RepoServiceStub):
-    """RepoService knows the repositories that have sessions. One is registered by its first session."""
+    """RepoService has the registered repositories. The first session in a repository registers it."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterRepo: _aio.UnaryUnaryMultiCallable[_repo_pb2.RegisterRepoRequest, _repo_pb2.RegisterRepoResponse]  # type: ignore[assignment]
@@ -58,14 +58,14 @@ class RepoServiceAsyncStub(RepoServiceStub):
     ListRepos: _aio.UnaryUnaryMultiCallable[_repo_pb2.ListReposRequest, _repo_pb2.ListReposResponse]  # type: ignore[assignment]
     """ListRepos lists all, oldest first."""
     GetTrust: _aio.UnaryUnaryMultiCallable[_repo_pb2.GetTrustRequest, _repo_pb2.GetTrustResponse]  # type: ignore[assignment]
-    """GetTrust shows everything of a repository that can run commands or widen what may run, and what of it is trusted."""
+    """GetTrust shows everything of a repository that can run commands or widen what may run, and which of it the person trusts."""
     UpdateRepo: _aio.UnaryUnaryMultiCallable[_repo_pb2.UpdateRepoRequest, _repo_pb2.UpdateRepoResponse]  # type: ignore[assignment]
     """UpdateRepo changes the fields named by the mask: name, trusted."""
     RemoveRepo: _aio.UnaryUnaryMultiCallable[_repo_pb2.RemoveRepoRequest, _repo_pb2.RemoveRepoResponse]  # type: ignore[assignment]
-    """RemoveRepo forgets a repository; refused while it has sessions. Nothing on disk is touched."""
+    """RemoveRepo unregisters a repository, and changes nothing on the disk. Refused while it has sessions."""
 
 class RepoServiceServicer(metaclass=_abc_1.ABCMeta):
-    """RepoService knows the repositories that have sessions. One is registered by its first session."""
+    """RepoService has the registered repositories. The first session in a repository registers it."""
 
     @_abc_1.abstractmethod
     def RegisterRepo(
@@ -97,7 +97,7 @@ class RepoServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _repo_pb2.GetTrustRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_repo_pb2.GetTrustResponse, _abc.Awaitable[_repo_pb2.GetTrustResponse]]:
-        """GetTrust shows everything of a repository that can run commands or widen what may run, and what of it is trusted."""
+        """GetTrust shows everything of a repository that can run commands or widen what may run, and which of it the person trusts."""
 
     @_abc_1.abstractmethod
     def UpdateRepo(
@@ -113,6 +113,6 @@ class RepoServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _repo_pb2.RemoveRepoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_repo_pb2.RemoveRepoResponse, _abc.Awaitable[_repo_pb2.RemoveRepoResponse]]:
-        """RemoveRepo forgets a repository; refused while it has sessions. Nothing on disk is touched."""
+        """RemoveRepo unregisters a repository, and changes nothing on the disk. Refused while it has sessions."""
 
 def add_RepoServiceServicer_to_server(servicer: RepoServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

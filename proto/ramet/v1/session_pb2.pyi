@@ -35,7 +35,7 @@ class _SessionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionS
     SESSION_STATE_QUEUED: _SessionState.ValueType  # 1
     """It waits for a slot, by priority."""
     SESSION_STATE_STARTING: _SessionState.ValueType  # 2
-    """Its worktree or agent is in the making."""
+    """Its worktree or agent is being prepared."""
     SESSION_STATE_WORKING: _SessionState.ValueType  # 3
     """A turn runs."""
     SESSION_STATE_WAITING: _SessionState.ValueType  # 4
@@ -45,7 +45,7 @@ class _SessionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionS
     SESSION_STATE_PAUSED: _SessionState.ValueType  # 6
     """A budget, a usage limit or a person holds it; prompts wait."""
     SESSION_STATE_LOST: _SessionState.ValueType  # 7
-    """Its agent ended without a word; resumed by policy, with a cap."""
+    """Its agent ended unexpectedly; the daemon resumes it, up to a limit."""
     SESSION_STATE_FAILED: _SessionState.ValueType  # 8
     """It cannot continue without a person; state_reason says why and what to do."""
     SESSION_STATE_ARCHIVED: _SessionState.ValueType  # 9
@@ -59,7 +59,7 @@ SESSION_STATE_UNSPECIFIED: SessionState.ValueType  # 0
 SESSION_STATE_QUEUED: SessionState.ValueType  # 1
 """It waits for a slot, by priority."""
 SESSION_STATE_STARTING: SessionState.ValueType  # 2
-"""Its worktree or agent is in the making."""
+"""Its worktree or agent is being prepared."""
 SESSION_STATE_WORKING: SessionState.ValueType  # 3
 """A turn runs."""
 SESSION_STATE_WAITING: SessionState.ValueType  # 4
@@ -69,7 +69,7 @@ SESSION_STATE_IDLE: SessionState.ValueType  # 5
 SESSION_STATE_PAUSED: SessionState.ValueType  # 6
 """A budget, a usage limit or a person holds it; prompts wait."""
 SESSION_STATE_LOST: SessionState.ValueType  # 7
-"""Its agent ended without a word; resumed by policy, with a cap."""
+"""Its agent ended unexpectedly; the daemon resumes it, up to a limit."""
 SESSION_STATE_FAILED: SessionState.ValueType  # 8
 """It cannot continue without a person; state_reason says why and what to do."""
 SESSION_STATE_ARCHIVED: SessionState.ValueType  # 9
@@ -85,23 +85,23 @@ class _WorktreeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Worktree
     WORKTREE_KIND_UNSPECIFIED: _WorktreeKind.ValueType  # 0
     """Not set."""
     WORKTREE_KIND_OWN: _WorktreeKind.ValueType  # 1
-    """Made for the session, and removed with it."""
+    """Created for the session, and removed with it."""
     WORKTREE_KIND_IN_PLACE: _WorktreeKind.ValueType  # 2
     """A worktree that Ramet did not create, in which the session works; never removed."""
     WORKTREE_KIND_ADOPTED: _WorktreeKind.ValueType  # 3
-    """Made by hand and adopted; never removed."""
+    """Created by hand and adopted; never removed."""
 
 class WorktreeKind(_WorktreeKind, metaclass=_WorktreeKindEnumTypeWrapper):
-    """WorktreeKind is the owner of a session's worktree."""
+    """WorktreeKind is the origin of a session's worktree."""
 
 WORKTREE_KIND_UNSPECIFIED: WorktreeKind.ValueType  # 0
 """Not set."""
 WORKTREE_KIND_OWN: WorktreeKind.ValueType  # 1
-"""Made for the session, and removed with it."""
+"""Created for the session, and removed with it."""
 WORKTREE_KIND_IN_PLACE: WorktreeKind.ValueType  # 2
 """A worktree that Ramet did not create, in which the session works; never removed."""
 WORKTREE_KIND_ADOPTED: WorktreeKind.ValueType  # 3
-"""Made by hand and adopted; never removed."""
+"""Created by hand and adopted; never removed."""
 Global___WorktreeKind: _TypeAlias = WorktreeKind  # noqa: Y015
 
 class _SetupState:
@@ -111,13 +111,13 @@ class _SetupState:
 class _SetupStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SetupState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SETUP_STATE_UNSPECIFIED: _SetupState.ValueType  # 0
-    """There is none to be run."""
+    """None is configured."""
     SETUP_STATE_RUNNING: _SetupState.ValueType  # 1
-    """It will run, or runs."""
+    """It is pending or runs."""
     SETUP_STATE_DONE: _SetupState.ValueType  # 2
-    """It has run well."""
+    """It succeeded."""
     SETUP_STATE_FAILED: _SetupState.ValueType  # 3
-    """It failed; the worktree can be used all the same."""
+    """It failed; the worktree can be used anyway."""
     SETUP_STATE_UNTRUSTED: _SetupState.ValueType  # 4
     """It waits until the owner trusts the repository."""
 
@@ -125,13 +125,13 @@ class SetupState(_SetupState, metaclass=_SetupStateEnumTypeWrapper):
     """SetupState is the state of a worktree's setup."""
 
 SETUP_STATE_UNSPECIFIED: SetupState.ValueType  # 0
-"""There is none to be run."""
+"""None is configured."""
 SETUP_STATE_RUNNING: SetupState.ValueType  # 1
-"""It will run, or runs."""
+"""It is pending or runs."""
 SETUP_STATE_DONE: SetupState.ValueType  # 2
-"""It has run well."""
+"""It succeeded."""
 SETUP_STATE_FAILED: SetupState.ValueType  # 3
-"""It failed; the worktree can be used all the same."""
+"""It failed; the worktree can be used anyway."""
 SETUP_STATE_UNTRUSTED: SetupState.ValueType  # 4
 """It waits until the owner trusts the repository."""
 Global___SetupState: _TypeAlias = SetupState  # noqa: Y015
@@ -247,7 +247,7 @@ class _WaitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitOutco
     WAIT_OUTCOME_TIMEOUT: _WaitOutcome.ValueType  # 3
     """The call timed out."""
     WAIT_OUTCOME_FAILED: _WaitOutcome.ValueType  # 4
-    """It can no longer be reached: a session failed, is held, or was removed."""
+    """The condition can no longer hold: a session failed, is held, or was removed."""
 
 class WaitOutcome(_WaitOutcome, metaclass=_WaitOutcomeEnumTypeWrapper):
     """WaitOutcome is the reason why the wait ended."""
@@ -261,7 +261,7 @@ WAIT_OUTCOME_ATTENTION: WaitOutcome.ValueType  # 2
 WAIT_OUTCOME_TIMEOUT: WaitOutcome.ValueType  # 3
 """The call timed out."""
 WAIT_OUTCOME_FAILED: WaitOutcome.ValueType  # 4
-"""It can no longer be reached: a session failed, is held, or was removed."""
+"""The condition can no longer hold: a session failed, is held, or was removed."""
 Global___WaitOutcome: _TypeAlias = WaitOutcome  # noqa: Y015
 
 @_typing.final
@@ -321,13 +321,13 @@ class Session(_message.Message):
     TURN_SECONDS_FIELD_NUMBER: _builtins.int
     BUDGET_TOKENS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Made by the daemon; any unique prefix names it."""
+    """Id from the daemon; any unique prefix names it."""
     name: _builtins.str
     """Its label, unique in the repository."""
     repo: _builtins.str
     """Its repository's name."""
     branch: _builtins.str
-    """Branch its worktree has checked out."""
+    """The branch of its worktree."""
     base_ref: _builtins.str
     """The ref that it started from."""
     base_commit: _builtins.str
@@ -355,7 +355,7 @@ class Session(_message.Message):
     cost_usd: _builtins.float
     """Dollars spent."""
     budget_usd: _builtins.float
-    """Limit in dollars, where one is set."""
+    """Limit in dollars, if one is set."""
     last_seq: _builtins.int
     """Number of its newest event."""
     repo_id: _builtins.str
@@ -369,7 +369,7 @@ class Session(_message.Message):
     root_id: _builtins.str
     """The session that its family descends from; its own id if it has no parent."""
     worktree_kind: Global___WorktreeKind.ValueType
-    """Whose its worktree is."""
+    """Origin of its worktree."""
     setup: Global___SetupState.ValueType
     """State of its worktree's setup."""
     forked_from: _builtins.str
@@ -379,11 +379,9 @@ class Session(_message.Message):
     thread: _builtins.str
     """Its thread in that plan, or empty."""
     landed_reason: _builtins.str
-    """Whether its work is on the branch it lands on, and how that is known; empty when it is not."""
+    """How its work reached the branch on which it lands; empty if it is not there."""
     worktree_gone: _builtins.bool
-    """Whether the directory it works in is not there, deleted or moved by hand; of an archived one it is not expected to be. Only set by GetSession and
-    ListSessions.
-    """
+    """Whether its worktree is missing because it was deleted or moved by hand; never true for an archived session. Only set by GetSession and ListSessions."""
     under_way: _builtins.str
     """Unfinished operation of git in its worktree ("a rebase", "a merge", "a cherry-pick", "a revert", "a bisect"), or empty. Only set by
     GetSession and ListSessions.
@@ -393,19 +391,19 @@ class Session(_message.Message):
     what to do. Only set by GetSession and ListSessions.
     """
     now: _builtins.str
-    """One line on what it does, said last, or waits for; empty before its first message."""
+    """Its present activity, its last message, or the reason why it waits, in one line; empty before its first message."""
     effort: _builtins.str
     """Requested effort; empty: the agent's default. A change takes effect at the next start of its process."""
     contest: _builtins.str
-    """Its contest: sessions that began together with the same prompt and base; empty without one."""
+    """Its contest: several sessions with the same prompt and base; empty without one."""
     check: _builtins.str
     """The shell command that checks each contender, or empty."""
     judges: _builtins.str
     """The contest whose work it judges, or empty."""
     turn_seconds: _builtins.float
-    """Seconds that its turns took, without one that runs."""
+    """Duration of its ended turns in seconds."""
     budget_tokens: _builtins.int
-    """Limit in tokens, those read from a cache not counted, where one is set."""
+    """Limit in tokens, without those read from a cache, if one is set."""
     @_builtins.property
     def tokens(self) -> _common_pb2.Tokens:
         """Tokens used; unset if the agent does not report them."""
@@ -444,7 +442,7 @@ class Session(_message.Message):
 
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Capabilities of its kind of agent beyond taking prompts, such as "ask" and "fork"."""
+        """Capabilities of its kind of agent, such as "ask" and "fork"."""
 
     def __init__(
         self,
@@ -561,7 +559,7 @@ class Prompt(_message.Message):
     RECEIVE_TIME_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """A UUID, the agent's receipt for it."""
+    """A UUID; the agent confirms the prompt by it."""
     text: _builtins.str
     """Its text."""
     source: _builtins.str
@@ -576,7 +574,7 @@ class Prompt(_message.Message):
 
     @_builtins.property
     def receive_time(self) -> _timestamp_pb2.Timestamp:
-        """When the agent showed that it has it."""
+        """When the agent confirmed it."""
 
     def __init__(
         self,
@@ -708,7 +706,7 @@ class CreateSessionRequest(_message.Message):
     base_ref: _builtins.str
     """The ref to start from; empty: the commit that the caller's worktree has checked out."""
     existing_branch: _builtins.str
-    """Check out this existing branch instead of making one."""
+    """Check out this existing branch instead of creating one."""
     agent: _builtins.str
     """Kind of agent; empty: "claude"."""
     model: _builtins.str
@@ -751,7 +749,7 @@ class CreateSessionRequest(_message.Message):
 
     @_builtins.property
     def after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Sessions that must have ended a turn well before this one starts."""
+        """Sessions that must have ended a turn successfully before this one starts."""
 
     @_builtins.property
     def variables(self) -> Global___VariableChanges:
@@ -759,8 +757,8 @@ class CreateSessionRequest(_message.Message):
 
     @_builtins.property
     def contenders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Create a contest: for each entry a session with that kind of agent (empty: `agent`), all from the same commit, or none of them. Their names are
-        derived from `name` and `branch`. At most 100.
+        """Create a contest: for each entry a session with that kind of agent (empty: `agent`), all from the same commit, or none of them. Their names are derived
+        from `name` and `branch`. At most 100.
         """
 
     @_builtins.property
@@ -825,7 +823,7 @@ class CreateSessionResponse(_message.Message):
     CONTENDERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> Global___Session:
-        """The session; of a contest its first."""
+        """The session; the first one of a contest."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -854,10 +852,9 @@ Global___CreateSessionResponse: _TypeAlias = CreateSessionResponse  # noqa: Y015
 class VariableChanges(_message.Message):
     """VariableChanges sets and removes environment variables of a session by name.
 
-    Whatever a call changes here, a call of the owner that can lead to a process of a session carries the caller's environment in the
-    metadata `ramet-environment-bin`: NAME=value and a zero byte for each variable. CreateSession takes over all that
-    `ramet.environment` allows; later calls take over the fresh ones (credentials, sockets, identity). Values are stored in a file of mode
-    0600, never in the database or the log.
+    In addition, each call of the owner that can start a process of a session has the caller's environment in the metadata `ramet-environment-bin`: NAME=value
+    and a zero byte for each variable. CreateSession takes over all variables that `ramet.environment` allows; later calls take over the fresh ones (credentials,
+    sockets, identity). Values are stored in a file of mode 0600, never in the database or the log.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -971,7 +968,7 @@ class GetSessionRequest(_message.Message):
     session: _builtins.str
     """Id, prefix, name or REPO/NAME."""
     path: _builtins.str
-    """A path inside the repository whose session an ambiguous name means."""
+    """A path inside a repository, to whose session an ambiguous name refers."""
     include_disk_use: _builtins.bool
     """Measure the worktree's size on disk."""
     include_variables: _builtins.bool
@@ -994,7 +991,7 @@ Global___GetSessionRequest: _TypeAlias = GetSessionRequest  # noqa: Y015
 
 @_typing.final
 class GetSessionResponse(_message.Message):
-    """GetSessionResponse shows a session and what hangs on it."""
+    """GetSessionResponse shows a session with its prompts, requests, process and children."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1114,7 +1111,7 @@ class ListSessionsResponse(_message.Message):
 
     @_builtins.property
     def cursor(self) -> _common_pb2.Cursor:
-        """The log's end when the page was read; a watch from here misses nothing."""
+        """The end of the log when the page was read; a watch from here misses no event."""
 
     def __init__(
         self,
@@ -1293,7 +1290,7 @@ class WithdrawPromptsRequest(_message.Message):
     """The same id again returns the first answer."""
     @_builtins.property
     def prompts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their ids; empty for the owner's newest queued prompt. Those that the agent has by now are left out of the answer."""
+        """Their ids; empty for the owner's newest queued prompt. The answer omits prompts that the agent has by now."""
 
     def __init__(
         self,
@@ -1358,7 +1355,7 @@ class AttachNativeRequest(_message.Message):
     terminal: _builtins.str
     """The client's terminal, such as "pts/3"."""
     interrupt: _builtins.bool
-    """End a running turn, rather than refuse."""
+    """End a running turn instead of refusing."""
     @_builtins.property
     def mcp_command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Program and arguments that start Ramet's tools as an MCP server; empty for none."""
@@ -1382,7 +1379,7 @@ Global___AttachNativeRequest: _TypeAlias = AttachNativeRequest  # noqa: Y015
 
 @_typing.final
 class AttachNativeResponse(_message.Message):
-    """AttachNativeResponse is how to become the agent's program."""
+    """AttachNativeResponse describes the agent's program, which the process then becomes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1418,7 +1415,7 @@ class AttachNativeResponse(_message.Message):
 
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The session's environment; the client adds what concerns its terminal."""
+        """The session's environment; the client adds the variables of its terminal."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1476,14 +1473,14 @@ class InterruptSessionResponse(_message.Message):
     INTERRUPTED_FIELD_NUMBER: _builtins.int
     WITHDRAWN_FIELD_NUMBER: _builtins.int
     interrupted: _builtins.bool
-    """Whether a turn was under way."""
+    """Whether a turn ran."""
     @_builtins.property
     def session(self) -> Global___Session:
         """The session as it is now."""
 
     @_builtins.property
     def withdrawn(self) -> _containers.RepeatedCompositeFieldContainer[Global___Prompt]:
-        """Prompts sent into the turn that the agent had not read. They start no turn: send again those that are still needed."""
+        """Prompts that were sent into the turn and not read by the agent. They start no turn: send those again that are still needed."""
 
     def __init__(
         self,
@@ -1599,7 +1596,7 @@ class ResumeSessionResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Parts of the conversation that the agent lacks, and other warnings."""
+        """Warnings, such as about lost parts of the conversation."""
 
     def __init__(
         self,
@@ -1710,7 +1707,7 @@ class DeleteSessionResponse(_message.Message):
     trash_ref: _builtins.str
     """The ref with its work, or empty if nothing was at risk."""
     landing_target: _builtins.str
-    """The branch that it was queued to land on, and does not; empty when it was in no queue."""
+    """The branch on which it was queued to land and will not; empty if it was in no queue."""
     @_builtins.property
     def session(self) -> Global___Session:
         """The removed session."""
@@ -1758,7 +1755,7 @@ class ForkSessionRequest(_message.Message):
     prompt: _builtins.str
     """The first prompt; empty: the session begins idle."""
     checkpoint: _builtins.str
-    """Fork from this checkpoint (id, prefix or number) instead of the files as they are."""
+    """Fork from this checkpoint (id, prefix or number) instead of the present files."""
     name: _builtins.str
     """Label; empty: from the session's name."""
     branch: _builtins.str
@@ -1828,7 +1825,7 @@ class ArchiveSessionRequest(_message.Message):
     session: _builtins.str
     """Id, prefix or name of the session."""
     force: _builtins.bool
-    """End its agent where a turn runs, instead of refusing."""
+    """End the agent of a working session instead of refusing."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -1942,7 +1939,7 @@ Global___RestoreSessionResponse: _TypeAlias = RestoreSessionResponse  # noqa: Y0
 
 @_typing.final
 class WaitSessionsRequest(_message.Message):
-    """WaitSessionsRequest names sessions and what to wait for."""
+    """WaitSessionsRequest names sessions and a condition."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1951,7 +1948,7 @@ class WaitSessionsRequest(_message.Message):
     CONDITION_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     any: _builtins.bool
-    """One of them is enough."""
+    """Whether it is enough if the condition holds for one of them."""
     condition: Global___WaitCondition.ValueType
     """The awaited condition."""
     @_builtins.property

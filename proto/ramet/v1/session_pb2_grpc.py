@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class SessionServiceStub:
-    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a
-    unique prefix of one, a name, or REPO/NAME. Every call that changes something takes a request_id (a UUID is best): the same id again returns
-    the first answer, another request under a known id is refused with REQUEST_ID_REUSED.
+    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a unique prefix of one, a name,
+    or REPO/NAME. Every call that changes something takes a request_id, best a UUID: a repeated request with the same id gets the first answer, and another
+    request with a known id is refused with REQUEST_ID_REUSED.
     """
 
     def __init__(self, channel):
@@ -120,9 +120,9 @@ class SessionServiceStub:
 
 
 class SessionServiceServicer:
-    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a
-    unique prefix of one, a name, or REPO/NAME. Every call that changes something takes a request_id (a UUID is best): the same id again returns
-    the first answer, another request under a known id is refused with REQUEST_ID_REUSED.
+    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a unique prefix of one, a name,
+    or REPO/NAME. Every call that changes something takes a request_id, best a UUID: a repeated request with the same id gets the first answer, and another
+    request with a known id is refused with REQUEST_ID_REUSED.
     """
 
     def CreateSession(self, request, context):
@@ -133,7 +133,7 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetSession(self, request, context):
-        """GetSession shows one, with what hangs on it.
+        """GetSession shows one, with its prompts, requests, process and children.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -147,14 +147,15 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSession(self, request, context):
-        """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent follows at once.
+        """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent gets the change
+        at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SendPrompt(self, request, context):
-        """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn.
+        """SendPrompt queues a prompt. A working session gets it in its running turn; an idle one starts a turn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -168,16 +169,15 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def InterruptSession(self, request, context):
-        """InterruptSession ends the running turn; the agent stays, ready for the next prompt.
+        """InterruptSession ends the running turn. The agent continues to run, ready for the next prompt.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AttachNative(self, request, context):
-        """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which then becomes the agent's own
-        program. The session is held until that process ends; the turns in it then become part of the session. Repeating the call for the same process
-        continues it.
+        """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person, which then becomes the agent's own program.
+        The session is held until that process ends; its turns then become part of the session. A repeated call for the same process continues the first one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -227,14 +227,14 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RestoreSession(self, request, context):
-        """RestoreSession brings an archived session back, also when its branch was deleted meanwhile.
+        """RestoreSession restores an archived session, even if its branch was deleted meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WaitSessions(self, request, context):
-        """WaitSessions answers when the condition holds for the sessions, when a person is needed, or at the time limit.
+        """WaitSessions waits until the condition holds for the sessions, a person is needed, or the call times out.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -332,9 +332,9 @@ def add_SessionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SessionService:
-    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a
-    unique prefix of one, a name, or REPO/NAME. Every call that changes something takes a request_id (a UUID is best): the same id again returns
-    the first answer, another request under a known id is refused with REQUEST_ID_REUSED.
+    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a unique prefix of one, a name,
+    or REPO/NAME. Every call that changes something takes a request_id, best a UUID: a repeated request with the same id gets the first answer, and another
+    request with a known id is refused with REQUEST_ID_REUSED.
     """
 
     @staticmethod

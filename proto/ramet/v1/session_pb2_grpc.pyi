@@ -27,9 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SessionServiceStub:
-    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a
-    unique prefix of one, a name, or REPO/NAME. Every call that changes something takes a request_id (a UUID is best): the same id again returns
-    the first answer, another request under a known id is refused with REQUEST_ID_REUSED.
+    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a unique prefix of one, a name,
+    or REPO/NAME. Every call that changes something takes a request_id, best a UUID: a repeated request with the same id gets the first answer, and another
+    request with a known id is refused with REQUEST_ID_REUSED.
     """
 
     @_typing.overload
@@ -39,21 +39,22 @@ class SessionServiceStub:
     CreateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.CreateSessionResponse]
     """CreateSession creates a session and queues its first prompt, or changes nothing."""
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
-    """GetSession shows one, with what hangs on it."""
+    """GetSession shows one, with its prompts, requests, process and children."""
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]
     """ListSessions lists sessions, oldest first."""
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]
-    """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent follows at once."""
+    """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent gets the change
+    at once.
+    """
     SendPrompt: _grpc.UnaryUnaryMultiCallable[_session_pb2.SendPromptRequest, _session_pb2.SendPromptResponse]
-    """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn."""
+    """SendPrompt queues a prompt. A working session gets it in its running turn; an idle one starts a turn."""
     WithdrawPrompts: _grpc.UnaryUnaryMultiCallable[_session_pb2.WithdrawPromptsRequest, _session_pb2.WithdrawPromptsResponse]
     """WithdrawPrompts takes back queued prompts that the agent does not have yet."""
     InterruptSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.InterruptSessionRequest, _session_pb2.InterruptSessionResponse]
-    """InterruptSession ends the running turn; the agent stays, ready for the next prompt."""
+    """InterruptSession ends the running turn. The agent continues to run, ready for the next prompt."""
     AttachNative: _grpc.UnaryUnaryMultiCallable[_session_pb2.AttachNativeRequest, _session_pb2.AttachNativeResponse]
-    """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which then becomes the agent's own
-    program. The session is held until that process ends; the turns in it then become part of the session. Repeating the call for the same process
-    continues it.
+    """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person, which then becomes the agent's own program.
+    The session is held until that process ends; its turns then become part of the session. A repeated call for the same process continues the first one.
     """
     StopSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.StopSessionRequest, _session_pb2.StopSessionResponse]
     """StopSession ends the agent with all its processes, and changes nothing else."""
@@ -70,36 +71,37 @@ class SessionServiceStub:
     ArchiveSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ArchiveSessionRequest, _session_pb2.ArchiveSessionResponse]
     """ArchiveSession removes a session's worktree and retains everything else: branch, checkpoints, uncommitted state, conversation, environment."""
     RestoreSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.RestoreSessionRequest, _session_pb2.RestoreSessionResponse]
-    """RestoreSession brings an archived session back, also when its branch was deleted meanwhile."""
+    """RestoreSession restores an archived session, even if its branch was deleted meanwhile."""
     WaitSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.WaitSessionsRequest, _session_pb2.WaitSessionsResponse]
-    """WaitSessions answers when the condition holds for the sessions, when a person is needed, or at the time limit."""
+    """WaitSessions waits until the condition holds for the sessions, a person is needed, or the call times out."""
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
-    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a
-    unique prefix of one, a name, or REPO/NAME. Every call that changes something takes a request_id (a UUID is best): the same id again returns
-    the first answer, another request under a known id is refused with REQUEST_ID_REUSED.
+    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a unique prefix of one, a name,
+    or REPO/NAME. Every call that changes something takes a request_id, best a UUID: a repeated request with the same id gets the first answer, and another
+    request with a known id is refused with REQUEST_ID_REUSED.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.CreateSessionResponse]  # type: ignore[assignment]
     """CreateSession creates a session and queues its first prompt, or changes nothing."""
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
-    """GetSession shows one, with what hangs on it."""
+    """GetSession shows one, with its prompts, requests, process and children."""
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """ListSessions lists sessions, oldest first."""
     UpdateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]  # type: ignore[assignment]
-    """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent follows at once."""
+    """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent gets the change
+    at once.
+    """
     SendPrompt: _aio.UnaryUnaryMultiCallable[_session_pb2.SendPromptRequest, _session_pb2.SendPromptResponse]  # type: ignore[assignment]
-    """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn."""
+    """SendPrompt queues a prompt. A working session gets it in its running turn; an idle one starts a turn."""
     WithdrawPrompts: _aio.UnaryUnaryMultiCallable[_session_pb2.WithdrawPromptsRequest, _session_pb2.WithdrawPromptsResponse]  # type: ignore[assignment]
     """WithdrawPrompts takes back queued prompts that the agent does not have yet."""
     InterruptSession: _aio.UnaryUnaryMultiCallable[_session_pb2.InterruptSessionRequest, _session_pb2.InterruptSessionResponse]  # type: ignore[assignment]
-    """InterruptSession ends the running turn; the agent stays, ready for the next prompt."""
+    """InterruptSession ends the running turn. The agent continues to run, ready for the next prompt."""
     AttachNative: _aio.UnaryUnaryMultiCallable[_session_pb2.AttachNativeRequest, _session_pb2.AttachNativeResponse]  # type: ignore[assignment]
-    """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which then becomes the agent's own
-    program. The session is held until that process ends; the turns in it then become part of the session. Repeating the call for the same process
-    continues it.
+    """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person, which then becomes the agent's own program.
+    The session is held until that process ends; its turns then become part of the session. A repeated call for the same process continues the first one.
     """
     StopSession: _aio.UnaryUnaryMultiCallable[_session_pb2.StopSessionRequest, _session_pb2.StopSessionResponse]  # type: ignore[assignment]
     """StopSession ends the agent with all its processes, and changes nothing else."""
@@ -116,14 +118,14 @@ class SessionServiceAsyncStub(SessionServiceStub):
     ArchiveSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ArchiveSessionRequest, _session_pb2.ArchiveSessionResponse]  # type: ignore[assignment]
     """ArchiveSession removes a session's worktree and retains everything else: branch, checkpoints, uncommitted state, conversation, environment."""
     RestoreSession: _aio.UnaryUnaryMultiCallable[_session_pb2.RestoreSessionRequest, _session_pb2.RestoreSessionResponse]  # type: ignore[assignment]
-    """RestoreSession brings an archived session back, also when its branch was deleted meanwhile."""
+    """RestoreSession restores an archived session, even if its branch was deleted meanwhile."""
     WaitSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.WaitSessionsRequest, _session_pb2.WaitSessionsResponse]  # type: ignore[assignment]
-    """WaitSessions answers when the condition holds for the sessions, when a person is needed, or at the time limit."""
+    """WaitSessions waits until the condition holds for the sessions, a person is needed, or the call times out."""
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a
-    unique prefix of one, a name, or REPO/NAME. Every call that changes something takes a request_id (a UUID is best): the same id again returns
-    the first answer, another request under a known id is refused with REQUEST_ID_REUSED.
+    """SessionService owns sessions: a conversation with an agent in its own worktree and branch. Everywhere, `session` takes an id, a unique prefix of one, a name,
+    or REPO/NAME. Every call that changes something takes a request_id, best a UUID: a repeated request with the same id gets the first answer, and another
+    request with a known id is refused with REQUEST_ID_REUSED.
     """
 
     @_abc_1.abstractmethod
@@ -140,7 +142,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.GetSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.GetSessionResponse, _abc.Awaitable[_session_pb2.GetSessionResponse]]:
-        """GetSession shows one, with what hangs on it."""
+        """GetSession shows one, with its prompts, requests, process and children."""
 
     @_abc_1.abstractmethod
     def ListSessions(
@@ -156,7 +158,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.UpdateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.UpdateSessionResponse, _abc.Awaitable[_session_pb2.UpdateSessionResponse]]:
-        """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent follows at once."""
+        """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent gets the change
+        at once.
+        """
 
     @_abc_1.abstractmethod
     def SendPrompt(
@@ -164,7 +168,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.SendPromptRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.SendPromptResponse, _abc.Awaitable[_session_pb2.SendPromptResponse]]:
-        """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn."""
+        """SendPrompt queues a prompt. A working session gets it in its running turn; an idle one starts a turn."""
 
     @_abc_1.abstractmethod
     def WithdrawPrompts(
@@ -180,7 +184,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.InterruptSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.InterruptSessionResponse, _abc.Awaitable[_session_pb2.InterruptSessionResponse]]:
-        """InterruptSession ends the running turn; the agent stays, ready for the next prompt."""
+        """InterruptSession ends the running turn. The agent continues to run, ready for the next prompt."""
 
     @_abc_1.abstractmethod
     def AttachNative(
@@ -188,9 +192,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.AttachNativeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.AttachNativeResponse, _abc.Awaitable[_session_pb2.AttachNativeResponse]]:
-        """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which then becomes the agent's own
-        program. The session is held until that process ends; the turns in it then become part of the session. Repeating the call for the same process
-        continues it.
+        """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person, which then becomes the agent's own program.
+        The session is held until that process ends; its turns then become part of the session. A repeated call for the same process continues the first one.
         """
 
     @_abc_1.abstractmethod
@@ -249,7 +252,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.RestoreSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.RestoreSessionResponse, _abc.Awaitable[_session_pb2.RestoreSessionResponse]]:
-        """RestoreSession brings an archived session back, also when its branch was deleted meanwhile."""
+        """RestoreSession restores an archived session, even if its branch was deleted meanwhile."""
 
     @_abc_1.abstractmethod
     def WaitSessions(
@@ -257,6 +260,6 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.WaitSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.WaitSessionsResponse, _abc.Awaitable[_session_pb2.WaitSessionsResponse]]:
-        """WaitSessions answers when the condition holds for the sessions, when a person is needed, or at the time limit."""
+        """WaitSessions waits until the condition holds for the sessions, a person is needed, or the call times out."""
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -36,7 +36,7 @@ class _CommandKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommandKi
     COMMAND_KIND_TEARDOWN: _CommandKind.ValueType  # 3
     """It runs before the worktree is removed."""
     COMMAND_KIND_CHECK: _CommandKind.ValueType  # 4
-    """It checks work before it is landed."""
+    """It checks work, before it lands or in a session."""
 
 class CommandKind(_CommandKind, metaclass=_CommandKindEnumTypeWrapper):
     """CommandKind is the purpose of a command."""
@@ -50,7 +50,7 @@ COMMAND_KIND_SETUP: CommandKind.ValueType  # 2
 COMMAND_KIND_TEARDOWN: CommandKind.ValueType  # 3
 """It runs before the worktree is removed."""
 COMMAND_KIND_CHECK: CommandKind.ValueType  # 4
-"""It checks work before it is landed."""
+"""It checks work, before it lands or in a session."""
 Global___CommandKind: _TypeAlias = CommandKind  # noqa: Y015
 
 class _CommandState:
@@ -70,7 +70,7 @@ class _CommandStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommandS
     COMMAND_STATE_STOPPED: _CommandState.ValueType  # 4
     """A person, an agent or its time limit ended it."""
     COMMAND_STATE_LOST: _CommandState.ValueType  # 5
-    """It is gone without an exit status."""
+    """It ended without an exit status."""
 
 class CommandState(_CommandState, metaclass=_CommandStateEnumTypeWrapper):
     """CommandState is the state of a command."""
@@ -86,7 +86,7 @@ COMMAND_STATE_EXITED: CommandState.ValueType  # 3
 COMMAND_STATE_STOPPED: CommandState.ValueType  # 4
 """A person, an agent or its time limit ended it."""
 COMMAND_STATE_LOST: CommandState.ValueType  # 5
-"""It is gone without an exit status."""
+"""It ended without an exit status."""
 Global___CommandState: _TypeAlias = CommandState  # noqa: Y015
 
 @_typing.final
@@ -126,11 +126,11 @@ class Command(_message.Message):
     pid: _builtins.int
     """Its process id while it runs."""
     exit_status: _builtins.str
-    """"code 0", "signal SIGKILL", or empty where unknown."""
+    """"code 0", "signal SIGKILL", or empty if unknown."""
     stop_reason: _builtins.str
     """Why it was ended, or empty."""
     output_bytes: _builtins.int
-    """Bytes it has written."""
+    """Bytes of its output."""
     principal: _builtins.str
     """The principal that started it."""
     check: _builtins.str
@@ -196,8 +196,8 @@ class StartCommandRequest(_message.Message):
     request_id: _builtins.str
     """The same id again returns the first answer."""
     check: _builtins.str
-    """A shell command that checks the session's files. If the same check runs or has run on the same files, the response holds that command.
-    The daemon undoes changes of files by the check, unless the session works meanwhile; a checkpoint has them.
+    """A shell command that checks the session's files. If the same check runs or has run on the same files, the response has that command. The daemon undoes
+    changes of files by the check, unless the session works meanwhile; a checkpoint has them.
     """
     @_builtins.property
     def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -268,7 +268,7 @@ class ListCommandsRequest(_message.Message):
     session: _builtins.str
     """Session id, prefix or name; empty: all sessions."""
     include_ended: _builtins.bool
-    """Those that have ended too."""
+    """Include ended ones."""
     page_size: _builtins.int
     """At most this many; 0 means 100, more than 1000 means 1000."""
     page_token: _builtins.str
@@ -425,7 +425,7 @@ class WatchOutputRequest(_message.Message):
     command: _builtins.str
     """Its id, or a unique prefix."""
     offset: _builtins.int
-    """First byte of its output to send; if that is deleted already, the first available one."""
+    """First byte of its output to send; if it was deleted, the first available one."""
     follow: _builtins.bool
     """Continue with new output until it has ended."""
     def __init__(
@@ -514,11 +514,11 @@ class SetUpSessionResponse(_message.Message):
     """The kind of project, such as "uv" or "npm"."""
     @_builtins.property
     def command(self) -> Global___Command:
-        """The command; watch its output. Unset where no setup is configured."""
+        """The command; watch its output. Unset if no setup is configured."""
 
     @_builtins.property
     def suggestion(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """A setup for this kind of project, if none is configured; nothing of it was run."""
+        """A suggested setup for this kind of project, if none is configured. It was not run."""
 
     def __init__(
         self,
@@ -607,7 +607,7 @@ Global___GetShellResponse: _TypeAlias = GetShellResponse  # noqa: Y015
 
 @_typing.final
 class Port(_message.Message):
-    """Port is a port of a session's."""
+    """Port is a port of a session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class TerminalServiceStub:
-    """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They are held by keepers, as agents are: they
-    outlive the daemon, and end with all their descendants.
+    """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They run under keepers, like agents: they survive the
+    daemon, and end with all their descendants.
     """
 
     def __init__(self, channel):
@@ -79,8 +79,8 @@ class TerminalServiceStub:
 
 
 class TerminalServiceServicer:
-    """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They are held by keepers, as agents are: they
-    outlive the daemon, and end with all their descendants.
+    """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They run under keepers, like agents: they survive the
+    daemon, and end with all their descendants.
     """
 
     def StartCommand(self, request, context):
@@ -191,8 +191,8 @@ def add_TerminalServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TerminalService:
-    """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They are held by keepers, as agents are: they
-    outlive the daemon, and end with all their descendants.
+    """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They run under keepers, like agents: they survive the
+    daemon, and end with all their descendants.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TerminalServiceStub:
-    """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They are held by keepers, as agents are: they
-    outlive the daemon, and end with all their descendants.
+    """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They run under keepers, like agents: they survive the
+    daemon, and end with all their descendants.
     """
 
     @_typing.overload
@@ -54,8 +54,8 @@ class TerminalServiceStub:
 
 @_typing.type_check_only
 class TerminalServiceAsyncStub(TerminalServiceStub):
-    """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They are held by keepers, as agents are: they
-    outlive the daemon, and end with all their descendants.
+    """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They run under keepers, like agents: they survive the
+    daemon, and end with all their descendants.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -77,8 +77,8 @@ class TerminalServiceAsyncStub(TerminalServiceStub):
     """ListPorts lists a session's ports and the programs that listen on each."""
 
 class TerminalServiceServicer(metaclass=_abc_1.ABCMeta):
-    """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They are held by keepers, as agents are: they
-    outlive the daemon, and end with all their descendants.
+    """TerminalService runs commands in worktrees: setup, teardown, named long-running ones, and any other. They run under keepers, like agents: they survive the
+    daemon, and end with all their descendants.
     """
 
     @_abc_1.abstractmethod

@@ -61,7 +61,7 @@ class Argument(_message.Message):
     """Whether the tool requires it."""
     @_builtins.property
     def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The values it takes, where they are few."""
+        """The allowed values, if they are few."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ class _ChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChangeKind
     CHANGE_KIND_MODIFIED: _ChangeKind.ValueType  # 2
     """Its content or mode changed."""
     CHANGE_KIND_DELETED: _ChangeKind.ValueType  # 3
-    """It is gone."""
+    """It was deleted."""
     CHANGE_KIND_RENAMED: _ChangeKind.ValueType  # 4
     """It has another path."""
     CHANGE_KIND_COPIED: _ChangeKind.ValueType  # 5
@@ -52,7 +52,7 @@ CHANGE_KIND_ADDED: ChangeKind.ValueType  # 1
 CHANGE_KIND_MODIFIED: ChangeKind.ValueType  # 2
 """Its content or mode changed."""
 CHANGE_KIND_DELETED: ChangeKind.ValueType  # 3
-"""It is gone."""
+"""It was deleted."""
 CHANGE_KIND_RENAMED: ChangeKind.ValueType  # 4
 """It has another path."""
 CHANGE_KIND_COPIED: ChangeKind.ValueType  # 5
@@ -106,13 +106,13 @@ class _CheckpointReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Chec
     CHECKPOINT_REASON_MANUAL: _CheckpointReason.ValueType  # 2
     """A caller requested it."""
     CHECKPOINT_REASON_REWIND: _CheckpointReason.ValueType  # 3
-    """It was about to be overwritten by a rewind."""
+    """A rewind was about to overwrite it."""
     CHECKPOINT_REASON_FORK: _CheckpointReason.ValueType  # 4
     """A session was forked from here."""
     CHECKPOINT_REASON_START: _CheckpointReason.ValueType  # 5
     """The session began here."""
     CHECKPOINT_REASON_SYNC: _CheckpointReason.ValueType  # 6
-    """It was about to be overwritten by a sync."""
+    """A sync was about to overwrite it."""
 
 class CheckpointReason(_CheckpointReason, metaclass=_CheckpointReasonEnumTypeWrapper):
     """CheckpointReason is the reason for a checkpoint."""
@@ -124,13 +124,13 @@ CHECKPOINT_REASON_TURN: CheckpointReason.ValueType  # 1
 CHECKPOINT_REASON_MANUAL: CheckpointReason.ValueType  # 2
 """A caller requested it."""
 CHECKPOINT_REASON_REWIND: CheckpointReason.ValueType  # 3
-"""It was about to be overwritten by a rewind."""
+"""A rewind was about to overwrite it."""
 CHECKPOINT_REASON_FORK: CheckpointReason.ValueType  # 4
 """A session was forked from here."""
 CHECKPOINT_REASON_START: CheckpointReason.ValueType  # 5
 """The session began here."""
 CHECKPOINT_REASON_SYNC: CheckpointReason.ValueType  # 6
-"""It was about to be overwritten by a sync."""
+"""A sync was about to overwrite it."""
 Global___CheckpointReason: _TypeAlias = CheckpointReason  # noqa: Y015
 
 class _CommentState:
@@ -142,11 +142,11 @@ class _CommentStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommentS
     COMMENT_STATE_UNSPECIFIED: _CommentState.ValueType  # 0
     """Not set."""
     COMMENT_STATE_OPEN: _CommentState.ValueType  # 1
-    """The agent has not got it."""
+    """It is not sent to the agent yet."""
     COMMENT_STATE_SENT: _CommentState.ValueType  # 2
     """It was sent to the agent."""
     COMMENT_STATE_RESOLVED: _CommentState.ValueType  # 3
-    """It is dealt with, or withdrawn."""
+    """It is resolved, or withdrawn."""
 
 class CommentState(_CommentState, metaclass=_CommentStateEnumTypeWrapper):
     """CommentState is the state of a comment."""
@@ -154,11 +154,11 @@ class CommentState(_CommentState, metaclass=_CommentStateEnumTypeWrapper):
 COMMENT_STATE_UNSPECIFIED: CommentState.ValueType  # 0
 """Not set."""
 COMMENT_STATE_OPEN: CommentState.ValueType  # 1
-"""The agent has not got it."""
+"""It is not sent to the agent yet."""
 COMMENT_STATE_SENT: CommentState.ValueType  # 2
 """It was sent to the agent."""
 COMMENT_STATE_RESOLVED: CommentState.ValueType  # 3
-"""It is dealt with, or withdrawn."""
+"""It is resolved, or withdrawn."""
 Global___CommentState: _TypeAlias = CommentState  # noqa: Y015
 
 class _SyncMethod:
@@ -170,9 +170,9 @@ class _SyncMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SyncMethod
     SYNC_METHOD_UNSPECIFIED: _SyncMethod.ValueType  # 0
     """As MERGE."""
     SYNC_METHOD_MERGE: _SyncMethod.ValueType  # 1
-    """By a merge commit, or a fast-forward where that will do."""
+    """By a merge commit, or a fast-forward if possible."""
     SYNC_METHOD_REBASE: _SyncMethod.ValueType  # 2
-    """By putting the branch's own commits on top of the base."""
+    """By rebasing the branch's own commits onto the base."""
 
 class SyncMethod(_SyncMethod, metaclass=_SyncMethodEnumTypeWrapper):
     """SyncMethod is the method of a sync."""
@@ -180,9 +180,9 @@ class SyncMethod(_SyncMethod, metaclass=_SyncMethodEnumTypeWrapper):
 SYNC_METHOD_UNSPECIFIED: SyncMethod.ValueType  # 0
 """As MERGE."""
 SYNC_METHOD_MERGE: SyncMethod.ValueType  # 1
-"""By a merge commit, or a fast-forward where that will do."""
+"""By a merge commit, or a fast-forward if possible."""
 SYNC_METHOD_REBASE: SyncMethod.ValueType  # 2
-"""By putting the branch's own commits on top of the base."""
+"""By rebasing the branch's own commits onto the base."""
 Global___SyncMethod: _TypeAlias = SyncMethod  # noqa: Y015
 
 class _ConflictKind:
@@ -194,7 +194,7 @@ class _ConflictKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conflict
     CONFLICT_KIND_UNSPECIFIED: _ConflictKind.ValueType  # 0
     """Not set."""
     CONFLICT_KIND_CLEAN: _ConflictKind.ValueType  # 1
-    """They touch different files."""
+    """They change different files."""
     CONFLICT_KIND_SAME_FILE: _ConflictKind.ValueType  # 2
     """They change the same file at different places."""
     CONFLICT_KIND_OVERLAP: _ConflictKind.ValueType  # 3
@@ -216,7 +216,7 @@ class ConflictKind(_ConflictKind, metaclass=_ConflictKindEnumTypeWrapper):
 CONFLICT_KIND_UNSPECIFIED: ConflictKind.ValueType  # 0
 """Not set."""
 CONFLICT_KIND_CLEAN: ConflictKind.ValueType  # 1
-"""They touch different files."""
+"""They change different files."""
 CONFLICT_KIND_SAME_FILE: ConflictKind.ValueType  # 2
 """They change the same file at different places."""
 CONFLICT_KIND_OVERLAP: ConflictKind.ValueType  # 3
@@ -251,7 +251,7 @@ class FileChange(_message.Message):
     path: _builtins.str
     """Its path in the worktree."""
     old_path: _builtins.str
-    """The path it had, for renames and copies."""
+    """The former path of a renamed file, or the path of the original of a copy."""
     kind: Global___ChangeKind.ValueType
     """The kind of change."""
     additions: _builtins.int
@@ -259,9 +259,9 @@ class FileChange(_message.Message):
     deletions: _builtins.int
     """Lines removed."""
     binary: _builtins.bool
-    """Whether it is binary, so that lines are not counted."""
+    """Whether it is binary; its lines are then not counted."""
     too_large: _builtins.bool
-    """Whether it is too large to be shown, so that lines are not counted."""
+    """Whether it is too large to be shown; its lines are then not counted."""
     blob: _builtins.str
     """Git's id of its content; zeros if it is deleted."""
     old_blob: _builtins.str
@@ -305,19 +305,19 @@ class GetDiffRequest(_message.Message):
     session: _builtins.str
     """Session id, prefix or name."""
     against: _builtins.str
-    """"base" or empty for the commit it started from, "target" for where its branch parted from the branch it lands on, a checkpoint's id or number,
-    another session's id or name (its files as they are), or any ref.
+    """"base" or empty for the commit it started from, "target" for the merge base with the branch on which it lands, a checkpoint's id or number, another
+    session's id or name (its present files), or any ref.
     """
     stat_only: _builtins.bool
-    """No patch, only files and counts."""
+    """Omit the patch: only files and counts."""
     max_bytes: _builtins.int
     """Cut the patch at about this many bytes; 0: 8 MiB."""
     whitespace: Global___Whitespace.ValueType
     """Differences of white space that count."""
     binary: _builtins.bool
-    """Have the contents of binary files in the patch too, so that it can be applied anywhere."""
+    """Include the contents of binary files in the patch, so that it can be applied anywhere."""
     until: _builtins.str
-    """The state to compare with `against`, named as that is; empty for the files as they are."""
+    """The state to compare with `against`, named in the same way; empty for the present files."""
     context: _builtins.int
     """Unchanged lines around each change; 0: 3."""
     @_builtins.property
@@ -347,7 +347,7 @@ Global___GetDiffRequest: _TypeAlias = GetDiffRequest  # noqa: Y015
 
 @_typing.final
 class GetDiffResponse(_message.Message):
-    """GetDiffResponse is what differs."""
+    """GetDiffResponse contains the differences."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -360,11 +360,11 @@ class GetDiffResponse(_message.Message):
     WARNINGS_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
     patch: _builtins.bytes
-    """The patch in git's format; bytes, since files need not be text."""
+    """The patch in git's format, as bytes: files need not be text."""
     truncated: _builtins.bool
     """Whether the patch was cut at max_bytes."""
     against_commit: _builtins.str
-    """The commit compared with."""
+    """The commit of `against`."""
     additions: _builtins.int
     """Sum of lines added."""
     deletions: _builtins.int
@@ -474,7 +474,7 @@ class WatchChangesRequest(_message.Message):
     against: _builtins.str
     """As in GetDiffRequest, but for another session."""
     include_patch: _builtins.bool
-    """With the patch of what changed since the last answer."""
+    """Include the patch since the last answer."""
     max_bytes: _builtins.int
     """Cut each patch at about this many bytes; 0: 1 MiB."""
     def __init__(
@@ -495,7 +495,7 @@ Global___WatchChangesRequest: _TypeAlias = WatchChangesRequest  # noqa: Y015
 
 @_typing.final
 class WatchChangesResponse(_message.Message):
-    """WatchChangesResponse is what differs, as of one moment."""
+    """WatchChangesResponse contains the differences at one moment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -517,7 +517,7 @@ class WatchChangesResponse(_message.Message):
     deletions: _builtins.int
     """Sum of lines removed."""
     live: _builtins.bool
-    """Whether file events tell of changes; without them the tree is looked at now and then."""
+    """Whether file events report changes; without them the daemon scans the tree now and then."""
     note: _builtins.str
     """Why it is not live, in one line."""
     @_builtins.property
@@ -575,9 +575,9 @@ class Checkpoint(_message.Message):
     ABANDONED_FIELD_NUMBER: _builtins.int
     CURRENT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Made by the daemon; any unique prefix, or its number, names it."""
+    """Id from the daemon; any unique prefix, or its number, names it."""
     session_id: _builtins.str
-    """The session it is of."""
+    """Its session."""
     number: _builtins.int
     """Counts the session's checkpoints from 1."""
     reason: Global___CheckpointReason.ValueType
@@ -585,19 +585,19 @@ class Checkpoint(_message.Message):
     turn: _builtins.int
     """Turns that had ended."""
     commit: _builtins.str
-    """The tree of its files, which git takes wherever it takes the files of a commit."""
+    """The git tree of its files."""
     head: _builtins.str
     """The commit that was checked out."""
     ref: _builtins.str
-    """Its ref, to a tree of files/, index/ and meta.json."""
+    """Its ref, which points at a tree of files/, index/ and meta.json."""
     summary: _builtins.str
     """The prompt of its turn, in one line."""
     files: _builtins.int
-    """Files changed since the checkpoint before."""
+    """Files changed since the previous checkpoint."""
     additions: _builtins.int
-    """Lines added since the checkpoint before."""
+    """Lines added since the previous checkpoint."""
     deletions: _builtins.int
-    """Lines removed since the checkpoint before."""
+    """Lines removed since the previous checkpoint."""
     abandoned: _builtins.bool
     """A rewind abandoned it: the session's present state does not continue from it. Only set by ListCheckpoints."""
     current: _builtins.bool
@@ -798,7 +798,7 @@ class RewindSessionResponse(_message.Message):
 
     @_builtins.property
     def before(self) -> Global___Checkpoint:
-        """The state before; a rewind to it undoes this one. The checkpoint itself if the session was there already."""
+        """The checkpoint before; a rewind to it undoes this one. It is the restored checkpoint if the session was at it already."""
 
     @_builtins.property
     def checkpoint(self) -> Global___Checkpoint:
@@ -852,7 +852,7 @@ class Comment(_message.Message):
     id: _builtins.str
     """Made by the daemon; any unique prefix names it."""
     session_id: _builtins.str
-    """The session it is on."""
+    """Its session."""
     path: _builtins.str
     """Path of the file in the worktree."""
     line: _builtins.int
@@ -860,13 +860,13 @@ class Comment(_message.Message):
     text: _builtins.str
     """Its text."""
     quote: _builtins.str
-    """The lines around it when it was written, including its own."""
+    """The commented lines and those around them, when it was written."""
     state: Global___CommentState.ValueType
     """Its state."""
     author: _builtins.str
     """Its author."""
     prompt_id: _builtins.str
-    """The prompt that carried it to the agent."""
+    """The prompt with which it was sent to the agent."""
     current_line: _builtins.int
     """The present number of the line; 0 if it is gone or changed."""
     end_line: _builtins.int
@@ -879,7 +879,7 @@ class Comment(_message.Message):
 
     @_builtins.property
     def resolve_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was dealt with."""
+        """When it was resolved."""
 
     def __init__(
         self,
@@ -933,9 +933,7 @@ class AddCommentRequest(_message.Message):
     end_line: _builtins.int
     """The last line of a range, included; 0 for one line."""
     at: _builtins.str
-    """The state of the file that the lines are counted in, named as GetDiffRequest.against is: for lines that are no longer there. Empty for the file as
-    it is.
-    """
+    """The state of the file in which the lines are counted, named as in GetDiffRequest.against, for lines that no longer exist; empty for the present file."""
     def __init__(
         self,
         *,
@@ -992,7 +990,7 @@ class ListCommentsRequest(_message.Message):
     session: _builtins.str
     """Session id, prefix or name."""
     include_resolved: _builtins.bool
-    """Those that are dealt with too."""
+    """Include resolved ones."""
     page_size: _builtins.int
     """At most this many; 0 means 100, more than 1000 means 1000."""
     page_token: _builtins.str
@@ -1227,7 +1225,7 @@ class SyncSessionResponse(_message.Message):
 
     @_builtins.property
     def checkpoint(self) -> Global___Checkpoint:
-        """The checkpoint of the worktree before; a rewind to it undoes this. Unset if nothing was changed."""
+        """The checkpoint of the worktree before the sync; a rewind to it undoes the sync. Unset if nothing was changed."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1268,7 +1266,7 @@ class Spare(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Made by the daemon; the session that claims it is called by it."""
+    """Id from the daemon, which becomes that of the session that claims it."""
     path: _builtins.str
     """Its directory."""
     commit: _builtins.str
@@ -1276,9 +1274,9 @@ class Spare(_message.Message):
     state: _builtins.str
     """"making", "ready", "updating" or "failed"."""
     reason: _builtins.str
-    """Why it failed, or why no agent could be started in it."""
+    """Why it failed, or why no agent could start in it."""
     warm_agent: _builtins.bool
-    """Whether an agent waits in it, which takes 190 MB of memory."""
+    """Whether a warm agent runs in it, which takes 190 MB of memory."""
     bytes: _builtins.int
     """Bytes on disk that it takes."""
     @_builtins.property
@@ -1345,11 +1343,11 @@ class GetPoolResponse(_message.Message):
     warm_agents: _builtins.int
     """Configured number of spares with an agent."""
     held_reason: _builtins.str
-    """Why the daemon creates none now, such as too little room on the disk; else empty."""
+    """Why the daemon creates none now, such as a full disk; else empty."""
     disk_free_bytes: _builtins.int
     """Free bytes on their disk."""
     claims: _builtins.int
-    """Sessions that were given a spare, since the daemon started."""
+    """Sessions that got a spare, since the daemon started."""
     misses: _builtins.int
     """Sessions created without one since the daemon started."""
     @_builtins.property
@@ -1543,7 +1541,7 @@ class ListTrashRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     repo: _builtins.str
-    """Only that of this repository; empty: all."""
+    """Only entries of this repository; empty: all."""
     page_size: _builtins.int
     """At most this many; 0 means 100, more than 1000 means 1000."""
     page_token: _builtins.str
@@ -1715,7 +1713,7 @@ class CollectGarbageRequest(_message.Message):
     repo: _builtins.str
     """Only in this repository; empty: all."""
     dry_run: _builtins.bool
-    """Only list."""
+    """Only list, remove nothing."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
     def __init__(
@@ -1735,7 +1733,7 @@ Global___CollectGarbageRequest: _TypeAlias = CollectGarbageRequest  # noqa: Y015
 
 @_typing.final
 class Garbage(_message.Message):
-    """Garbage is something that gc can remove, or that stays, with the reason."""
+    """Garbage is an item that gc can remove, or that stays, with the reason."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1958,7 +1956,7 @@ class LineRange(_message.Message):
     start: _builtins.int
     """The first line."""
     end: _builtins.int
-    """The last line; less than the first where lines were only removed."""
+    """The last line; less than the first if lines were only removed."""
     def __init__(
         self,
         *,
@@ -1975,7 +1973,7 @@ Global___LineRange: _TypeAlias = LineRange  # noqa: Y015
 
 @_typing.final
 class FileConflict(_message.Message):
-    """FileConflict is one file that two pieces of work both change."""
+    """FileConflict is a file that both sides change."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1985,9 +1983,9 @@ class FileConflict(_message.Message):
     LINES_FIELD_NUMBER: _builtins.int
     OTHER_LINES_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Its path, as the first one has it."""
+    """Its path in the first one."""
     other_path: _builtins.str
-    """Its path as the second one has it, where that differs."""
+    """Its path in the second one, if that differs."""
     kind: Global___ConflictKind.ValueType
     """The state of the pair."""
     @_builtins.property
@@ -2047,7 +2045,7 @@ class Conflict(_message.Message):
 
     @_builtins.property
     def change_time(self) -> _timestamp_pb2.Timestamp:
-        """Since when it is as it is."""
+        """When it last changed."""
 
     def __init__(
         self,

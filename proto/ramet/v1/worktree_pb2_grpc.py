@@ -149,7 +149,7 @@ class WorktreeServiceServicer:
     """
 
     def GetDiff(self, request, context):
-        """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit.
+        """GetDiff compares a session's worktree, including uncommitted and untracked work, with a commit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -212,7 +212,7 @@ class WorktreeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SendComments(self, request, context):
-        """SendComments gives the agent all comments that it has not got, as one prompt that quotes the lines.
+        """SendComments sends the agent all unsent comments as one prompt that quotes the lines.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -233,7 +233,7 @@ class WorktreeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FillPool(self, request, context):
-        """FillPool makes the spares that are missing and brings the others up to date; returns when that is done.
+        """FillPool creates missing spares and updates the others; returns when that is done.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -254,14 +254,14 @@ class WorktreeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RestoreTrash(self, request, context):
-        """RestoreTrash brings a removed session back: branch, files and conversation.
+        """RestoreTrash restores a removed session: branch, files and conversation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EmptyTrash(self, request, context):
-        """EmptyTrash forgets removed sessions for good.
+        """EmptyTrash deletes removed sessions for good.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -275,7 +275,7 @@ class WorktreeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Diagnose(self, request, context):
-        """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it does the safe ones.
+        """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it applies the safe repairs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -289,7 +289,7 @@ class WorktreeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchConflicts(self, request, context):
-        """WatchConflicts sends the same now, and after each change of a pair.
+        """WatchConflicts sends the conflicts now, and after each change of a pair.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

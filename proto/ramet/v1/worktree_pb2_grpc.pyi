@@ -36,7 +36,7 @@ class WorktreeServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> WorktreeServiceAsyncStub: ...
     GetDiff: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.GetDiffRequest, _worktree_pb2.GetDiffResponse]
-    """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit."""
+    """GetDiff compares a session's worktree, including uncommitted and untracked work, with a commit."""
     GetFile: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.GetFileRequest, _worktree_pb2.GetFileResponse]
     """GetFile returns the content of one file of a session, now or in an earlier state."""
     WatchChanges: _grpc.UnaryStreamMultiCallable[_worktree_pb2.WatchChangesRequest, _worktree_pb2.WatchChangesResponse]
@@ -54,29 +54,29 @@ class WorktreeServiceStub:
     ResolveComment: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ResolveCommentRequest, _worktree_pb2.ResolveCommentResponse]
     """ResolveComment closes a comment, or withdraws an unsent one."""
     SendComments: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.SendCommentsRequest, _worktree_pb2.SendCommentsResponse]
-    """SendComments gives the agent all comments that it has not got, as one prompt that quotes the lines."""
+    """SendComments sends the agent all unsent comments as one prompt that quotes the lines."""
     SyncSession: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.SyncSessionRequest, _worktree_pb2.SyncSessionResponse]
     """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them. A conflict changes nothing."""
     GetPool: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.GetPoolRequest, _worktree_pb2.GetPoolResponse]
     """GetPool describes the spares of a repository."""
     FillPool: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.FillPoolRequest, _worktree_pb2.FillPoolResponse]
-    """FillPool makes the spares that are missing and brings the others up to date; returns when that is done."""
+    """FillPool creates missing spares and updates the others; returns when that is done."""
     DrainPool: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.DrainPoolRequest, _worktree_pb2.DrainPoolResponse]
     """DrainPool removes the spares of a repository; the daemon prepares new ones at the next session, or at its next start."""
     ListTrash: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ListTrashRequest, _worktree_pb2.ListTrashResponse]
     """ListTrash lists removed sessions that can be restored, newest first."""
     RestoreTrash: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.RestoreTrashRequest, _worktree_pb2.RestoreTrashResponse]
-    """RestoreTrash brings a removed session back: branch, files and conversation."""
+    """RestoreTrash restores a removed session: branch, files and conversation."""
     EmptyTrash: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.EmptyTrashRequest, _worktree_pb2.EmptyTrashResponse]
-    """EmptyTrash forgets removed sessions for good."""
+    """EmptyTrash deletes removed sessions for good."""
     CollectGarbage: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.CollectGarbageRequest, _worktree_pb2.CollectGarbageResponse]
     """CollectGarbage removes, or with dry_run only lists, sessions and leftovers without work that exists nowhere else."""
     Diagnose: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.DiagnoseRequest, _worktree_pb2.DiagnoseResponse]
-    """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it does the safe ones."""
+    """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it applies the safe repairs."""
     ListConflicts: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ListConflictsRequest, _worktree_pb2.ListConflictsResponse]
     """ListConflicts lists conflicts between the committed and uncommitted work of a repository's sessions."""
     WatchConflicts: _grpc.UnaryStreamMultiCallable[_worktree_pb2.WatchConflictsRequest, _worktree_pb2.WatchConflictsResponse]
-    """WatchConflicts sends the same now, and after each change of a pair."""
+    """WatchConflicts sends the conflicts now, and after each change of a pair."""
 
 @_typing.type_check_only
 class WorktreeServiceAsyncStub(WorktreeServiceStub):
@@ -86,7 +86,7 @@ class WorktreeServiceAsyncStub(WorktreeServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetDiff: _aio.UnaryUnaryMultiCallable[_worktree_pb2.GetDiffRequest, _worktree_pb2.GetDiffResponse]  # type: ignore[assignment]
-    """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit."""
+    """GetDiff compares a session's worktree, including uncommitted and untracked work, with a commit."""
     GetFile: _aio.UnaryUnaryMultiCallable[_worktree_pb2.GetFileRequest, _worktree_pb2.GetFileResponse]  # type: ignore[assignment]
     """GetFile returns the content of one file of a session, now or in an earlier state."""
     WatchChanges: _aio.UnaryStreamMultiCallable[_worktree_pb2.WatchChangesRequest, _worktree_pb2.WatchChangesResponse]  # type: ignore[assignment]
@@ -104,29 +104,29 @@ class WorktreeServiceAsyncStub(WorktreeServiceStub):
     ResolveComment: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ResolveCommentRequest, _worktree_pb2.ResolveCommentResponse]  # type: ignore[assignment]
     """ResolveComment closes a comment, or withdraws an unsent one."""
     SendComments: _aio.UnaryUnaryMultiCallable[_worktree_pb2.SendCommentsRequest, _worktree_pb2.SendCommentsResponse]  # type: ignore[assignment]
-    """SendComments gives the agent all comments that it has not got, as one prompt that quotes the lines."""
+    """SendComments sends the agent all unsent comments as one prompt that quotes the lines."""
     SyncSession: _aio.UnaryUnaryMultiCallable[_worktree_pb2.SyncSessionRequest, _worktree_pb2.SyncSessionResponse]  # type: ignore[assignment]
     """SyncSession merges the base's newest commits into an idle session's branch, or rebases the branch onto them. A conflict changes nothing."""
     GetPool: _aio.UnaryUnaryMultiCallable[_worktree_pb2.GetPoolRequest, _worktree_pb2.GetPoolResponse]  # type: ignore[assignment]
     """GetPool describes the spares of a repository."""
     FillPool: _aio.UnaryUnaryMultiCallable[_worktree_pb2.FillPoolRequest, _worktree_pb2.FillPoolResponse]  # type: ignore[assignment]
-    """FillPool makes the spares that are missing and brings the others up to date; returns when that is done."""
+    """FillPool creates missing spares and updates the others; returns when that is done."""
     DrainPool: _aio.UnaryUnaryMultiCallable[_worktree_pb2.DrainPoolRequest, _worktree_pb2.DrainPoolResponse]  # type: ignore[assignment]
     """DrainPool removes the spares of a repository; the daemon prepares new ones at the next session, or at its next start."""
     ListTrash: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ListTrashRequest, _worktree_pb2.ListTrashResponse]  # type: ignore[assignment]
     """ListTrash lists removed sessions that can be restored, newest first."""
     RestoreTrash: _aio.UnaryUnaryMultiCallable[_worktree_pb2.RestoreTrashRequest, _worktree_pb2.RestoreTrashResponse]  # type: ignore[assignment]
-    """RestoreTrash brings a removed session back: branch, files and conversation."""
+    """RestoreTrash restores a removed session: branch, files and conversation."""
     EmptyTrash: _aio.UnaryUnaryMultiCallable[_worktree_pb2.EmptyTrashRequest, _worktree_pb2.EmptyTrashResponse]  # type: ignore[assignment]
-    """EmptyTrash forgets removed sessions for good."""
+    """EmptyTrash deletes removed sessions for good."""
     CollectGarbage: _aio.UnaryUnaryMultiCallable[_worktree_pb2.CollectGarbageRequest, _worktree_pb2.CollectGarbageResponse]  # type: ignore[assignment]
     """CollectGarbage removes, or with dry_run only lists, sessions and leftovers without work that exists nowhere else."""
     Diagnose: _aio.UnaryUnaryMultiCallable[_worktree_pb2.DiagnoseRequest, _worktree_pb2.DiagnoseResponse]  # type: ignore[assignment]
-    """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it does the safe ones."""
+    """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it applies the safe repairs."""
     ListConflicts: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ListConflictsRequest, _worktree_pb2.ListConflictsResponse]  # type: ignore[assignment]
     """ListConflicts lists conflicts between the committed and uncommitted work of a repository's sessions."""
     WatchConflicts: _aio.UnaryStreamMultiCallable[_worktree_pb2.WatchConflictsRequest, _worktree_pb2.WatchConflictsResponse]  # type: ignore[assignment]
-    """WatchConflicts sends the same now, and after each change of a pair."""
+    """WatchConflicts sends the conflicts now, and after each change of a pair."""
 
 class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
     """WorktreeService reads worktrees, creates checkpoints, prepares spares, and cleans up. Everywhere, `session` takes an
@@ -139,7 +139,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.GetDiffRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.GetDiffResponse, _abc.Awaitable[_worktree_pb2.GetDiffResponse]]:
-        """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit."""
+        """GetDiff compares a session's worktree, including uncommitted and untracked work, with a commit."""
 
     @_abc_1.abstractmethod
     def GetFile(
@@ -211,7 +211,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.SendCommentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.SendCommentsResponse, _abc.Awaitable[_worktree_pb2.SendCommentsResponse]]:
-        """SendComments gives the agent all comments that it has not got, as one prompt that quotes the lines."""
+        """SendComments sends the agent all unsent comments as one prompt that quotes the lines."""
 
     @_abc_1.abstractmethod
     def SyncSession(
@@ -235,7 +235,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.FillPoolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.FillPoolResponse, _abc.Awaitable[_worktree_pb2.FillPoolResponse]]:
-        """FillPool makes the spares that are missing and brings the others up to date; returns when that is done."""
+        """FillPool creates missing spares and updates the others; returns when that is done."""
 
     @_abc_1.abstractmethod
     def DrainPool(
@@ -259,7 +259,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.RestoreTrashRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.RestoreTrashResponse, _abc.Awaitable[_worktree_pb2.RestoreTrashResponse]]:
-        """RestoreTrash brings a removed session back: branch, files and conversation."""
+        """RestoreTrash restores a removed session: branch, files and conversation."""
 
     @_abc_1.abstractmethod
     def EmptyTrash(
@@ -267,7 +267,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.EmptyTrashRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.EmptyTrashResponse, _abc.Awaitable[_worktree_pb2.EmptyTrashResponse]]:
-        """EmptyTrash forgets removed sessions for good."""
+        """EmptyTrash deletes removed sessions for good."""
 
     @_abc_1.abstractmethod
     def CollectGarbage(
@@ -283,7 +283,7 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.DiagnoseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.DiagnoseResponse, _abc.Awaitable[_worktree_pb2.DiagnoseResponse]]:
-        """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it does the safe ones."""
+        """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it applies the safe repairs."""
 
     @_abc_1.abstractmethod
     def ListConflicts(
@@ -299,6 +299,6 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worktree_pb2.WatchConflictsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_worktree_pb2.WatchConflictsResponse], _abc.AsyncIterator[_worktree_pb2.WatchConflictsResponse]]:
-        """WatchConflicts sends the same now, and after each change of a pair."""
+        """WatchConflicts sends the conflicts now, and after each change of a pair."""
 
 def add_WorktreeServiceServicer_to_server(servicer: WorktreeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
