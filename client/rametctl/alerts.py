@@ -14,6 +14,7 @@ from ramet.visible import visible
 if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
     from ramet.v1.event_pb2 import Event
+    from ramet.v1.session_pb2 import Session
 
     from rametctl.app import App
 
@@ -101,19 +102,25 @@ class Alerts:
 
 class InboxAlerts:
     """Alerts about requests, from live events: those with a number above ``known``; a watch repeats
-    earlier ones."""
+    earlier ones. ``waiting`` may have newer ones, which are known then."""
 
     def __init__(self, alerts: Alerts, waiting: Iterable["AttentionRequest"], known: int = 0) -> None:
         self._alerts = alerts
         self._known = known
         self._waiting = {request.id for request in waiting}
-        self._alerts.count(len(self._waiting))
+        self._unnamed = 0
+        self._count()
 
-    def begin_again(self) -> None:
-        """Take a new event log, which numbers its events from 1."""
+    def begin_again(self, sessions: Iterable["Session"]) -> None:
+        """Take a new event log, which numbers its events from 1, and the requests that wait in its
+        snapshot: it has their number."""
         self._known = 0
         self._waiting.clear()
-        self._alerts.count(0)
+        self._unnamed = sum(session.attention for session in sessions)
+        self._count()
+
+    def _count(self) -> None:
+        self._alerts.count(len(self._waiting) + self._unnamed)
 
     def add(self, event: "Event") -> None:
         if event.seq <= self._known:
@@ -122,14 +129,18 @@ class InboxAlerts:
             from rametctl.render.request import kind_name
 
             request = event.request_opened.request
+            if request.id in self._waiting:
+                return
             self._waiting.add(request.id)
             words = "is done" if kind_name(request) == "review" else "needs you"
             self._alerts.notify(f"{request.session_name} {words}", request.tool or kind_name(request))
         elif event.HasField("request_closed"):
-            self._waiting.discard(event.request_closed.request.id)
+            id_ = event.request_closed.request.id
+            self._unnamed -= id_ not in self._waiting and self._unnamed > 0
+            self._waiting.discard(id_)
         else:
             return
-        self._alerts.count(len(self._waiting))
+        self._count()
 
     def close(self) -> None:
         self._alerts.close()
@@ -150,11 +161,13 @@ def inbox_alerts(app: "App", session_ids: Iterable[str] = ()) -> InboxAlerts:
         found = [json.loads(each.value_json) for each in config.settings if each.key == "notify.terminal"]
         setting = found[0] if found and app.output.terminal else setting
     alerts = Alerts(app.output.stdout, app.environ, setting)
+    if not alerts.on:
+        return InboxAlerts(alerts, ())
+    known = app.connection.info().cursor.seq  # before the list, which may have newer ones
     page = attention_pb2.ListRequestsRequest(page_size=1000)
     chosen = set(session_ids)
-    requests = app.call(lambda daemon: daemon.attention.ListRequests, page).requests if alerts.on else ()
-    waiting = (each for each in requests if not chosen or each.session_id in chosen)
-    return InboxAlerts(alerts, waiting, app.connection.info().cursor.seq)
+    requests = app.call(lambda daemon: daemon.attention.ListRequests, page).requests
+    return InboxAlerts(alerts, (each for each in requests if not chosen or each.session_id in chosen), known)
 
 
 def _plain(text: str) -> str:

@@ -29,7 +29,7 @@ from textual.widgets import Input
 from tests.support.client import World
 from tests.support.client import world as make_world
 from tests.support.eventually import eventually
-from tests.support.fake_state import BEGAN, Refusal
+from tests.support.fake_state import BEGAN, Call, Refusal
 
 GOLDEN = Path(__file__).parents[1] / "support" / "golden" / "dashboard"
 NAMED = {"enter": "\r", "escape": "\x1b", "space": " "}
@@ -124,6 +124,16 @@ def asks(world: World, kind: str, data: Any = None, **fields: Any) -> attention_
 
 
 COMMAND = {"command": "make test"}
+
+
+def blocks(method: str, until: threading.Event) -> Callable[[Call], None]:
+    """Return a handler of calls that blocks those of ``method``."""
+
+    def on_call(call: Call) -> None:
+        if call.method == method:
+            until.wait(20)
+
+    return on_call
 
 
 async def test_it_lists_the_sessions_in_groups_and_shows_the_first_that_needs_the_person(world: World) -> None:
@@ -348,12 +358,38 @@ async def test_an_image_dropped_or_in_the_clipboard_goes_with_its_prompt(world: 
         await eventually(lambda: shown.app._prompt.text == "[image 1] ", within=20)
         await shown.press("ctrl+v")
         await eventually(lambda: shown.app._prompt.text == "[image 1] [image 2] ", within=20)
+        world.state.refusals["SendPrompt"] = [Refusal("FAILED_PRECONDITION", "not now", "WRONG_STATE")]
         await shown.press(*"look", "enter")
-        await eventually(lambda: world.state.called("SendPrompt"), within=20)
-        (sent,) = world.state.called("SendPrompt")
+        await shown.shows("not now")
+        assert shown.app._prompt.text == "[image 1] [image 2] look"
+        await shown.press("enter")
+        await eventually(lambda: len(world.state.called("SendPrompt")) == 2, within=20)
+        *_, sent = world.state.called("SendPrompt")
         assert (sent.prompt, [each.data for each in sent.images]) == (
             "[image 1] [image 2] look", [b"\x89PNG dropped", b"\x89PNG copied"]
         )  # fmt: skip
+
+
+async def test_an_image_pasted_while_another_prompt_is_sent_goes_with_its_own(world: World, tmp_path: Path) -> None:
+    world.state.session("fix")
+    (tmp_path / "a.png").write_bytes(b"\x89PNG one")
+    (tmp_path / "b.png").write_bytes(b"\x89PNG two")
+    released = threading.Event()
+    world.state.on_call = blocks("SendPrompt", released)
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("r")
+        shown.app.post_message(events.Paste(str(tmp_path / "a.png")))
+        await eventually(lambda: shown.app._prompt.text == "[image 1] ", within=20)
+        await shown.press("enter")
+        shown.app.post_message(events.Paste(str(tmp_path / "b.png")))
+        await eventually(lambda: shown.app._prompt.text == "[image 2] ", within=20)
+        released.set()
+        await shown.shows("sent to fix with 1 image")
+        await shown.press("enter")
+        await eventually(lambda: len(world.state.called("SendPrompt")) == 2, within=20)
+        sent = [[each.data for each in call.images] for call in world.state.called("SendPrompt")]
+        assert sent == [[b"\x89PNG one"], [b"\x89PNG two"]]
 
 
 SIMPLE = [
@@ -582,7 +618,7 @@ async def test_no_comments_are_sent_after_one_is_refused_and_its_text_is_offered
         await shown.press("c")
         await shown.dialog(Ask)
         await shown.press(*"why", "enter", "C")
-        await shown.shows("nothing sent: there is no a.py; c on that line has your text; C sends the others")
+        await shown.shows("nothing sent: there is no a.py; c has your text; C sends the others")
         assert not world.state.called("SendComments")
         await shown.press("c")
         dialog = await shown.dialog(Ask)
@@ -1078,3 +1114,181 @@ async def test_a_contest_is_compared_and_one_is_picked(world: World) -> None:
         await shown.shows("other  Conversation")
         await shown.press("W")
         await shown.shows("other is in no contest")
+
+
+QUESTION = {"questions": [{"question": "Which?", "options": [{"label": "A"}, {"label": "B"}]}]}
+FORM = {"message": "Who?", "requested_schema": {"properties": {"age": {"type": "integer"}}, "required": ["age"]}}
+DRAFTS: list[tuple[str, str, Any, str, str]] = [
+    ("ResolveRequest", "PERMISSION", COMMAND, "d", "why"),
+    ("ResolveRequest", "PERMISSION", COMMAND, "a", "why"),
+    ("ResolveRequest", "PLAN", {"plan": "do"}, "d", "why"),
+    ("ResolveRequest", "QUESTION", QUESTION, "t", "why"),
+    ("ResolveRequest", "ELICITATION", FORM, "y", "7"),
+    ("", "ELICITATION", FORM, "y", "why"),
+    ("ForkSession", "", None, "f", "why"),
+    ("CreateSession", "", None, "n", "why"),
+    ("LandSessions", "", None, "L", "why"),
+]
+"""The method that refuses ("" if the client does), kind and input of a request, key, and text."""
+
+
+@pytest.mark.parametrize(("method", "kind", "data", "key", "text"), DRAFTS)
+async def test_text_of_a_dialog_that_is_refused_or_left_is_offered_again(
+    world: World, method: str, kind: str, data: Any, key: str, text: str
+) -> None:
+    if kind:
+        asks(world, kind, data, tool="Bash")
+    else:
+        world.state.session("fix", turns=1, branch="ramet/fix")
+    world.state.diff = worktree_pb2.GetDiffResponse(files=[worktree_pb2.FileChange(path="a.py", additions=1)])
+    world.state.refusals[method] = [Refusal("FAILED_PRECONDITION", "not now", "WRONG_STATE")]
+    async with screen(world) as shown:
+        if kind:
+            await shown.ready()
+        else:
+            await shown.shows("✓ fix")
+
+        async def opened() -> tuple[Dialog, Callable[[], str]]:
+            await shown.press(key)
+            dialog = await shown.dialog(Dialog)
+            await eventually(lambda: dialog.focused is not None, within=20)
+            field = dialog.focused
+            return dialog, lambda: field.text if isinstance(field, Prompt) else field.value
+
+        _, written = await opened()
+        before = written()
+        await shown.press(*text)
+        whole = before + text
+        await shown.press("escape")
+        await eventually(lambda: len(shown.app.screen_stack) == 1, within=20)
+        _, written = await opened()
+        assert written() == whole, "closed"
+        await shown.press("end", "enter")
+        await shown.shows(f"{key} has your text")
+        _, written = await opened()
+        assert written() == whole, "refused"
+
+
+async def test_text_left_in_a_dialog_is_replaced_by_new_text_and_continued_at_its_end(world: World) -> None:
+    world.state.session("fix")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        for keys, text in ([*"old"], "old"), (["end", *"er"], "older"), ([*"new"], "new"):
+            await shown.press("f")
+            dialog = await shown.dialog(Ask)
+            await eventually(lambda: shown.app.focused is not None, within=20)
+            await shown.press(*keys)
+            assert dialog.query_one(Prompt).text == text
+            await shown.press("escape")
+            await eventually(lambda: len(shown.app.screen_stack) == 1, within=20)
+
+
+async def test_the_last_of_several_questions_is_asked_again_after_a_refusal(world: World) -> None:
+    first, second = QUESTION["questions"][0], {**QUESTION["questions"][0], "question": "And?"}
+    asks(world, "QUESTION", {"questions": [first, second]})
+    world.state.refusals["ResolveRequest"] = [Refusal("FAILED_PRECONDITION", "not now", "WRONG_STATE")]
+    async with screen(world) as shown:
+        await shown.ready()
+        await shown.press("1", "2")
+        await shown.shows("not now")
+        await shown.press("1")
+        await eventually(lambda: len(world.state.called("ResolveRequest")) == 2, within=20)
+        answers = [[*call.resolution.reply.answers] for call in world.state.called("ResolveRequest")]
+        assert answers == [["A", "B"], ["A", "A"]]
+
+
+async def test_an_empty_answer_is_said_and_empties_only_the_filter(world: World) -> None:
+    world.state.session("fix")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        for key, words in ("f", "nothing is written"), ("n", "ctrl-s send without it"):
+            await shown.press(key)
+            await shown.dialog(Dialog)
+            await shown.press("enter")
+            await shown.shows(words)
+            await shown.press("escape")
+        await shown.press("slash", *"nothing", "enter")
+        await shown.shows("/nothing", "no session fits")
+        await shown.press("slash", "ctrl+u", "enter")
+        await shown.shows("· fix")
+        assert not shown.app._filter
+
+
+async def test_undo_restores_each_of_two_sessions_once(world: World) -> None:
+    one, two = world.state.session("one"), world.state.session("two")
+    released = threading.Event()
+    world.state.on_call = blocks("RestoreSession", released)
+    async with screen(world) as shown:
+        await shown.shows("· one", "· two")
+        shown.app._undo = [("archive", one.id), ("archive", two.id)]
+        await shown.press("u", "u")
+        await shown.shows("restoring is under way")
+        released.set()
+        await shown.shows("is back")
+        await shown.press("u")
+        await eventually(lambda: not shown.app._undo, within=20)
+        assert [each.session for each in world.state.called("RestoreSession")] == [two.id, one.id]
+
+
+@pytest.mark.parametrize("height", [24, 12])
+async def test_a_dialog_shows_its_keys_and_all_of_its_text_at_any_height(world: World, height: int) -> None:
+    world.state.session("fix")
+    async with screen(world, size=(80, height)) as shown:
+        await shown.shows("· fix")
+        shown.app.ask(Confirm("Rewind?", [line(f"file {number}") for number in range(40)]), lambda answer: None)
+        await shown.shows("y or enter yes", "J scroll down", "file 1")
+        for _ in range(20):
+            await shown.press("J")
+        await shown.shows("file 39", "y or enter yes")
+        await shown.press("escape", "question_mark")
+        await shown.shows("J scroll down · K scroll up · esc back")
+        await shown.press("escape", "n")
+        await shown.shows("enter send · tab next field")
+
+
+async def test_a_comment_without_a_line_changes_nothing(world: World) -> None:
+    world.state.session("fix")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("tab", "c")
+        await shown.shows("there is no line to comment on")
+        assert not shown.app.has_class("whole")
+
+
+async def test_the_review_offers_to_land_what_the_person_edited_elsewhere(world: World) -> None:
+    session = world.state.session("fix", turns=1)
+    world.state.request(session, kind=attention_pb2.ATTENTION_KIND_REVIEW)
+    async with screen(world) as shown:
+        await shown.shows("y done · d do better")
+        await eventually(lambda: not any("L land" in each for each in shown.lines()[:-1]), within=20)
+        world.state.diff = worktree_pb2.GetDiffResponse(files=[worktree_pb2.FileChange(path="a.py", additions=1)])
+        shown.app.post_message(events.AppFocus())
+        await shown.shows("y done · d do better · L land")
+
+
+async def test_the_mouse_opens_tabs_answers_and_presses_the_keys_of_hints(world: World) -> None:
+    asks(world, "QUESTION", {"questions": [{"question": "Which?", "options": [{"label": "Ab"}, {"label": "Cd"}]}]})
+    async with screen(world) as shown:
+
+        async def click(text: str) -> None:
+            await shown.shows(text)
+            y = next(y for y, each in enumerate(shown.lines()) if text in each)
+            await shown.pilot.click(offset=(shown.lines()[y].index(text) + 1, y))
+
+        await shown.ready()
+        await click("Diff")
+        await eventually(lambda: shown.app._tab == "Diff", within=20)
+        await click("n new")
+        await shown.dialog(Form)
+        await click("esc back")
+        await eventually(lambda: len(shown.app.screen_stack) == 1, within=20)
+        await click("x remove")
+        await shown.dialog(Confirm)
+        await click("n or esc no")
+        await eventually(lambda: len(shown.app.screen_stack) == 1, within=20)
+        await click("Which?")  # no hint
+        await click("t your own words")
+        await shown.dialog(Ask)
+        await click("esc back")
+        await click("2) Cd")
+        assert (await answered(world)).reply.answers == ["Cd"]

@@ -110,16 +110,18 @@ async def test_every_call_is_served_to_those_who_may_and_to_no_one_else(
         assert reason in {"", *reasons()} - {"INTERNAL"}, f"{name} as {who}: {reason}"
 
 
-async def test_a_session_that_names_none_reads_its_own_events(
+async def test_a_session_that_names_none_reads_its_own_events_or_watches_its_family(
     running: DaemonProcess, client: Client, sandbox: Sandbox
 ) -> None:
     reader = await root(client, sandbox, repo_of(running), "reader")
+    child = (await reader.spawn(name="archived-child")).id
+    await client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session=child, force=True))
     metadata = (("ramet-token", token_for(running, reader.id)),)
     listed = await client.events.ListEvents(event_pb2.ListEventsRequest(), metadata=metadata)
     assert {event.session_id for event in listed.events} == {reader.id}
     watched = client.events.WatchEvents(event_pb2.WatchEventsRequest(snapshot=True), metadata=metadata)
     async for item in watched:
-        assert [session.id for session in item.snapshot.sessions] == [reader.id]
+        assert {session.id for session in item.snapshot.sessions} == {reader.id, child}
         break
     watched.cancel()
 

@@ -246,6 +246,12 @@ class Sessions(Servicer, session_pb2_grpc.SessionServiceServicer):
         session.state = session_pb2.SESSION_STATE_ARCHIVED
         return session_pb2.ArchiveSessionResponse(session=session)
 
+    def RestoreSession(self, request: Any, context: Any) -> session_pb2.RestoreSessionResponse:  # noqa: N802
+        self.note("RestoreSession", request, context)
+        session = self.find(request.session, context)
+        session.state = session_pb2.SESSION_STATE_IDLE
+        return session_pb2.RestoreSessionResponse(session=session)
+
     def DeleteSession(self, request: Any, context: Any) -> session_pb2.DeleteSessionResponse:  # noqa: N802
         self.note("DeleteSession", request, context)
         session = self.state.sessions.pop(self.find(request.session, context).id)

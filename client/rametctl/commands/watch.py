@@ -210,7 +210,7 @@ class _Screen(_Watch):
             nonlocal snapshots
             if view.snapshots != snapshots:
                 snapshots, self._shown, self._since = view.snapshots, {}, 0
-                alerts.begin_again()
+                alerts.begin_again(each for each in view.sessions.values() if not sessions or each.id in sessions)
                 self._app.output.note("rametctl: the daemon has a new event log; continuing from its present state")
             self.names.update((each.id, each.name) for each in view.sessions.values())
             view.want((), sessions or self.names)

@@ -101,8 +101,8 @@ def hints(shown: Shown, *, landable: bool = True) -> str:
         case "question":
             return f"1–9 choose{number} · t your own words"
         case "plan":
-            modes = ", ".join(f"{number} {mode}" for number, mode in enumerate(PLAN_MODES, 1))
-            return f"y start · in another mode: {modes} · d what to change"
+            modes = " · ".join(f"{number} start in {mode}" for number, mode in enumerate(PLAN_MODES, 1))
+            return f"y start · d what to change · {modes}"
         case "elicitation":
             return "y fill in · d decline"
         case "review":
@@ -111,7 +111,9 @@ def hints(shown: Shown, *, landable: bool = True) -> str:
             return "y seen · tab to Conflicts: where"
         case "trust":
             return "trust is given with the command below · d leave it"
-        case "landing" | "trouble" | "login":
+        case "landing":
+            return "S fix it in a shell · y try again · d leave it"
+        case "trouble" | "login":
             return "y try again · d leave it"
         case _:
             return "y yes · d no"

@@ -4,6 +4,7 @@ below it."""
 import asyncio
 import math
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ramet.v1 import attention_pb2, daemon_pb2, landing_pb2, session_pb2, worktree_pb2
@@ -33,9 +34,9 @@ from rametctl.dashboard import panes
 from rametctl.dashboard.answering import GRACE_S, PLAN_MODES, SOUGHT_S, Shown, as_json, hints, suggested_rules
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Field, Form, Help
 from rametctl.dashboard.keyboard import Keyboard
-from rametctl.dashboard.keys import GROUPS, Key
+from rametctl.dashboard.keys import GROUPS, Key, at_column, of_hint
 from rametctl.dashboard.rows import ARRANGEMENTS, Filter, Known, Row, arrange, head_line, session_line, top_line
-from rametctl.dashboard.widgets import Lines, Prompt
+from rametctl.dashboard.widgets import Bar, Lines, Prompt
 from rametctl.errors import ClientError, RefusedError
 from rametctl.nouns.contests import archive_requests, members, pick, picked_words, still_working
 from rametctl.nouns.prompts import IMAGE_BYTES, clipboard_image, completions, read_images, word_before
@@ -78,6 +79,11 @@ TERMINAL_S = 2.0
 """Seconds between two checks that the terminal still exists."""
 UNASKED = frozenset({"archive", "interrupt", "pause", "send_comments", "unsend"})
 """Actions on the selected session that ask no question first."""
+Draft = tuple[str, ...]
+"""A key that opens a dialog, and the subject of the dialog."""
+NEW: Draft = ("n",)
+CHOICE = re.compile(r"\W*(\d)\) ")
+"""The number of a choice, at the begin of its row."""
 COUNTED = 30
 """Sessions whose changes are counted: those around the cursor."""
 
@@ -144,41 +150,41 @@ class Dashboard(App[None]):
         self._shown: Shown | None = None
         self._jumped = -math.inf  # when the selection last moved without a key
         self._sought = False  # whether the person has just moved to the selected session
+        self._hint_rows = 0  # of the request
         self._places: list[panes.Place | None] = []
         self._version = 0
         self._dirty = True
         self._painted_second = 0
         self._rests_until = 0.0
-        self._draft: dict[str, str] = {}  # the last form of a new session; all of it if it was refused
+        self._drafts: dict[Draft, tuple[Any, bool]] = {}  # texts that were refused, or (True) left in a closed dialog
+        self._answering: tuple[Draft, Any] | None = None  # the dialog whose answer is handled now, and the answer
         self._note_until = 0.0
         self._busy: set[str] = set()
         self._undo: list[tuple[str, str]] = []
         self._failure: ClientError | None = None
         self._peeking = False
         self._commenting: Worker[ClientError | None] | None = None  # the newest comment, perhaps still being added
-        self._refused_comments: dict[tuple[str, str, int], str] = {}  # by session, path and line
         self._client_id = new_request_id()
         self._alerting = ""  # the value of notify.terminal, once it is known
         self._seen_requests: set[str] = set()
         self._images: dict[str, session_pb2.Image] = {}  # of the prompt, by their labels in it
-        self._statics: dict[str, Line] = {}
         self._diff_of: tuple[object, ...] | None = None  # the sources of `_diff`
         self._diff: tuple[list[Line], list[panes.Place | None]] = ([], [])
 
     # The screen
 
     def compose(self) -> ComposeResult:
-        yield Static(id="top", markup=False)
+        yield Bar(id="top")
         with Horizontal(id="body"):
             yield Lines(id="list")
             with Vertical(id="side"):
-                yield Static(id="tabs", markup=False)
+                yield Bar(id="tabs")
                 yield Lines(id="content")
                 yield Lines(id="request")
-                yield Static(id="state", markup=False)
+                yield Bar(id="state")
                 yield Prompt(id="prompt", modal=True)
         yield Static(id="note", markup=False)
-        yield Static(id="foot", markup=False)
+        yield Bar(id="foot")
 
     def on_mount(self) -> None:
         self.set_class(bool(self.only), "whole")
@@ -230,6 +236,7 @@ class Dashboard(App[None]):
 
     def on_app_focus(self, event: events.AppFocus) -> None:
         self._report_focus()
+        self._compare_again()
 
     def on_app_blur(self, event: events.AppBlur) -> None:
         self._report_focus()
@@ -292,9 +299,7 @@ class Dashboard(App[None]):
         return self.screen_stack[0].query_one("#prompt", Prompt)
 
     def _static(self, name: str, item: Line) -> None:
-        if self._statics.get(name) != item:
-            self._statics[name] = item
-            self.screen_stack[0].query_one(f"#{name}", Static).update(to_text([item]), layout=False)
+        self.screen_stack[0].query_one(f"#{name}", Bar).show(item)
 
     def on_resize(self, event: events.Resize) -> None:
         self._fit(event.size.width)
@@ -564,7 +569,9 @@ class Dashboard(App[None]):
         other = self.view.sessions.get(self._sibling) if self._against == "sibling" else None
         against = visible(other.name) if other is not None and other.id != session.id else self._against
         against = truncated(against, max(width - 20, 10))
-        keys = panes.fitting("b other · c comments · B another session · C sends all", width - cell_width(against) - 10)
+        keys = panes.fitting(
+            "b another base · c comments · B another session · C sends all", width - cell_width(against) - 10
+        )
         head = line((f"against {against}", "cyan"), (f"  {keys}", "dim"))
         self._places = [None]
         if slot.value is None:
@@ -597,10 +604,12 @@ class Dashboard(App[None]):
         if self._shown is None or self._shown.request.id != request.id:
             self._shown = Shown(request, self.clock() - (GRACE_S - SOUGHT_S if sought else 0))
             remember(self.client, [request])
+            self._compare_again()
             panel.scroll_to(y=0, animate=False, force=True)
         self._shown.request = request
         width = max(panel.size.width or self._content.size.width, 20) - 2
-        lines = wrapped(line((title(request), "bold yellow"), (f"  {self._hints(self._shown)}", "dim"), hang=2), width)
+        lines = panes.hint_lines((title(request), "bold yellow"), self._hints(self._shown), width)
+        self._hint_rows = len(lines)
         body = body_lines(request, answers=self._shown.answers, chosen=self._shown.chosen)
         if kind_name(request) != "review" or self._tab != "Conversation":  # else the conversation ends with this text
             lines += [piece for each in body for piece in wrapped(each, width)]
@@ -636,13 +645,15 @@ class Dashboard(App[None]):
 
     def do(self, words: str, work: Coroutine[Any, Any, str]) -> "Worker[ClientError | None]":
         """Run ``work`` in the background: show ``words`` while it runs, then its result or error as
-        a note. The worker returns the error."""
+        a note. The worker returns the error. Text of a dialog that led to an error is offered
+        again."""
+        answering = self._answering
 
         async def run() -> ClientError | None:
             try:
                 self.note(await work)
             except ClientError as error:
-                self.note(f"{error.message}{'; ' + error.hint if error.hint else ''}", error=True)
+                self._refused(error, answering)
                 return error
             else:
                 return None
@@ -658,23 +669,47 @@ class Dashboard(App[None]):
         assert self.view is not None
         return await self.view.link.call(method, request)
 
-    def ask(self, dialog: Screen[Any], then: Callable[[Any], object]) -> None:
-        """Show a dialog; ``then`` gets its answer unless the person closed it."""
+    def _refused(self, error: ClientError, answering: "tuple[Draft, Any] | None") -> None:
+        """Note an error; ``answering``: the draft and the answer of a dialog that led to it."""
+        words = [error.message, error.hint]
+        if answering is not None:
+            draft, answer = answering
+            self._drafts[draft] = answer, False
+            words.append(f"{draft[0]} has your text")
+        self.note("; ".join(filter(None, words)), error=True)
+
+    def ask(self, dialog: Dialog, then: Callable[[Any], object], draft: "Draft | None" = None) -> None:
+        """Show a dialog; ``then`` gets its answer unless the person closed it.
+
+        ``draft`` is the key that opens the dialog, and its subject. With it, text that the person
+        wrote and did not send, or that led to an error, is offered by the next such dialog.
+        """
+        if draft is not None and draft in self._drafts:
+            written, left = self._drafts[draft]
+            dialog.restore(written, left=left)
 
         def answered(answer: Any) -> None:
+            if draft is not None and answer is None and dialog.written != dialog.offered:
+                self._drafts[draft] = dialog.written, True
+            elif draft is not None:
+                self._drafts.pop(draft, None)
             if answer is not None:
+                self._answering = None if draft is None else (draft, answer)
                 then(answer)
+                self._answering = None
                 self._answer_key()
 
         self.push_screen(dialog, answered)
 
-    def ask_late(self, dialog: Dialog, then: Callable[[Any], object], note: str, key: str) -> str:
+    def ask_late(
+        self, dialog: Dialog, then: Callable[[Any], object], note: str, key: str, draft: "Draft | None" = None
+    ) -> str:
         """Ask from work that ``key`` began; the person may be elsewhere by now. Return the note of
         this work."""
         if self._engaged:
             return f"{note}; {key} asks again what to do"
         dialog.late = True
-        self.ask(dialog, then)
+        self.ask(dialog, then, draft)
         return note
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -784,7 +819,10 @@ class Dashboard(App[None]):
             self._complete(word)
             return
         tabs = panes.tabs_of(self.session) if self.session is not None else panes.TABS
-        self._tab = tabs[(tabs.index(self._tab) + by) % len(tabs)] if self._tab in tabs else tabs[0]
+        self._open_tab(tabs[(tabs.index(self._tab) + by) % len(tabs)] if self._tab in tabs else tabs[0])
+
+    def _open_tab(self, tab: str) -> None:
+        self._tab = tab
         if self._tab == "Conversation" and self._prompt.display:
             self._write()
         else:
@@ -859,6 +897,7 @@ class Dashboard(App[None]):
                 "Filter: words, s:state, a:agent, r:repository; esc in the list ends it",
                 does="filter",
                 text=self._filter,
+                empty="no filter",
             ),
             then,
         )
@@ -885,7 +924,30 @@ class Dashboard(App[None]):
         elif event.widget.id == "content" and self._tab in {"Diff", "Checkpoints"}:
             self.add_class("whole")
             self._content.move_to(event.row)
+        elif event.widget.id == "request" and (key := self._key_at(event)):
+            self.screen_stack[0].set_focus(None)
+            self._peeking = True
+            self.simulate_key(key)
+        if event.twice and event.widget.id in {"list", "content"}:
+            self.action_enter()
         self._answer_key()
+
+    def _key_at(self, event: Lines.Picked) -> str:
+        """Return the key of a clicked hint, or of the choice in a clicked row, of the request."""
+        text = event.widget.row(event.row).text
+        if event.row < self._hint_rows:
+            return of_hint(at_column(text, event.column))
+        choice = CHOICE.match(text)
+        return choice[1] if choice and self._shown is not None and self._shown.question is not None else ""
+
+    def on_bar_picked(self, event: Bar.Picked) -> None:
+        """Open the tab, or press the key, that was clicked; a dialog's too."""
+        if event.widget.id == "tabs":
+            word = at_column(event.text, event.column, " ")
+            if self.session is not None and word in panes.tabs_of(self.session):
+                self._open_tab(word)
+        elif event.widget.id not in {"top", "state"} and (key := of_hint(at_column(event.text, event.column))):
+            self.simulate_key(key)
 
     def _find_repo(self) -> None:
         """Find the repository of the current directory, once the daemon knows it."""
@@ -975,7 +1037,8 @@ class Dashboard(App[None]):
             self._approve(shown.request, f"approved; from now on: {', '.join(stored)}", scope=always, rules=stored)
 
         question = f"Allow from now on in {shown.request.repo} (one rule a line):"
-        self.ask(Ask(question, does="approve", text=rules[0] if rules else "", details=others), then)
+        dialog = Ask(question, does="approve", text=rules[0] if rules else "", details=others)
+        self.ask(dialog, then, ("a", shown.request.id))
 
     def action_edit_input(self) -> None:
         shown = self._answerable("permission", "plan")
@@ -1002,12 +1065,15 @@ class Dashboard(App[None]):
             case "conflict" | "landing" | "trouble" | "login" | "elicitation" | "ownership":
                 self._resolve(request, attention_pb2.Resolution(deny=attention_pb2.Denial()), "denied")
             case kind:
-                question = {"plan": "What is to change?", "review": "What is to be done better?"}.get(kind, "Why not?")
+                question = {"plan": "What is to change?", "review": "What is to be done better?"}.get(kind)
                 self.ask(
-                    Ask(f"{question} The agent gets your answer."),
+                    Ask(f"{question or 'Why not?'} The agent gets your answer."),
                     lambda why: self._resolve(
-                        request, attention_pb2.Resolution(deny=attention_pb2.Denial(message=why)), "denied"
+                        request,
+                        attention_pb2.Resolution(deny=attention_pb2.Denial(message=why)),
+                        "sent back to the agent" if question else "denied",
                     ),
+                    ("d", request.id),
                 )
 
     def action_choose(self, number: int) -> None:
@@ -1034,11 +1100,11 @@ class Dashboard(App[None]):
                 self._reply(shown)
             self._dirty = True
 
-        self.ask(Ask(str(shown.question.get("question", ""))), then)
+        self.ask(Ask(str(shown.question.get("question", ""))), then, ("t", shown.request.id))
 
     def _reply(self, shown: Shown) -> None:
         answers = list(shown.answers)
-        shown.answers.clear()
+        del shown.answers[-1:]  # if it is refused, the last question is asked again
         self._resolve(
             shown.request,
             attention_pb2.Resolution(reply=attention_pb2.Reply(answers=answers)),
@@ -1066,12 +1132,12 @@ class Dashboard(App[None]):
             try:
                 filled = content(asked, pairs)
             except ClientError as error:
-                self.note(f"{error.message}; {error.hint}", error=True)
+                self._refused(error, self._answering)
             else:
                 self._approve(request, "filled in", updated_input_json=as_json(filled))
 
         message = asked.get("message", "") if isinstance(asked, dict) else ""
-        self.ask(Form(str(message), entries), then)
+        self.ask(Form(str(message), entries), then, ("y", request.id))
 
     # Talking
 
@@ -1089,18 +1155,24 @@ class Dashboard(App[None]):
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
         session = self.session
         if session is None:
-            self._prompt.text = event.text
-            self._prompt.move_cursor(self._prompt.document.end)
+            self._prompt.offer(event.text)
             self.note("not sent: the session was removed", error=True)
             return
 
         async def work() -> str:
-            images = [image for label, image in self._images.items() if label in event.text]
+            images = {label: image for label, image in self._images.items() if label in event.text}
             request = session_pb2.SendPromptRequest(
-                session=session.id, prompt=event.text, images=images, request_id=new_request_id()
+                session=session.id, prompt=event.text, images=images.values(), request_id=new_request_id()
             )
-            await self.call(lambda daemon: daemon.sessions.SendPrompt, request)
-            self._images.clear()
+            try:
+                await self.call(lambda daemon: daemon.sessions.SendPrompt, request)
+            except ClientError as error:
+                if self._selected == session.id and not self._prompt.text:
+                    self._prompt.offer(event.text)
+                    raise
+                raise ClientError(error.message, hint="↑ in a prompt recalls your text") from error
+            for label in images:
+                self._images.pop(label, None)
             return f"sent to {session.name}" + (f" with {plural(len(images), 'image')}" if images else "")
 
         self.do(f"sending to {session.name}", work())
@@ -1130,7 +1202,7 @@ class Dashboard(App[None]):
         if len(data) > IMAGE_BYTES:
             self.note(f"the image is over {IMAGE_BYTES:,} bytes", error=True)
             return
-        label = f"[image {len(self._images) + 1}]"
+        label = next(label for number in count(1) if (label := f"[image {number}]") not in self._images)
         self._images[label] = session_pb2.Image(data=data)
         self._prompt.insert(f"{label} ")
 
@@ -1147,8 +1219,7 @@ class Dashboard(App[None]):
             if self._selected != session.id:
                 self._prompt.remember("\n".join(texts))
                 return f"{session.name}: taken back; ↑ in a prompt recalls it"
-            self._prompt.text = "\n".join([*texts, *filter(None, [self._prompt.text])])
-            self._prompt.move_cursor(self._prompt.document.end)
+            self._prompt.offer("\n".join([*texts, *filter(None, [self._prompt.text])]))
             self.action_prompt()
             return f"{session.name}: taken back; enter sends it again"
 
@@ -1209,7 +1280,7 @@ class Dashboard(App[None]):
 
         async def work() -> str:
             if after is not None and (failed := await after.wait()) is not None:
-                raise ClientError(f"nothing sent: {failed.message}", hint=f"{failed.hint}; C sends the others")
+                raise ClientError(f"nothing sent: {failed.message}", hint="c has your text; C sends the others")
             answer = await self.call(method, request(session=session.id, request_id=new_request_id(), **more))
             warnings = "; ".join(getattr(answer, "warnings", ()))
             return f"{session.name}: {done}" + (f"; {warnings}" if warnings else "")
@@ -1273,6 +1344,7 @@ class Dashboard(App[None]):
                     session_pb2.ForkSessionRequest,
                     prompt=prompt,
                 ),
+                ("f", session.id),
             )
 
     def action_new(self) -> None:
@@ -1286,12 +1358,12 @@ class Dashboard(App[None]):
             Field("owns", "owns", "paths, separated by blanks"),
             Field("count", "count", "", "1"),
         ]
-        entries = [replace(each, text=self._draft.get(each.name, each.text)) for each in entries]
         path = self._new_path()
         if path:
             self.ask(
-                Form("New session: what is the agent to do?", entries, prompt=self._draft.get("prompt", "")),
+                Form("New session: what is the agent to do?", entries, prompt=""),
                 lambda answer: self._create(path, answer),
+                NEW,
             )
 
     def _new_path(self) -> str:
@@ -1304,31 +1376,26 @@ class Dashboard(App[None]):
         return path
 
     def _create(self, path: str, answer: dict[str, str]) -> None:
-        self._draft = answer  # until it is on its way
         mode = answer["mode"]
         try:
             budget = budget_of(answer["budget"]) if answer["budget"] else {}
-            count = int(answer["count"] or 1)
+            contenders = int(answer["count"] or 1)
         except ValueError:
-            self.note("budget: dollars, or tokens such as 2Mtok; count: a number", error=True)
-            return
-        if mode and mode not in MODES:
-            self.note(f"there is no mode {mode!r}; modes: {', '.join(MODES)}", error=True)
+            problem = "budget: dollars, or tokens such as 2Mtok; count: a number"
+        else:
+            problem = f"there is no mode {mode!r}; modes: {', '.join(MODES)}" if mode and mode not in MODES else ""
+        if problem:
+            self._refused(ClientError(problem), self._answering)
             return
         base = session_pb2.CreateSessionRequest(
             path=path, prompt=answer["prompt"], name=answer["name"], base_ref=answer["base"], agent=answer["agent"],
             model=answer["model"], mode=mode_number(mode or None), **budget, owns=answer["owns"].split(),
-            contenders=[answer["agent"]] * count if count > 1 else (), request_id=new_request_id(),
+            contenders=[answer["agent"]] * contenders if contenders > 1 else (), request_id=new_request_id(),
         )  # fmt: skip
-
-        self._draft = {name: answer[name] for name in ("agent", "model", "mode")}
+        self._drafts[NEW] = {name: answer[name] for name in ("agent", "model", "mode")}, False
 
         async def work() -> str:
-            try:
-                made = await self.call(lambda daemon: daemon.sessions.CreateSession, base)
-            except ClientError:
-                self._draft = answer
-                raise
+            made = await self.call(lambda daemon: daemon.sessions.CreateSession, base)
             if not self._engaged:
                 self._jump(made.session.id)
             return f"created {', '.join(each.name for each in made.contenders or [made.session])}"
@@ -1348,6 +1415,7 @@ class Dashboard(App[None]):
         self.ask(
             Ask(question, does="land", text=_headline(session)) if uncommitted else Confirm(question),
             lambda text: self.do(f"landing {session.name}", self._land(session, text if uncommitted else "")),
+            ("L", session.id) if uncommitted else None,
         )
 
     def _changed(self, session: "Session", against: str = "") -> "worktree_pb2.GetDiffResponse | None":
@@ -1356,6 +1424,14 @@ class Dashboard(App[None]):
         assert self.view is not None
         slot = self.view.part(parts.COUNTS, f"{session.id} {against}".strip())
         return None if slot.error else slot.value
+
+    def _compare_again(self) -> None:
+        """Read the changed files of the selected session again: the person may have edited or
+        committed."""
+        session, view = self.session, self.view
+        if session is not None and view is not None:
+            view.refresh(parts.COUNTS, session.id)
+            view.refresh(parts.COUNTS, f"{session.id} {session.branch}")
 
     def _unchanged(self, session: "Session") -> bool:
         """Whether a session had nothing to land when its files were last compared. Its person may
@@ -1390,6 +1466,7 @@ class Dashboard(App[None]):
                         lambda text: self.do("landing", work(text, local=local)),
                         f"{session.name} has uncommitted work",
                         key,
+                        (key, session.id),
                     )
                 if error.data.get("upstream") and not local:
                     return self.ask_late(
@@ -1402,10 +1479,12 @@ class Dashboard(App[None]):
             target = answer.landings[0].target if answer.landings else "its target"
             if queued is not None:
                 self.note(await queued())
-            waited = await self.call(
-                lambda daemon: daemon.landing.WaitLandings,
-                landing_pb2.WaitLandingsRequest(landings=[each.id for each in answer.landings]),
-            )
+            self.do(f"landing {session.name} on {target}", end(answer, target))
+            return f"landing {session.name} on {target} …"
+
+        async def end(answer: landing_pb2.LandSessionsResponse, target: str) -> str:
+            request = landing_pb2.WaitLandingsRequest(landings=[each.id for each in answer.landings])
+            waited = await self.call(lambda daemon: daemon.landing.WaitLandings, request)
             ended = waited.landings[0] if waited.landings else None
             if ended is not None and ended.state == landing_pb2.LANDING_STATE_LANDED:
                 return f"{session.name} landed on {target}"
@@ -1489,35 +1568,28 @@ class Dashboard(App[None]):
         if session is None or self._tab != "Diff":
             self.note("open the tab Diff and put the cursor on a line")
             return
-        self.add_class("whole")
         place = self._places[cursor] if 0 <= cursor < len(self._places) else None
         if place is None:  # on a heading: take the next line of a file
             cursor = self._first_place()
             place = self._places[cursor] if cursor >= 0 else None
-            self._content.move_to(cursor)
         if place is None:
             self.note("there is no line to comment on")
             return
-
-        at = (session.id, place.path, place.line)
+        self.add_class("whole")
+        self._content.move_to(cursor)
 
         async def work(text: str) -> str:
             request = worktree_pb2.AddCommentRequest(
                 session=session.id, path=place.path, line=place.line, text=text, request_id=new_request_id()
             )
-            try:
-                await self.call(lambda daemon: daemon.worktrees.AddComment, request)
-            except ClientError as error:
-                self._refused_comments[at] = text
-                raise ClientError(error.message, hint="c on that line has your text") from error
-            self._refused_comments.pop(at, None)
+            await self.call(lambda daemon: daemon.worktrees.AddComment, request)
             return f"comment on {place.path}:{place.line}; C sends all comments"
 
         def then(text: str) -> None:
             self._commenting = self.do("adding the comment", work(text))
 
-        text = self._refused_comments.get(at, "")
-        self.ask(Ask(f"Comment on {place.path}:{place.line}", does="add", text=text), then)
+        draft = ("c", session.id, f"{place.path}:{place.line}")
+        self.ask(Ask(f"Comment on {place.path}:{place.line}", does="add"), then, draft)
 
     def action_send_comments(self) -> None:
         """Send the comments once the newest is added. If it was refused, say so and send nothing:
@@ -1603,7 +1675,7 @@ class Dashboard(App[None]):
                 if lost and _holds_only_changes(error):
                     return await work(force=True)
                 return self.ask_late(
-                    Confirm(f"{error.message}. Remove {session.name} all the same? The trash keeps it for 30 days."),
+                    Confirm(f"{error.message}. Remove {session.name} all the same? u restores it."),
                     lambda _: self.do(f"removing {session.name}", work(force=True)),
                     f"{session.name} holds work that exists nowhere else",
                     "x",
@@ -1615,18 +1687,18 @@ class Dashboard(App[None]):
         first = f"{session.name} is {state_name(session)}: its turn ends. " if working else ""
         work_lost = f", and with its work that has not landed: {lost}" if lost else ""
         self.ask(
-            Confirm(
-                f"{first}Remove {session.name} with its worktree and branch{work_lost}? u restores it, for 30 days."
-            ),
+            Confirm(f"{first}Remove {session.name} with its worktree and branch{work_lost}? u restores it."),
             lambda _: self.do(f"removing {session.name}", work()),
         )
 
     def action_undo(self) -> None:
-        under_way = next((words for words in self._busy if words.startswith(("archiving", "removing"))), "")
+        under_way = next(
+            (words for words in self._busy if words.startswith(("archiving", "removing", "restoring"))), ""
+        )
         if under_way or not self._undo:
             self.note(f"{under_way} is under way; u undoes it afterwards" if under_way else "nothing to undo")
             return
-        kind, session_id = self._undo[-1]
+        entry = kind, session_id = self._undo[-1]
 
         async def work() -> str:
             if kind == "archive":
@@ -1635,7 +1707,7 @@ class Dashboard(App[None]):
             else:
                 trashed = worktree_pb2.RestoreTrashRequest(entry=session_id, request_id=new_request_id())
                 name = (await self.call(lambda daemon: daemon.worktrees.RestoreTrash, trashed)).session.name
-            self._undo.pop()
+            self._undo.remove(entry)
             if not self._engaged:
                 self._jump(session_id)
             return f"{name} is back"
@@ -1665,9 +1737,7 @@ class Dashboard(App[None]):
                     input("\nEnter returns to the dashboard ")
             except (OSError, EOFError) as error:
                 self.call_later(self.note, f"{command[0]}: {error}", error=True)
-        if self.view is not None:  # the person may have edited or committed
-            for key in (self._selected, *([f"{self._selected} {self.session.branch}"] if self.session else [])):
-                self.view.refresh(parts.COUNTS, key)
+        self._compare_again()
         self.refresh(layout=True)
 
     def _verb(self, *arguments: str, pause: bool = False) -> None:

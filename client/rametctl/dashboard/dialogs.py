@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ramet.visible import visible
@@ -10,13 +10,14 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
+from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from rametctl.console.lines import Line, line, to_text, wrapped
 from rametctl.dashboard.answering import GRACE_S
 from rametctl.dashboard.keys import GROUPS
-from rametctl.dashboard.widgets import Lines, Prompt
+from rametctl.dashboard.widgets import Bar, Lines, Prompt
 
 WIDTH = 80
 """Most columns of a dialog, with its border."""
@@ -24,6 +25,14 @@ PASTE_S = 0.2
 """Keys that follow each other within these seconds are a paste."""
 DEAF_S = 0.1
 """Seconds between two checks whether a late dialog accepts keys."""
+MOST_ROWS = 30
+"""Most rows of a text in a dialog."""
+PROMPT_ROWS = 3
+"""Least rows of a prompt in a dialog."""
+SCROLL = (
+    Binding("j,down,J,space,pagedown,ctrl+d", "scroll(1)", show=False),
+    Binding("k,up,K,pageup,ctrl+u", "scroll(-1)", show=False),
+)
 
 
 class Dialog(ModalScreen[object]):
@@ -32,29 +41,41 @@ class Dialog(ModalScreen[object]):
 
     DEFAULT_CSS = """
     Dialog { align: center middle; }
-    Dialog > Vertical { width: 80; max-width: 96%; height: auto; max-height: 92%; border: round ansi_cyan; padding: 0 1; background: ansi_default; }
+    Dialog > Vertical { width: 80; max-width: 96%; height: auto; max-height: 92%; border: round ansi_cyan; padding: 0 1; background: ansi_default; overflow-y: auto; }
     Dialog Input { border: none; height: 1; padding: 0; background: ansi_default; }
     Dialog .field { height: 1; }
     Dialog .label { width: 18; max-width: 40%; height: 1; }
-    Dialog Lines { height: auto; max-height: 30; }
+    Dialog Lines { height: auto; }
     Dialog Prompt { height: auto; max-height: 10; min-height: 3; border: none; padding: 0; background: ansi_default; }
+    Dialog Bar { dock: bottom; height: 1; background: ansi_default; }
     """
     BINDINGS: ClassVar[list[Any]] = [Binding("escape", "dismiss_none", show=False)]
     late = False
+    offered: Any = None
+    """Text that the dialog began with, in the form of an answer; `restore` replaces it."""
+    written: Any = None
+    """Text that the person left in it when they closed it."""
+    _left = False
+    _room = 0
     _typed = ""
     _field: Prompt | Input | None = None
     _since = math.inf
 
     def on_mount(self) -> None:
         self._since = self.app.clock()  # type: ignore[attr-defined]  # of the dashboard
-        self._fit(self.app.size.width)
+        self._fit(self.app.size)
 
     def on_resize(self, event: events.Resize) -> None:
-        self._fit(event.size.width)
+        self._fit(event.size)
 
-    def _fit(self, width: int) -> None:
+    def _fit(self, size: Size) -> None:
+        """Wrap texts, and leave room below them for the fields and the keys."""
         for text in self.query(Text):
-            text.fit(width)
+            text.fit(size.width)
+        below = 1 + len(self.query(Input)) + PROMPT_ROWS * len(self.query(Prompt))
+        self._room = min(max(int(size.height * 0.92) - 2 - below, 1), MOST_ROWS)
+        for lines in self.query(Lines):
+            lines.styles.max_height = self._room
 
     @property
     def _age(self) -> float:
@@ -86,9 +107,9 @@ class Dialog(ModalScreen[object]):
         not see that message in the queue, and it arrives here although the field has the focus.
         """
         self._typed += text
-        if self._field is not None:
+        if self._field is not None and self._typed:
             if isinstance(self._field, Prompt):
-                self._field.insert(self._typed)
+                self._field.replace(self._typed, *self._field.selection)
             else:
                 self._field.insert_text_at_cursor(" ".join(self._typed.splitlines()))
             self._typed = ""
@@ -104,11 +125,26 @@ class Dialog(ModalScreen[object]):
             self._type(event.text)
 
     def action_dismiss_none(self) -> None:
+        self.written = self._text_left()
         self.dismiss(None)
 
     def on_prompt_left(self, event: Prompt.Left) -> None:
         event.stop()  # the screen below has a prompt of its own
-        self.dismiss(None)
+        self.action_dismiss_none()
+
+    def _text_left(self) -> Any:
+        """Return the text in the fields, in the form of an answer; None without fields."""
+        return None
+
+    def restore(self, written: Any, *, left: bool) -> None:
+        """Offer text that was written before; ``left``: the person closed the dialog, and may mean
+        to write anew."""
+
+    def action_scroll(self, direction: int) -> None:
+        self.query_one(Lines).page(direction)
+
+    def on_lines_picked(self, event: Lines.Picked) -> None:
+        event.stop()
 
 
 class Text(Lines):
@@ -131,6 +167,7 @@ class Confirm(Dialog):
         Binding("y", "yes", show=False),
         Binding("enter", "enter", show=False),
         Binding("n,q", "dismiss_none", show=False),
+        *SCROLL,
     ]
 
     def __init__(self, question: str, details: Sequence[Line] = ()) -> None:
@@ -140,7 +177,12 @@ class Confirm(Dialog):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield self._text
-            yield Static("y or enter yes · n or esc no", markup=False)
+            yield Bar("y or enter yes · n or esc no")
+
+    def _fit(self, size: Size) -> None:
+        super()._fit(size)
+        more = " · J scroll down" if self._text.count > self._room else ""
+        self.query_one(Bar).show(f"y or enter yes · n or esc no{more}")
 
     def action_enter(self) -> None:
         """Yes, unless the dialog has just appeared: a line end in text pasted as keys confirms
@@ -151,35 +193,43 @@ class Confirm(Dialog):
     def action_yes(self) -> None:
         self.dismiss(True)
 
-    def on_lines_picked(self, event: Lines.Picked) -> None:
-        event.stop()
-
 
 class Ask(Dialog):
     """A text of one or several lines; None if closed without an answer. ``does``: the action of
-    enter, in a word."""
+    enter, in a word; ``empty``: that of an empty text, "" if that is no answer."""
 
-    def __init__(self, question: str, *, does: str = "send", text: str = "", details: Sequence[Line] = ()) -> None:
+    def __init__(
+        self, question: str, *, does: str = "send", text: str = "", details: Sequence[Line] = (), empty: str = ""
+    ) -> None:
         super().__init__()
         self._question = Text(question, details)
         self._does = does
-        self._text = text
+        self._empty = empty
+        self._text = self.offered = text
 
     def compose(self) -> ComposeResult:
         with Vertical():
             yield self._question
             yield Prompt(id="answer")
-            yield Static(f"enter {self._does} · shift-enter new line · esc back", markup=False)
+            empty = f" · empty: {self._empty}" if self._empty else ""
+            yield Bar(f"enter {self._does} · shift-enter new line · esc back{empty}")
 
     def on_mount(self) -> None:
-        prompt = self.query_one(Prompt)
-        prompt.text = self._text
-        prompt.move_cursor(prompt.document.end)
-        self.write_in(prompt)
+        self.query_one(Prompt).offer(self._text, selected=self._left)
+        self.write_in(self.query_one(Prompt))
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
         event.stop()
-        self.dismiss(event.text)
+        if event.text or self._empty:
+            self.dismiss(event.text)
+        else:
+            self.query_one(Bar).show("nothing is written · esc back")
+
+    def _text_left(self) -> str:
+        return self.query_one(Prompt).text.strip()
+
+    def restore(self, written: str, *, left: bool) -> None:
+        self._text, self._left = written, left
 
 
 class Choose(Dialog):
@@ -201,6 +251,7 @@ class Choose(Dialog):
         with Vertical():
             yield Text(self._question)
             yield Lines(id="choices")
+            yield Bar("enter choose · j k move · esc back")
 
     def on_mount(self) -> None:
         lines = self.query_one("#choices", Lines)
@@ -219,6 +270,7 @@ class Choose(Dialog):
             self.dismiss(number - 1)
 
     def on_lines_picked(self, event: Lines.Picked) -> None:
+        event.stop()
         if event.widget.id == "choices":
             self.dismiss(event.row)
 
@@ -244,6 +296,7 @@ class Form(Dialog):
         self._title = title
         self._fields = fields
         self._prompt = prompt
+        self.offered = {each.name: each.text for each in fields} | {"prompt": prompt or ""}
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -254,34 +307,39 @@ class Form(Dialog):
                 with Horizontal(classes="field"):
                     yield Static(to_text([line((each.label, "cyan"))]), markup=False, classes="label")
                     yield Input(each.text, placeholder=visible(each.hint), id=f"field{number}", select_on_focus=False)
-            yield Static("enter send · tab next field · esc back", markup=False)
+            yield Bar("enter send · tab next field · esc back")
 
     def on_mount(self) -> None:
         if self._prompt is not None:
-            prompt = self.query_one(Prompt)
-            prompt.text = self._prompt
-            prompt.move_cursor(prompt.document.end)
-            self.write_in(prompt)
+            self.query_one(Prompt).offer(self._prompt, selected=self._left)
+            self.write_in(self.query_one(Prompt))
         elif self._fields:
             self.write_in(self.query_one("#field0", Input))
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
         event.stop()
-        self._send(event.text)
+        if event.text:
+            self.dismiss(self._text_left() | {"prompt": event.text})
+        else:
+            self.query_one(Bar).show("nothing is written · ctrl-s send without it · esc back")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         self.action_send()
 
     def action_send(self) -> None:
-        self._send(self.query_one(Prompt).text.strip() if self._prompt is not None else "")
+        self.dismiss(self._text_left())
 
-    def _send(self, prompt: str) -> None:
-        answer: Mapping[str, str] = {
-            each.name: self.query_one(f"#field{number}", Input).value.strip()
-            for number, each in enumerate(self._fields)
-        }
-        self.dismiss({**answer, "prompt": prompt})
+    def _text_left(self) -> dict[str, str]:
+        prompt = self.query_one(Prompt).text.strip() if self._prompt is not None else ""
+        fields = (self.query_one(f"#field{number}", Input).value.strip() for number in range(len(self._fields)))
+        return dict(zip((each.name for each in self._fields), fields, strict=True)) | {"prompt": prompt}
+
+    def restore(self, written: Mapping[str, str], *, left: bool) -> None:
+        self._left = left
+        self._fields = [replace(each, text=written.get(each.name, each.text)) for each in self._fields]
+        if self._prompt is not None:
+            self._prompt = written.get("prompt", "")
 
 
 class Help(Dialog):
@@ -289,14 +347,13 @@ class Help(Dialog):
 
     BINDINGS: ClassVar[list[Any]] = [
         Binding("question_mark,q,enter", "dismiss_none", show=False),
-        Binding("j,down,J,space,pagedown,ctrl+d", "scroll(1)", show=False),
-        Binding("k,up,K,pageup,ctrl+u", "scroll(-1)", show=False),
+        *SCROLL,
     ]
 
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Lines(id="keys")
-            yield Static("j k scroll · esc back", markup=False)
+            yield Bar("J scroll down · K scroll up · esc back")
 
     def on_mount(self) -> None:
         lines: list[Line] = []
@@ -304,6 +361,3 @@ class Help(Dialog):
             lines.append(line((group, "bold")))
             lines += [line((f"{key.label:<10}", "cyan"), key.words, indent=2) for key in keys]
         self.query_one(Lines).show(lines)
-
-    def action_scroll(self, direction: int) -> None:
-        self.query_one(Lines).page(direction)

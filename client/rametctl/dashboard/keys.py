@@ -1,7 +1,10 @@
 """All keys of the dashboard: the table from which bindings, help and documentation are
 generated."""
 
+import re
 from dataclasses import dataclass
+
+from rametctl.console.lines import cell_width
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,30 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("q,ctrl+q", "quit", "quit; sessions keep running", "q"),
     ),
 }
+
+
+NAMES = {
+    "esc": "escape", "?": "question_mark", "/": "slash", "!": "exclamation_mark", "*": "asterisk", ":": "colon", "↑": "up",
+    "enter": "enter", "space": "space", "tab": "tab",
+}  # fmt: skip
+
+
+def at_column(text: str, column: int, between: str = r" · |  +") -> str:
+    """Return the part of ``text``, divided by ``between``, that a column is in."""
+    for part in re.split(f"({between})", text):
+        column -= cell_width(part)
+        if column < 0:
+            return part.strip()
+    return ""
+
+
+def of_hint(hint: str) -> str:
+    """Return Textual's name of the key that a hint such as ``L land`` or ``2) Redis`` begins with;
+    "" for none."""
+    word = hint.partition(" ")[0].removesuffix(")")
+    if word in NAMES or (len(word) == 1 and word.isalnum()):
+        return NAMES.get(word, word)
+    return word.replace("-", "+") if word.startswith(("ctrl-", "shift-")) else ""
 
 
 def markdown() -> str:

@@ -73,6 +73,19 @@ def fitting(keys: str, width: int) -> str:
     return " · ".join(shown)
 
 
+def hint_lines(title: Span, hints: str, width: int) -> list[Line]:
+    """Return a title and the keys after it; a line ends only between two keys."""
+    rows: list[Line] = [line(title, ("  ", ""))]
+    for hint in hints.split(" · "):
+        last = rows[-1]
+        between = " · " if last.spans and last.spans[-1][1] == "dim" else ""
+        if cell_width(f"{last.text}{between}{hint}") > width:
+            rows.append(Line(((hint, "dim"),), 2))
+        else:
+            rows[-1] = Line((*last.spans, (f"{between}{hint}", "dim")), last.indent)
+    return [piece for each in rows for piece in wrapped(each, width)]
+
+
 class Talk:
     """A conversation as lines for one width; redraws only entries that events changed."""
 
@@ -144,9 +157,8 @@ class Talk:
         status = self.conversation.status
         state = state_name(session)
         if state not in {"working", "starting", "waiting"}:
-            return line(
-                (truncated(f"{state}{': ' + session.state_reason if session.state_reason else ''}", width), "dim")
-            )
+            reason = session.state_reason or (session.landed_reason if state == "idle" else "")
+            return line((truncated(f"{state}{': ' + reason if reason else ''}", width), "dim"))
         running = [each for each in self.conversation.running() if each.request is None or not _asks(each.request)]
         what = running[-1].call.tool if running and state == "working" else state
         spans = [(f"{'?' if state == 'waiting' else '✻'} {what}", "yellow" if state == "waiting" else "green")]
@@ -242,7 +254,7 @@ def request_rows(requests: "Sequence[AttentionRequest]", width: int, now: float)
     lines: list[Line] = []
     for request in requests:
         lines += [line("")] if lines else []
-        shown = list(request_lines(request, now, requests))[:-1]  # without the command that answers: keys do
+        shown = request_lines(request, now, requests, commands=False)  # keys answer it
         lines += [piece for each in shown for piece in wrapped(each, width)]
     return lines
 

@@ -11,7 +11,7 @@ from ramet.words import plural
 from rametctl.console.lines import Line, Span, cell_width, cropped, line, truncated
 from rametctl.render.format import age, money, span
 from rametctl.render.request import kind_name
-from rametctl.render.session import doing, in_tree_order, state_name, state_style
+from rametctl.render.session import doing, in_tree_order, state_name
 
 if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
@@ -222,21 +222,17 @@ def _marks(session: "Session", known: Known, width: int) -> list[Span]:
 def top_line(sessions: Iterable["Session"], known: Known, *, where: str, width: int, outage: float | None) -> Line:
     """Return the headline: place, number of sessions that need the person, total cost; or that the
     daemon is away."""
+    head: list[Span] = [("ramet ", "bold"), (where, "cyan")]
+    if outage is not None:
+        return line(*head, (f"  the daemon is away ({span(outage)}); connecting again …", "bold red"))
     live = [session for session in sessions if state_name(session) != "archived"]
     needing = sum(1 for session in live if group_of(session, known) == NEEDS)
     cost = sum(session.cost_usd for session in live)
     unknown = any(not session.HasField("cost_usd") for session in live)
-    spans: list[Span] = [("ramet ", "bold"), (where, "cyan"), (f"  {plural(len(live), 'session')}", "dim")]
+    spans: list[Span] = [*head, (f"  {plural(len(live), 'session')}", "dim")]
     if needing:
         spans.append((f"  {needing} need you" if needing > 1 else "  1 needs you", "bold yellow"))
     if cost or unknown:
         spans.append((f"  {money(cost)}" if cost else "", "dim"))
         spans.append((" + unknown" if cost else "  cost unknown", "dim") if unknown else ("", ""))
-    if outage is not None:
-        spans.append((f"  the daemon is away ({span(outage)}); connecting again …", "bold red"))
     return line(*spans)
-
-
-def state_spans(session: "Session") -> tuple[Span, ...]:
-    state = state_name(session)
-    return ((visible(session.name), "bold"), (" ", ""), (state, state_style(state)))

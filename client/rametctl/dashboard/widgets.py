@@ -10,9 +10,9 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widgets import TextArea
+from textual.widgets import Static, TextArea
 
-from rametctl.console.lines import Line, safe
+from rametctl.console.lines import Line, line, safe, to_text
 from rametctl.nouns.prompts import pasted_file
 
 CURSOR = Style(reverse=True)
@@ -25,12 +25,14 @@ class Lines(ScrollView, can_focus=False):
     DEFAULT_CSS = "Lines { overflow-x: hidden; }"
 
     class Picked(Message):
-        """A row was clicked."""
+        """A row was clicked, at a column of its text; ``twice``: for the second time."""
 
-        def __init__(self, widget: "Lines", row: int) -> None:
+        def __init__(self, widget: "Lines", row: int, column: int, *, twice: bool) -> None:
             super().__init__()
             self.widget = widget
             self.row = row
+            self.column = column
+            self.twice = twice
 
     def __init__(self, *, id: str) -> None:  # noqa: A002  Textual's name
         super().__init__(id=id)
@@ -123,9 +125,41 @@ class Lines(ScrollView, can_focus=False):
         return strip.apply_style(CURSOR) if marked else strip  # reversed colours would make patches of it
 
     def on_click(self, event: events.Click) -> None:
-        row = event.y + self.scroll_offset.y
-        if 0 <= row < self._count:
-            self.post_message(self.Picked(self, row))
+        at = event.get_content_offset(self)
+        if at is not None and (row := at.y + self.scroll_offset.y) < self._count:
+            self.post_message(self.Picked(self, row, at.x, twice=event.chain > 1))
+
+    def row(self, index: int) -> Line:
+        return self._row(index)
+
+
+class Bar(Static):
+    """One line of hints, such as ``y yes · n no``."""
+
+    class Picked(Message):
+        """The text was clicked at a column."""
+
+        def __init__(self, widget: "Bar", text: str, column: int) -> None:
+            super().__init__()
+            self.widget = widget
+            self.text = text
+            self.column = column
+
+    def __init__(self, text: str = "", *, id: str | None = None) -> None:  # noqa: A002  Textual's name
+        super().__init__(id=id, markup=False)
+        self._item = line(text)
+
+    def on_mount(self) -> None:
+        self.update(to_text([self._item]), layout=False)
+
+    def show(self, item: Line | str) -> None:
+        item = line(item) if isinstance(item, str) else item
+        if item != self._item:
+            self._item = item
+            self.update(to_text([item]), layout=False)
+
+    def on_click(self, event: events.Click) -> None:
+        self.post_message(self.Picked(self, self._item.text, event.x))
 
 
 class Prompt(TextArea):
@@ -175,6 +209,7 @@ class Prompt(TextArea):
                 if text:
                     self.remember(text)
                     self.clear()
+                if text or not self._modal:
                     self.post_message(self.Sent(text))
             case "shift+enter" | "ctrl+j" | "alt+enter":
                 self._stop(event)
@@ -191,6 +226,13 @@ class Prompt(TextArea):
                 self._leave(event, self.Answering())
             case _:
                 await super()._on_key(event)
+
+    def offer(self, text: str, *, selected: bool = False) -> None:
+        """Write ``text``, to be continued; if it is ``selected``, new text replaces it."""
+        self.text = text
+        self.move_cursor(self.document.end)
+        if selected:
+            self.select_all()
 
     def remember(self, text: str) -> None:
         """Let up recall ``text`` first."""
@@ -237,5 +279,4 @@ class Prompt(TextArea):
         if self._at == len(self.earlier):
             self._draft = self.text
         self._at = at
-        self.text = self.earlier[at] if at < len(self.earlier) else self._draft
-        self.move_cursor(self.document.end)
+        self.offer(self.earlier[at] if at < len(self.earlier) else self._draft)

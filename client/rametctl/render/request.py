@@ -71,9 +71,11 @@ def _own_command(request: "AttentionRequest") -> str | None:
     return str(data["command"]) if isinstance(data, Mapping) and "command" in data else None
 
 
-def request_lines(request: "AttentionRequest", now: float, others: Sequence["AttentionRequest"] = ()) -> Iterator[Line]:
-    """Return a request in full: session, tool, exact input, reason, and the commands that answer
-    it."""
+def request_lines(
+    request: "AttentionRequest", now: float, others: Sequence["AttentionRequest"] = (), *, commands: bool = True
+) -> Iterator[Line]:
+    """Return a request in full: session, tool, exact input, reason, and, with ``commands``, those
+    that answer it."""
     which = short_id(request, others)
     yield line(
         (which, "cyan"), "  ", ((request.session_name or request.session_id), "bold"), "  ",
@@ -88,7 +90,8 @@ def request_lines(request: "AttentionRequest", now: float, others: Sequence["Att
         yield line(("--always would allow:", "dim"), indent=2)
         for number, offer in enumerate(request.offers, 1):
             yield line((f"{number}) ", "cyan"), (", ".join(offer.rules), "dim"), indent=4)
-    yield from answer_lines(request, which)
+    if commands:
+        yield from answer_lines(request, which)
 
 
 def _repeats(request: "AttentionRequest") -> bool:

@@ -45,7 +45,7 @@ def readable(reader: Reader, caller_id: str, names: Sequence[str], near: str | N
     if caller is None:
         return [find_session(reader, name, repo_id=near).id for name in names] or None
     if not names:
-        return [each.id for each in reader.sessions.list() if is_family(caller, each)]
+        return [each.id for each in reader.sessions.list(include_archived=True) if is_family(caller, each)]
     members = [find_session(reader, name, repo_id=near) for name in names]
     for member in members:
         require_family(reader, caller, member)
