@@ -58,6 +58,24 @@ async def test_what_is_cut_short_is_lost(plain: tuple[Git, repositories.Sample],
     assert name in " ".join(await git.snapshots.lost(repo, taken.id))
 
 
+@pytest.mark.parametrize("content", [None, b"", bytes(100)], ids=["missing", "empty", "zeros"])
+async def test_a_snapshot_needs_no_index(plain: tuple[Git, repositories.Sample], content: bytes | None) -> None:
+    git, sample = plain
+    sample.write(".env", "tracked and ignored\n")
+    sample.git("add", "--force", ".env")
+    sample.commit()
+    sample.write("work.txt", "an hour of work\n")
+    index = sample.path / ".git" / "index"
+    index.unlink()
+    if content is not None:
+        index.write_bytes(content)
+
+    taken = await git.snapshots.take(sample.path)
+
+    files = sample.git("ls-tree", "-r", "--name-only", taken.files).split()
+    assert files == [".env", ".gitignore", "README.md", "src/app.py", "work.txt"]
+
+
 @pytest.mark.parametrize("left", [0, 5])
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
 async def test_a_start_after_a_power_cut_replaces_a_damaged_checkpoint_and_says_so(

@@ -62,9 +62,14 @@ def write_commit(repository: pygit2.Repository, tree: str, message: str, parents
 
 @asynccontextmanager
 async def private_index(git: GitContext, git_dir: Path) -> AsyncIterator[Path]:
-    """Yield a copy of the user's index, which exists for the context."""
+    """Yield a copy of the user's index, which exists for the context. For a missing index, or one
+    that a loss of power left empty, yield that of HEAD: it has the tracked files that are
+    ignored."""
     folder = await git.compute(_copy_index, git_dir)
     try:
+        if not await git.compute((folder / "index").exists):
+            words = (f"--git-dir={git_dir}", "read-tree", "HEAD")  # fails on an unborn branch
+            await git.process.run(git_dir, *words, environment={"GIT_INDEX_FILE": str(folder / "index")})
         yield folder / "index"
     finally:
         await git.compute(shutil.rmtree, folder)
@@ -81,6 +86,15 @@ async def scratch_index(git: GitContext, common: Path) -> AsyncIterator[Path]:
         await git.compute(shutil.rmtree, folder)
 
 
+def _has_content(index: Path) -> bool:
+    """Return whether an index begins as one (gitformat-index(5)). Blocks."""
+    try:
+        with index.open("rb") as file:
+            return file.read(4) == b"DIRC"
+    except FileNotFoundError:
+        return False
+
+
 def _copy_index(git_dir: Path) -> Path:
     corner = common_dir(git_dir) / DIRECTORY
     try:
@@ -89,7 +103,7 @@ def _copy_index(git_dir: Path) -> Path:
                 if time.time() - old.stat().st_mtime > _STALE:
                     shutil.rmtree(old)
         folder = temporary(corner)
-        if (git_dir / "index").exists():
+        if _has_content(git_dir / "index"):
             # Preserve the time stamp: git re-reads a file whose time is not older than the index's
             # ("racily clean"). With a later stamp, git would miss a change of a file that was
             # written, at the same size, right after the user's index.

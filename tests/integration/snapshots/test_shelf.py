@@ -205,6 +205,19 @@ async def test_an_archived_worktree_is_restored_exactly(
     open_up(tree.path)
 
 
+@pytest.mark.parametrize("name", ["HEAD", "commondir", "gitdir"])
+async def test_a_file_of_a_shelved_git_directory_without_content_is_written_again(
+    git: Git, repo: RepositoryInfo, tree: Sample, name: str
+) -> None:
+    """A loss of power leaves such a file."""
+    staged(tree)
+    before = picture(tree)
+    snapshot = await archived(git, repo, tree)
+    (repo.common_dir / "ramet" / "shelved-s-1" / name).write_text("")
+    assert await restored(git, repo, tree, snapshot) == ()
+    assert picture(tree) == before
+
+
 class CutError(Exception):
     """A kill between opening a file and writing to it."""
 

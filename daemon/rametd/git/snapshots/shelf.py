@@ -631,7 +631,7 @@ async def _mend_entry(git: GitContext, place: Place, taken: Snapshot) -> list[st
             "HEAD": head,
         }
         for name, content in wanted.items():
-            if not (folder / name).is_file():
+            if not (folder / name).is_file() or not (folder / name).stat().st_size:  # as a loss of power leaves it
                 _write(folder / name, content)
         return folder
 
