@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from rametd.domain.errors import GitFailedError, WorktreeChangedError
+from rametd.domain.errors import GitBusyError, GitFailedError, WorktreeChangedError
 from rametd.git import CutOff, Git, RepositoryInfo, Synced
 
 from tests.support import repositories
@@ -93,6 +93,29 @@ async def test_what_is_written_in_the_way_at_the_last_moment_is_not_overwritten(
 
     assert mine.read_text() == "mine, just now\n"
     assert (tree.head, tree.git("branch", "--show-current")) == (before, "work")
+
+
+@pytest.mark.parametrize("lock", ["worktrees/s-1/index", "worktrees/s-1/HEAD", "refs/heads/work"])
+async def test_a_lock_that_a_killed_git_left_is_named_before_any_file_changes(
+    environment: dict[str, str], repo: RepositoryInfo, sample: Sample, tree: Sample, lock: str
+) -> None:
+    before, git = tree.head, Git(environment, threads=1, lock_timeout=0.05)
+    sample.write("base")
+    base = sample.commit("base")
+    left = repo.common_dir / f"{lock}.lock"
+    left.touch()
+
+    for change in (
+        git.syncing.sync(tree.path, "work", base, rebase=False, message="base"),
+        git.snapshots.refuse_locked(tree.path),  # before a rewind
+    ):
+        with pytest.raises(GitBusyError, match=str(left)):
+            await change
+    assert (tree.head, tree.git("branch", "--show-current")) == (before, "work")
+    assert tree.git("status", "--porcelain") == ""
+    left.unlink()
+    await git.syncing.sync(tree.path, "work", base, rebase=False, message="base")
+    await git.aclose()
 
 
 @pytest.mark.parametrize("rebase", [False, True])

@@ -196,6 +196,15 @@ class GitProcess:
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.5)
 
+    async def refuse_locked(self, locks: Collection[Path]) -> None:
+        """Wait until none of these lock files exists. Raise GitBusyError after ``lock_timeout``."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._lock_timeout
+        while found := await asyncio.to_thread(lambda: [each for each in locks if os.path.lexists(each)]):
+            if loop.time() > deadline:
+                raise _busy(found[0].parent, found[0].name)
+            await asyncio.sleep(0.02)
+
     async def _once(
         self,
         where: Path,

@@ -30,7 +30,7 @@ from rametd.git.process import Completed, at, failed
 from rametd.git.repository import head_of, open_repository, peel
 from rametd.git.scratch import without_files
 from rametd.git.submodules import follow_submodules
-from rametd.git.underway import busy_with, ending_words
+from rametd.git.underway import busy_with, ending_words, refuse_locked
 
 _REFLOG: Final = "ramet: sync"
 _REBASE: Final = (
@@ -272,6 +272,7 @@ class Syncing:
         # Git checks this again. This check gives a better message, and avoids a checkpoint before a
         # refusal.
         await _refuse_overwriting(git, worktree, there, coming)
+        await refuse_locked(git, git_dir)
         if before_changing is not None:
             await before_changing(Synced(old, new, missing))
         await git.make_durable(git_dir)

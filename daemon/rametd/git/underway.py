@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from rametd.git.context import GitContext
-from rametd.git.repository import RepositoryInfo, commit_exists
+from rametd.git.repository import RepositoryInfo, commit_exists, common_dir, head_of, open_repository
 
 _BEGUN: Final = {
     "rebase-merge": "rebase",
@@ -41,6 +41,21 @@ class UnderWay:
     what: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
     autostashes: tuple[str, ...] = ()
+
+
+async def refuse_locked(git: GitContext, git_dir: Path) -> None:
+    """Refuse to change a worktree while another git has its index, its HEAD or its branch locked:
+    the files would change, and HEAD or the branch would stay. Raise GitBusyError.
+
+    A git that was killed leaves such a lock for ever.
+    """
+
+    def locks() -> list[Path]:
+        branch = head_of(open_repository(git_dir)).branch
+        own = [git_dir / "index.lock", git_dir / "HEAD.lock"]
+        return [*own, common_dir(git_dir) / f"refs/heads/{branch}.lock"] if branch else own
+
+    await git.process.refuse_locked(await git.compute(locks))
 
 
 def begun(git_dir: Path) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from rametd.git.file_trees import write_commit
 from rametd.git.repository import RepositoryInfo, commit_exists, open_repository
 from rametd.git.snapshots import capture, model, nested, restore, shelf
 from rametd.git.snapshots.model import ARCHIVE, TRASH, Snapshot
+from rametd.git.underway import refuse_locked
 from rametd.platform.files import tree_bytes
 
 
@@ -69,6 +70,10 @@ class Snapshots:
         """
         await restore.apply_tree(self._git, worktree, snapshot.files)
         return tuple(await nested.restore(self._git, repo.common_dir, worktree, snapshot))
+
+    async def refuse_locked(self, worktree: Path) -> None:
+        """See `underway.refuse_locked`."""
+        await refuse_locked(self._git, await self._git.verified(worktree, None))
 
     async def restore_files(
         self, worktree: Path, snapshot: Snapshot, before_overwriting: Callable[[str], Awaitable[None]]

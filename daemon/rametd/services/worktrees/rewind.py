@@ -199,6 +199,8 @@ class Rewinder:
             await core.store.write_for_sure(lambda unit: remember_before(unit, operation, made))
             core.failpoint.hit("rewind.kept")
 
+        if not check:
+            await core.git.snapshots.refuse_locked(session.worktree)
         try:
             await core.git.snapshots.restore_files(session.worktree, target, keep)
         except GitFailedError as error:
