@@ -141,7 +141,9 @@ class App:
         which."""
         here = Path(self.cwd)
         for directory in (here, *here.parents):
-            if (directory / ".git").is_file() or _is_git_directory(directory / ".git") or _is_git_directory(directory):
+            if (directory / ".git").is_file():
+                return str(here) if _leads_on(directory / ".git") else None
+            if _is_git_directory(directory / ".git") or _is_git_directory(directory):
                 return str(here)
         return None
 
@@ -151,6 +153,15 @@ def _directory() -> str:
     with suppress(OSError):
         return str(Path.cwd())
     return ""
+
+
+def _leads_on(link: Path) -> bool:
+    """Return whether the git directory exists that a worktree's ``.git`` names; that of an archived
+    or removed session does not."""
+    try:
+        return Path(link.parent, os.fsdecode(link.read_bytes()).removeprefix("gitdir:").strip()).is_dir()
+    except OSError:
+        return False
 
 
 def _is_git_directory(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """`new` with a fake daemon: its calls, its output, its exit codes."""
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,3 +160,19 @@ def test_repo_names_another_repository_by_its_name(world: World) -> None:
     world.state.repos["r1"] = repo_pb2.Repo(id="r1", name="shop", root="/src/shop")
     world.run("new", "x", "--repo", "shop")
     assert world.state.called("CreateSession")[0].path == "/src/shop"
+
+
+def test_an_idle_session_is_created_beside_a_pipe_that_stays_open(world: World) -> None:
+    with world.popen("new", "--idle", "--name", "later", stdin=subprocess.PIPE) as process:
+        assert process.wait(timeout=30) == 0
+    (sent,) = world.state.called("CreateSession")
+    assert sent.prompt == ""
+
+
+def test_the_worktree_of_an_archived_session_counts_as_no_repository(world: World) -> None:
+    world.state.session("fix")
+    link = world.cwd / ".git"
+    for git_dir, listed in (("gone/.git/worktrees/fix", ""), (".", str(world.cwd))):
+        link.write_text(f"gitdir: {git_dir}\n")
+        assert world.run("ls", "--json").code == 0
+        assert world.state.called("ListSessions")[-1].repo == listed

@@ -150,9 +150,11 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
     wait, watch = options["wait"], options["watch"]
     if wait and watch:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
-    text = read_prompt(options["prompt"], options["file"], sys.stdin, app.output.note)
-    if options["idle"] and text is not None:
+    if options["idle"] and (options["prompt"], options["file"]) != (None, None):
         raise UsageError("a prompt and --idle were both given", hint="give one of them")
+    text = None  # with --idle: a hook or service may leave a pipe open
+    if not options["idle"]:
+        text = read_prompt(options["prompt"], options["file"], sys.stdin, app.output.note)
     if text is None and app.on_terminal and not options["idle"]:
         text = write_prompt(app)
     if text is not None and options["file"] is None:

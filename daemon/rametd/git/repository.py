@@ -135,8 +135,11 @@ def _search(start: Path) -> pygit2.Repository:
     except RepoNotFoundError:
         broken = next((folder for folder in (start, *start.parents) if (folder / ".git").is_file()), None)
         if broken is not None:
+            shelved = broken.name.endswith(".shelved")
+            hint = "the worktree was archived or removed: change to another directory" if shelved else ""
             raise RepoNotFoundError(
-                f"{broken / '.git'} points to a repository that is not there", hint="git worktree repair may fix it"
+                f"{broken / '.git'} points to a repository that is not there",
+                hint=hint or "git worktree repair may fix it",
             ) from None
         raise RepoNotFoundError(
             f"no git repository around {start}", hint="run it inside a repository, or name one with --repo"

@@ -91,12 +91,19 @@ async def test_a_detached_head_is_restored_detached(client: Client, repository: 
     assert state_of(tree) == before
 
 
-async def test_a_deleted_branch_is_created_again(client: Client, repository: Path) -> None:
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_branch_deleted_before_or_after_the_archiving_is_created_again(
+    client: Client, repository: Path, when: str
+) -> None:
     made = await client.create(repository, name="gone")
     tree = Path(made.worktree)
     before = work_on(tree)
+    await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="gone"))
+    if when == "before":
+        git(repository, "update-ref", "-d", f"refs/heads/{made.branch}")
     await archive(client, "gone")
-    git(repository, "branch", "-D", made.branch)
+    if when == "after":
+        git(repository, "branch", "-D", made.branch)
 
     back = await restore(client, "gone")
 

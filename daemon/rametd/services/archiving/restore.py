@@ -119,8 +119,11 @@ async def place_of(core: Core, info: RepositoryInfo, session: Session, snapshot:
     Warn of a deleted branch only for an ``archived`` session: a removal always deletes the branch.
     """
     branch = session.branch
-    tip = str(snapshot.facts.get("branch") or snapshot.head)
-    taken = await core.store.read(lambda reader: _holder(reader, session))
+    taken, latest = await core.store.read(
+        lambda reader: (_holder(reader, session), reader.checkpoints.latest(session.id))
+    )
+    # The snapshot has neither if the branch was deleted before, under the worktree.
+    tip = str(snapshot.facts.get("branch") or snapshot.head or (latest.head if latest else "") or session.base_commit)
     found = {each.name: each for each in await core.git.branches.list(info)}
     here = found.get(branch)
     why = f"session {taken} has branch {branch}" if taken else ""
