@@ -93,7 +93,7 @@ async def test_git_applies_the_trust_that_is_stored(
             await servicer.UpdateRepo(request, None)
 
         def in_force() -> bool:
-            return bool(core.git._context.trusted[common])
+            return bool(core.git._context.trusted.get(common))
 
         if change != "trust":
             await changed("trust")
@@ -113,5 +113,6 @@ async def test_git_applies_the_trust_that_is_stored(
         await asyncio.wait([caller])
         gate.set()
         await eventually(lambda: in_force() == (change == "trust"))
+        assert (common in core.git._context.trusted) == (change != "remove")
         await servicer.RegisterRepo(added, None)
         assert in_force() == (change == "trust")

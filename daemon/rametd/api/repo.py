@@ -9,10 +9,9 @@ import grpc
 from ramet.v1 import repo_pb2, repo_pb2_grpc
 
 from rametd.api.calls import Call, Calls, mutation
-from rametd.api.context import principal
 from rametd.api.paging import page_of
 from rametd.domain.errors import InvalidInputError, RepoNotFoundError, WrongStateError
-from rametd.domain.models import OWNER, Repo
+from rametd.domain.models import Repo
 from rametd.domain.trust import Contents, Trusted, digest_of
 from rametd.services import repos
 from rametd.services.core import Core
@@ -122,15 +121,24 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
         return await self._change(repo, remove)
 
     async def _change(self, repo: Repo, work: Callable[[Unit], Response]) -> Response:
-        """Store a change, then let git apply the stored trust: none for a removed repository.
+        """Store a change, then let git apply the stored trust: none for a removed repository, which
+        is no longer registered.
 
         The store completes a queued write even if the caller hangs up, and a repeated request gets
         its stored answer. So the second step must not depend on the caller.
         """
 
+        def work_and_look(unit: Unit) -> tuple[Response, Trusted | None]:
+            response = work(unit)
+            registered = unit.repos.by_common_dir(repo.common_dir) is not None
+            return response, unit.repos.trusted(repo.id) if registered else None
+
         async def change() -> Response:
-            response, trusted = await self._core.store.write(lambda unit: (work(unit), unit.repos.trusted(repo.id)))
-            self._core.git.trust(repo.common_dir, trusted.digests)
+            response, trusted = await self._core.store.write(work_and_look)
+            if trusted is None:
+                self._core.git.distrust(repo.common_dir)
+            else:
+                self._core.git.trust(repo.common_dir, trusted.digests)
             return response
 
         return await asyncio.shield(asyncio.create_task(change()))
@@ -198,6 +206,4 @@ async def resolve_or_new(core: Core, name: str) -> Repo:
     if not name.startswith("/"):
         return await resolve_repo(core, name)
     info = await core.git.discover(absolute(name))
-    if principal.get() == OWNER:
-        core.git.trust(info.common_dir)
     return await core.store.read(lambda reader: repos.known_or_new(core, reader, info))

@@ -378,6 +378,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
     @mutation
     async def FillPool(self, request: worktree_pb2.FillPoolRequest, call: Call) -> worktree_pb2.FillPoolResponse:
         wanted = await resolve_or_new(self._core, request.repo)
+        self._core.git.trust(wanted.common_dir)
         repo = await self._core.store.write(lambda unit: register(unit, wanted, call.principal))
         await self._pool.fill(repo)
         status = await self._pool.status(repo)

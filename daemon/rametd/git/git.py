@@ -67,6 +67,10 @@ class Git:
         known = self._context.trusted.get(common_dir, frozenset())
         self._context.trusted[common_dir] = known if items is None else items
 
+    def distrust(self, common_dir: Path) -> None:
+        """Allow no program in the configuration of a repository that a person removed."""
+        self._context.trusted.pop(common_dir, None)
+
     async def make_durable(self, common_dir: Path, *worktrees: Path) -> None:
         """Sync a repository and the files of its worktrees to disk.
 
