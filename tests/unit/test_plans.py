@@ -103,7 +103,7 @@ def test_what_the_plan_says_holds_for_threads_that_say_nothing() -> None:
         ("", "empty", 0, "", "add a [[threads]]"),
         ("[[threads]]\nid = 1\nid = 2\n", "not-toml", 3, "", ""),
         ("[[threads]\n", "not-toml", 1, "", ""),
-        ("a = " + "[" * 5000, "not-toml", 0, "", ""),
+        ("a = " + "[" * 5000, "not-toml", 1, "", ""),
     ],
 )
 def test_a_parse_error_has_line_and_key(plan: str, code: str, line: int, key: str, hint: str) -> None:

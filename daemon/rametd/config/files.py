@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, cast
 
+from ramet.toml import loads
+
 from rametd.config.kinds import RefusedError, Setting, toml, toml_key
 from rametd.config.model import SETTINGS, Config
 from rametd.domain.errors import BadConfigError
@@ -128,7 +130,7 @@ def items(source: Source) -> dict[str, str]:
     files that are not TOML, yield nothing: `check` reports them.
     """
     try:
-        document = tomllib.loads(source.text)
+        document = loads(source.text)
     except tomllib.TOMLDecodeError:
         return {}
     found: dict[str, str] = {}
@@ -184,7 +186,7 @@ def _build(section: type, prefix: str, values: Mapping[str, Any], **extra: objec
 def _read(source: Source, home: Path, *, from_repository: bool) -> tuple[dict[str, Any], list[Problem]]:
     """Accepted values of one file by key, and problems with the others."""
     try:
-        document = tomllib.loads(source.text)
+        document = loads(source.text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         return {}, [Problem(source.name, int(line[1]) if line else 0, "", f"not TOML: {error}")]

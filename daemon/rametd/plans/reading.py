@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ramet import toml
+
 from rametd.plans.keys import PLAN, THREAD, TITLE_WORDS, keys_of
 from rametd.plans.model import PlanText, Problem, ThreadText
 from rametd.plans.positions import Path, lines_of
@@ -50,7 +52,7 @@ def read(text: str) -> Reading:
     if len(text.encode("utf-8", "surrogatepass")) > LIMIT:
         return Reading(PlanText(), (Problem("too-large", f"the plan is over {LIMIT:,} bytes"),), {})
     try:
-        document = tomllib.loads(text)
+        document = toml.loads(text)
         lines = lines_of(text)
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"at line (\d+)", str(error))
