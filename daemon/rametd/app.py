@@ -22,7 +22,7 @@ from rametd import config as configuration
 from rametd.agents.registry import kinds_of
 from rametd.api.daemon import Facts
 from rametd.domain.errors import AlreadyRunningError, RametError
-from rametd.domain.models import NewEvent
+from rametd.domain.models import UNATTENDED, NewEvent
 from rametd.environment import EnvironmentFiles, Variables, build
 from rametd.failpoints import Failpoint
 from rametd.git import Git
@@ -40,16 +40,19 @@ from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
+from rametd.services.live import LiveAgent
 from rametd.services.operations import Operations
 from rametd.services.tokens import Tokens
 from rametd.serving import report_health, server_factory
-from rametd.store import Rebuilt, RecoveredSession, Store
+from rametd.store import Reader, Rebuilt, RecoveredSession, Store
 
 log = structlog.get_logger()
 
 STOP_GRACE_S = 2.0
 LOCK_POLL_S = 0.05
 CONFIG_POLL_S = 2.0
+MODE_S = 5.0
+"""Seconds for an agent to take a stricter mode."""
 
 
 class Daemon:
@@ -239,20 +242,30 @@ class Daemon:
                 call()
             if not config.permissions.allow_bypass:
                 await core.store.write_for_sure(forbid_bypass)
-                await self._follow_settings(core)
+                await self._end_bypass(core)
             core.live.schedule()
             # Set this last: if a client cancels its call before, the next poll applies the file.
             self._configured = stamp
             log.info("configuration applied", file=str(file))
 
-    async def _follow_settings(self, core: Core) -> None:
-        """Set the modes of all attached agents. If that fails for one, it gets its mode when it is
-        reattached or restarted."""
-        agents = list(core.live)
-        answers = await asyncio.gather(*(agent.follow_settings() for agent in agents), return_exceptions=True)
-        for agent, error in zip(agents, answers, strict=True):
+    async def _end_bypass(self, core: Core) -> None:
+        """Set the modes of all attached agents. End an agent that still bypasses permissions after
+        `MODE_S`; its program starts again in the new mode."""
+
+        async def end(agent: LiveAgent) -> None:
+            try:
+                async with asyncio.timeout(MODE_S):
+                    await agent.follow_settings()
+            except (RametError, TimeoutError) as error:
+                if await core.store.read(lambda reader: _bypasses(reader, agent.session_id)):
+                    words = str(error) or f"no answer within {MODE_S:g} seconds"
+                    log.warning("an agent that kept its former mode ends", session=agent.session_id, error=words)
+                    await agent.end("", STOP_GRACE_S)  # without an intent: an interrupted turn is resumed
+
+        answers = await asyncio.gather(*(end(agent) for agent in core.live), return_exceptions=True)
+        for error in answers:
             if error is not None:
-                log.warning("an agent keeps its former mode", session=agent.session_id, error=str(error))
+                log.error("an agent could not be ended", error=str(error))
 
     def _facts(self) -> Facts:
         places = self._directories
@@ -288,6 +301,11 @@ class Daemon:
             log.error("the disk is full: the database is read-only until there is room")
         else:
             log.info("the disk has room again")
+
+
+def _bypasses(reader: Reader, session_id: str) -> bool:
+    agent = reader.agents.latest(session_id)
+    return agent is not None and agent.mode in UNATTENDED
 
 
 def _stamp(file: Path) -> tuple[int, ...]:

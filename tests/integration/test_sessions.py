@@ -8,6 +8,7 @@ import grpc
 import pytest
 from google.protobuf import field_mask_pb2
 from ramet.v1 import attention_pb2, common_pb2, session_pb2, worktree_pb2
+from rametd import app
 
 from tests.support.agents import script
 from tests.support.daemon import (
@@ -340,13 +341,21 @@ def test_a_setting_is_in_effect_when_config_set_returns() -> None:
             assert (made.code == 0) == allowed, made.stderr
 
 
-async def test_a_living_agent_stops_bypassing_when_config_set_returns() -> None:
+async def test_a_living_agent_stops_bypassing_when_config_set_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MODE_S", "STOP_GRACE_S"):
+        monkeypatch.setattr(app, name, 0.2)
     with make_sandbox(config="[permissions]\nallow_bypass = true\n") as sandbox:
         async with daemon_here(sandbox), connected(sandbox) as client:
             await client.create(sandbox.repository(), script({"text": "done"}), name="first", mode=BYPASS)
             await client.reach("first", IDLE)
+            await client.create(sandbox.root / "repo", script({"text": "done"}), name="deaf", mode=BYPASS)
+            deaf = await client.reach("deaf", IDLE)
+            for process in sandbox.processes():
+                if process.cwd() == deaf.worktree:
+                    process.suspend()  # it answers nothing any more
             done = await asyncio.to_thread(sandbox.ctl, "config", "set", "permissions.allow_bypass", "false")
             assert done.code == 0, done.stderr
-            await client.send("first", script(bash("echo ran > ran.txt"), {"text": "done"}))
-            session = await client.reach("first", WAITING)
-            assert not (Path(session.worktree) / "ran.txt").exists()
+            for name in ("first", "deaf"):
+                await client.send(name, script(bash("echo ran > ran.txt"), {"text": "done"}))
+                session = await client.reach(name, WAITING)
+                assert not (Path(session.worktree) / "ran.txt").exists()

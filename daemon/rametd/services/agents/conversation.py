@@ -108,9 +108,10 @@ class Conversation:
             return
         if agent.mode != session.mode:
             await self._channel.set_mode(session.mode)
+            await self.note(mode=session.mode)
         if agent.model != session.model:
             await self._channel.set_model(session.model)
-        await self.note(mode=session.mode, model=session.model)
+            await self.note(model=session.model)
 
     async def note(self, **columns: Unpack[AgentColumns]) -> None:
         """Store columns of the process's row."""
