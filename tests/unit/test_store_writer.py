@@ -280,3 +280,15 @@ async def test_the_loop_is_never_blocked(tmp_path: Path) -> None:
         await asyncio.gather(*(store.write(append("event")) for _ in range(50)))
         assert len(await store.read(kinds)) == 50
         await store.aclose()
+
+
+@pytest.mark.parametrize("way", ["read", "write"])
+async def test_work_that_raises_stop_iteration_is_answered_and_blocks_no_other(store: Store, way: str) -> None:
+    call = getattr(store, way)
+    async with asyncio.timeout(10):
+        failed, *others = await asyncio.gather(
+            call(lambda _: next(iter(()))), *(call(lambda _: 1) for _ in range(3)), return_exceptions=True
+        )
+    assert isinstance(failed, RuntimeError)
+    assert isinstance(failed.__cause__, StopIteration)
+    assert others == [1, 1, 1]

@@ -106,7 +106,17 @@ class Readers:
             if error is None:
                 answer.set_result(result)
             else:
-                answer.set_exception(error)
+                answer.set_exception(_answerable(error))
+
+
+def _answerable(error: BaseException) -> BaseException:
+    """Return the error as a future accepts it: for StopIteration, which it refuses, its caller and
+    those after it would wait forever."""
+    if not isinstance(error, StopIteration):
+        return error
+    answer = RuntimeError("the work raised StopIteration")
+    answer.__cause__ = error
+    return answer
 
 
 Subscriber = Callable[[Sequence[Event]], None]
@@ -247,7 +257,7 @@ class Store:
             elif job.error is None:
                 answer.set_result(job.result)
             else:
-                answer.set_exception(job.error)
+                answer.set_exception(_answerable(job.error))
 
     def _become_read_only(self, now: bool) -> None:
         self.read_only = now
