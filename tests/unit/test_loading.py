@@ -1,6 +1,6 @@
 """Effects of the daemon's quick imports."""
 
-from dataclasses import FrozenInstanceError, dataclass, replace
+from dataclasses import FrozenInstanceError, dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -29,3 +29,27 @@ def test_dataclasses_of_quick_imports_behave_like_others() -> None:
         quick(1).x = 2
     with pytest.raises(FrozenInstanceError):
         del quick(1).x
+
+
+def test_methods_of_quick_dataclasses_are_compiled_once_in_the_class_that_has_them() -> None:
+    with loading.quickly():
+
+        @dataclass
+        class Base:
+            x: int
+            found: list[int] = field(default_factory=list)
+
+        @dataclass(kw_only=True)
+        class Further(Base):
+            y: str = "y"
+
+            def __post_init__(self) -> None:
+                self.found.append(self.x)
+
+    assert repr(Further(1, y="z")) == repr(Further(x=1, y="z"))  # the first one compiles, the second one does not
+    assert Base(2).found == [] != Further(2).found == [2]
+    assert Base.__init__.__code__.co_varnames[:3] == ("self", "x", "found")
+    assert Further.__init__.__qualname__.endswith("Further.__init__")
+    assert Base(1) != Further(1)
+    with pytest.raises(TypeError, match=r"__init__\(\) missing 1 required positional argument: 'x'"):
+        Base()  # type: ignore[call-arg]
