@@ -365,7 +365,7 @@ async def test_a_rewind_to_the_current_state_changes_nothing(
 ) -> None:
     await count(client, "made", 3)
     ran = sandbox.ctl("rewind", "made", "3")
-    assert (ran.code, ran.stdout) == (0, "made was at checkpoint 3 already: nothing has changed\n")
+    assert (ran.code, ran.stdout) == (0, "made was at checkpoint 3 already: nothing was changed\n")
     assert len(await client.checkpoints("made")) == 3
 
 

@@ -193,7 +193,7 @@ async def test_links_and_sessions_expire_and_are_revoked(owner: Visitor, world: 
 def test_a_session_makes_no_link_and_serves_no_page(world: World, verb: list[str]) -> None:
     ran = world.run(*verb, env={"RAMET_SESSION": "fix", "RAMET_TOKEN": "secret"})
     assert (ran.code, ran.out) == (2, "")
-    assert "a session cannot use the web page" in ran.err
+    assert "a session cannot create links to the web page" in ran.err
 
 
 def test_without_the_extra_it_says_what_to_install(world: World) -> None:

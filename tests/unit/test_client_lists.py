@@ -130,7 +130,7 @@ def test_a_prompt_that_waits_for_the_end_of_a_turn_is_said_to_wait() -> None:
 def test_a_prompt_for_a_blocked_turn_names_the_command_that_unblocks_it() -> None:
     waiting = session_pb2.SendPromptResponse(session=a_session(State.SESSION_STATE_WAITING))
     words = fate(waiting, "rametctl approve c8eq468x")
-    assert words == "kept until its request is answered: rametctl approve c8eq468x"
+    assert words == "queued until its request is answered: rametctl approve c8eq468x"
 
 
 @pytest.mark.parametrize(("dirty", "name", "columns"), [(0, "api", 7), (2, "api", 8), (2, "other", 9)])

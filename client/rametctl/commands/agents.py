@@ -11,7 +11,7 @@ from rametctl.console.lines import Span, line
 from rametctl.options import Verb, VerbGroup, complete_agent, mode_name
 
 PATIENCE_S = 300.0
-"""Nine programs, two at a time, each with a minute to start."""
+"""Time limit in seconds: nine programs, two at a time, each with a minute to start."""
 
 WORDS = {
     "ask": "asks before a call",
@@ -29,8 +29,8 @@ WORDS = {
 @click.group("agents", cls=VerbGroup, short_help="Show which agents are installed and what they can do.")
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Show the kinds of agents that --agent takes: which are installed, and how to get
-    the others. Without a command, lists them.
+    """Show the kinds of agents for --agent: which are installed, and how to install the others.
+    Without a command, lists them.
 
     \b
     Examples:
@@ -54,12 +54,12 @@ def ls(app: App) -> None:
     _list(app, _agents(app, (), start=False))
 
 
-@command.command("check", cls=Verb, short_help="Start agents, to see whether they work.")
+@command.command("check", cls=Verb, short_help="Start agents, to test whether they work.")
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_agent)
 @click.pass_obj
 def check(app: App, names: Sequence[str]) -> int:
-    """Start each installed agent, or those of the NAMEs, and see whether it works and
-    is logged in. No prompt is sent. Exits with 1 if none works, or not all NAMEs do.
+    """Start each installed agent, or the NAMEs, to test whether it works and is logged in. Sends no
+    prompt. Exits with 1 if none works, or if not all NAMEs work.
 
     \b
     Examples:

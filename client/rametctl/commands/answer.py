@@ -50,14 +50,14 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
 
 
 def _choose(app: App, asked: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Ask each question on the terminal. Raises ClientError without a terminal, and if the person
-    cancels."""
+    """Ask each question on the terminal. Raise UsageError without a terminal, ClientError if the
+    person cancels."""
     from rametctl.console.choosing import choose
 
     if not app.output.terminal or sys.stdin is None or not sys.stdin.isatty():
         raise UsageError("no answer was given, and stdin is not a terminal", hint="give one answer for each question")
     if not asked:
-        raise UsageError("this is no question", hint="see: rametctl inbox")
+        raise UsageError("this request is not a question", hint="see: rametctl inbox")
     given = []
     for question in asked:
         answer = choose(

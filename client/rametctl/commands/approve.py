@@ -14,16 +14,16 @@ from rametctl.render.request import kind_name
 
 
 class ApproveCommand(Verb):
-    """`--always` and `--session` take an optional rule. A following word with a blank, bracket or
-    star is it."""
+    """Options `--always` and `--session` with an optional rule: the next word is the rule if it has
+    a blank, a bracket or a star."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, joined(args))
 
 
 def joined(args: Sequence[str]) -> list[str]:
-    """``--always RULE`` as ``--always=RULE``; a word without a blank, a bracket or a star is the
-    next request instead."""
+    """Join ``--always RULE`` to ``--always=RULE``. A word without a blank, a bracket or a star is
+    the next request instead."""
     found: list[str] = []
     for arg in args:
         if found and found[-1] in {"--always", "--session"}:
@@ -66,7 +66,7 @@ def command(
     if chosen is not None:
         scope = attention_pb2.APPROVAL_SCOPE_SESSION if always is None else attention_pb2.APPROVAL_SCOPE_ALWAYS
     if len(set(requests)) > 1 and (edit or chosen):
-        raise UsageError("--edit and a rule are for one request", hint="approve the others without it")
+        raise UsageError("--edit and a rule apply to one request only", hint="approve the others without them")
 
     def fits(kind: str) -> bool:
         return kind == "plan" if mode else kind == "permission" if chosen is not None else kind != "question"

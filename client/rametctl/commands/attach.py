@@ -1,4 +1,4 @@
-"""`rametctl attach`: go into a session's conversation."""
+"""`rametctl attach`: open a session's conversation."""
 
 import os
 import sys
@@ -19,21 +19,21 @@ TERMINAL_VARIABLES = (
 """Prefixes of the variables that describe a program's terminal."""
 
 
-@click.command("attach", cls=Verb, short_help="Go into a session's conversation.")
+@click.command("attach", cls=Verb, short_help="Open a session's conversation full screen.")
 @click.argument("session", metavar="[SESSION]", required=False, shell_complete=complete_session)
 @click.option("--last", is_flag=True, help="The session that changed last.")
 @click.option("--native", is_flag=True, help="Use the agent's own program.")
 @click.option("--interrupt", is_flag=True, help="With --native: end a running turn first.")
 @click.pass_obj
 def command(app: App, session: str | None, last: bool, native: bool, interrupt: bool) -> None:
-    """Open the conversation of SESSION full screen: follow it, write to it, answer what
-    it asks. Several terminals may do so at once. Esc interrupts the turn, ctrl-q
-    detaches; the session continues.
+    """Open the conversation of SESSION full screen: follow it, write to it, answer its requests.
+    Several terminals may do so at once. Esc interrupts the turn, ctrl-q detaches; the session
+    continues.
 
-    With --native the agent's own program (Claude Code) opens with the conversation, in
-    the worktree, with the session's mode, rules and environment. Ramet ends its agent
-    first and holds prompts that arrive meanwhile. Leave the program as usual: its turns
-    are then part of the session, with cost and checkpoint.
+    With --native, the agent's own program (Claude Code) opens the conversation, in the worktree,
+    with the session's mode, rules and environment. Ramet ends its agent first, and holds prompts
+    that arrive meanwhile. Leave the program as usual: its turns are then part of the session, with
+    cost and checkpoint.
 
     \b
     Examples:
@@ -44,7 +44,7 @@ def command(app: App, session: str | None, last: bool, native: bool, interrupt: 
     if (session is None) != last:
         raise UsageError("name one session, or give --last", hint="see: rametctl attach --help")
     if interrupt and not native:
-        raise UsageError("--interrupt goes with --native", hint="Esc interrupts in the dashboard")
+        raise UsageError("--interrupt needs --native", hint="Esc interrupts in the dashboard")
     found = get_session(app, session).session if session is not None else _newest(app)
     if native:
         attach_native(app, found.id, interrupt=interrupt)
@@ -74,7 +74,7 @@ def attach_native(app: App, session: str, *, interrupt: bool) -> None:
         interrupt=interrupt,
         mcp_command=[sys.executable, "-m", "rametctl", "mcp"],
     )
-    answer = app.call(lambda daemon: daemon.sessions.AttachNative, request, doing="the agent hands over …")
+    answer = app.call(lambda daemon: daemon.sessions.AttachNative, request, doing="ending the session's agent …")
     terminal = {name: value for name, value in app.environ.items() if name.startswith(TERMINAL_VARIABLES)}
     try:
         os.chdir(answer.worktree)

@@ -69,8 +69,8 @@ def _add(app: App, session_id: str, place: str, text: str, *, quiet: bool) -> No
 
 
 def _place(place: str) -> tuple[str, int, int]:
-    """Parse ``FILE:LINE-END``, ``FILE:LINE`` or ``FILE``; a colon without numbers after it belongs
-    to the name."""
+    """Parse ``FILE:LINE-END``, ``FILE:LINE`` or ``FILE``. A colon without a number after it is a
+    part of the name."""
     found = re.fullmatch(r"(.+):([0-9]{1,9})(?:-([0-9]{1,9}))?", place, re.DOTALL)
     if found is None:
         return place, 0, 0

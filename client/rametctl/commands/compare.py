@@ -30,9 +30,9 @@ from rametctl.render.session import reference
 def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judge: str) -> None:
     """Compare the contenders of CONTEST: state, cost, time, changes, result of the check,
     files that all or only one of them changed, and how they differ from each other.
-    CONTEST is its name or one of its sessions. A check runs in contenders that are not
-    working, and not again until their files change; what it changes is undone.
-    The judge's verdict is advice.
+    CONTEST is its name or one of its sessions. A check runs in contenders that are not working, and
+    again only when their files have changed; Ramet undoes its changes. The judge's verdict is
+    advice.
 
     \b
     Examples:

@@ -10,8 +10,8 @@ INSERTED = (
     """[[ ${COMP_WORDS[COMP_CWORD]} == [\\'\\"]* ]] || printf -v value %q "$value"
             COMPREPLY+=("$value")""",
 )
-"""Click's line for bash, which inserts a name with a space as two words, and the one in its place.
-Other shells quote themselves."""
+"""Click's line for bash, which inserts a name with a space as two words, and its replacement. Other
+shells quote names themselves."""
 
 
 @click.command("completion", short_help="Print shell completion for bash, zsh or fish.")

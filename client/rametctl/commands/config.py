@@ -21,9 +21,9 @@ from rametctl.render.format import shown_value
 WARNING = "warning: "
 FROM_REPOSITORY = "repository file"
 AT_START = re.compile(r"log\.level|agents\.[^.]+\.(?:path|command|config_dir)")
-"""Settings that a running daemon does not read again."""
+"""Settings that the daemon reads only when it starts."""
 PLACE = re.compile(r"^.*?\.toml(?:\.new)?:(?:\d+:)? ")
-"""File and line before a problem."""
+"""File and line at the beginning of a problem."""
 
 
 @click.group("config", short_help="Manage settings: show, set, edit, check.")
@@ -42,9 +42,9 @@ def command() -> None:
 @repo_option
 @click.pass_obj
 def show(app: App, key: str | None, repo: str | None) -> None:
-    """Show every setting with its value and origin, or in full those whose name begins
-    with KEY. A repository's .ramet.toml takes effect once you trust the repository; until
-    then it is listed separately.
+    """Show every setting with its value and origin, or in full those whose name begins with KEY. A
+    repository's .ramet.toml takes effect once you trust the repository; until then it is listed
+    separately.
 
     \b
     Examples:
@@ -189,13 +189,13 @@ def _text(file: Path) -> str | None:
 
 
 def _write(app: App, file: Path, text: str, *, placed: bool) -> bool:
-    """Replace the file if the daemon would take the new one, or raise ClientError. Return whether a
-    running daemon has applied it.
+    """Replace the file if the daemon would accept the new one, else raise ClientError. Return
+    whether a running daemon has applied it.
 
-    ``placed``: the error names the file and the line, for a person who has the file before them.
+    ``placed``: the error names file and line, for a person who has edited the file.
     """
     known = {_without_place(problem) for problem in _problems(app, None)}
-    target = file.resolve()  # a link, as to a directory of dotfiles, stays one
+    target = file.resolve()  # a link, such as into a directory of dotfiles, stays a link
     scratch = target.with_name(f".{target.name}.new")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -216,8 +216,8 @@ def _write(app: App, file: Path, text: str, *, placed: bool) -> bool:
 
 
 def _apply(app: App, file: Path) -> bool:
-    """Wait until a running daemon has applied the file; False if none runs. The daemon refuses a
-    file that had another error before."""
+    """Wait until a running daemon has applied the file; False if none runs. Raise ClientError if
+    the daemon refuses the file for an earlier error in it."""
     try:
         app.connect(autostart=False).call(lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
     except UnreachableError:
@@ -247,8 +247,8 @@ def _say_how_it_takes_effect(app: App, key: str | None = None, *, running: bool)
 
 
 def _repo_file(app: App, repo: str | None) -> Path | None:
-    """Return the path of the worktree's `.ramet.toml`; only a repository's name is looked up with
-    the daemon."""
+    """Return the path of the worktree's `.ramet.toml`. Ask the daemon only for the name of a
+    repository."""
     here = Path(app.cwd if repo is None else repo_path(app, repo))
     root = next((directory for directory in (here, *here.parents) if (directory / ".git").exists()), None)
     return None if root is None else root / ".ramet.toml"

@@ -58,8 +58,8 @@ def _ids(app: App, sessions: tuple[str, ...]) -> list[str]:
 
 
 def _repo(app: App, repo: str | None, sessions: tuple[str, ...]) -> str:
-    """Return the repository's reference; "" if sessions determine it or the current directory is in
-    none."""
+    """Return the repository's reference; "" if sessions determine it, or if the current directory
+    is in none."""
     if repo is not None:
         return repo_reference(app, repo)
     if sessions:
@@ -104,7 +104,7 @@ def _watch(app: App, request: "ListConflictsRequest") -> None:
             app.connection,
             lambda daemon: daemon.worktrees.WatchConflicts,
             lambda: asked,
-            # Below the last output: standard error would be written into the view.
+            # Print it below the last output: on standard error it would overwrite the view.
             lambda words: view.update([*shown, line((words, "yellow"))]),
         )
         for answer in stream:

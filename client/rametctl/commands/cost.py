@@ -17,8 +17,8 @@ GROUPINGS = ("session", "day", "model", "repo")
 @click.option("--by", type=click.Choice(GROUPINGS), default="session", help="Group by (default: session).")
 @click.pass_obj
 def command(app: App, by: str) -> None:
-    """Show the cost of all sessions, including removed ones, the dearest first: dollars,
-    tokens and the total. Days are in UTC and in their order.
+    """Show the cost of all sessions, including removed ones, in dollars and tokens, with the total,
+    the most expensive first. Days are in UTC, oldest first.
 
     \b
     Examples:

@@ -125,7 +125,7 @@ def status(app: App) -> None:
                 daemon_pb2.GetStatisticsRequest(), timeout=10,
             )  # fmt: skip
         except RefusedError as error:
-            # An agent may ask whether a daemon runs, but not for the sessions of others.
+            # An agent may ask whether a daemon runs, but not about sessions of others.
             if error.status != "PERMISSION_DENIED":
                 raise
     sessions = sum(statistics.sessions.values()) if statistics else None
@@ -149,7 +149,7 @@ def status(app: App) -> None:
             ("spent", money(statistics.cost_usd)),
         ]
     if info.read_only:
-        rows.append(("warning", "the disk is full: nothing can be recorded until there is room again"))
+        rows.append(("warning", "the disk is full: Ramet cannot record anything until there is room again"))
     if info.quarantine:
         rows.append(("warning", f"a damaged database was saved as: {info.quarantine}"))
     app.output.show(*(line((f"{key:<9} ", "dim"), value) for key, value in rows))
@@ -186,7 +186,7 @@ def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
     """Shut the daemon down and wait until it has exited. Returns (pid, running agents if reported),
     or None if none ran.
 
-    Never signals a process: a pid in a file may belong to another process by now.
+    This never signals a process: a pid in a file may belong to another process by now.
     """
     if not connection.running():
         return None
@@ -222,8 +222,8 @@ def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
 
 
 def _alive(pid: int) -> bool:
-    """Return whether the process with the pid that the daemon just reported exists; sends it
-    nothing."""
+    """Return whether the process exists, by the pid that the daemon has just reported. Sends no
+    signal."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):

@@ -17,8 +17,7 @@ from rametctl.connection.start import daemon_python
 @click.pass_obj
 def command(app: App, args: tuple[str, ...]) -> None:
     """Show several agents at work in a temporary repository, with scripted answers
-    instead of a model. Needs no account and no network, and touches none of your
-    files.
+    instead of a model. Needs no account and no network, and does not use your files.
 
     \b
     Example:

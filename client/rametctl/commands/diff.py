@@ -14,7 +14,7 @@ from rametctl.options import Verb, complete_against, complete_changed, session_a
 from rametctl.render.diff import patch_lines, stat_lines
 
 LARGEST_PATCH = 48 << 20
-"""Bytes; the daemon's limit."""
+"""Maximum size in bytes: the daemon's limit."""
 
 
 @click.command("diff", cls=Verb, short_help="Show a session's changes.")
@@ -95,7 +95,7 @@ def command(
         else:
             app.output.hint("no changes")
     if answer.truncated and applied and not app.output.json_mode:
-        hint = f"see all of it with git in: rametctl path {shlex.quote(session)}"
+        hint = f"see the complete diff with git in: rametctl path {shlex.quote(session)}"
         raise ClientError("the patch is incomplete: do not apply it", hint=hint)
 
 
@@ -125,13 +125,13 @@ def _watch(app: App, session: str, against: str, *, stat: bool, name_only: bool)
     )
     for answer in changes:
         if answer.note and answer.note != note:
-            app.output.note(f"rametctl: {answer.note}; the tree is looked at now and then")
+            app.output.note(f"rametctl: {answer.note}; the daemon scans the tree now and then")
         if list(answer.warnings) != warnings:
             app.output.warn(answer.warnings)
         note, warnings = answer.note, list(answer.warnings)
         app.output.json(answer, stream=True)
         if first and not answer.files:
-            app.output.hint("no changes yet; Ctrl-C leaves")
+            app.output.hint("no changes yet; Ctrl-C ends the command")
         first = False
         _show_change(app, answer, stat=stat, name_only=name_only)
 

@@ -1,4 +1,4 @@
-"""`rametctl doctor`: compare what should be with what is."""
+"""`rametctl doctor`: find and repair inconsistencies."""
 
 import click
 from ramet.v1 import worktree_pb2

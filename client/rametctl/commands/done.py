@@ -10,13 +10,13 @@ from rametctl.nouns.sessions import get_session
 from rametctl.options import Verb, sessions_argument
 
 
-@click.command("done", cls=Verb, short_help="Close finished turns: you have looked at them.")
+@click.command("done", cls=Verb, short_help="Close finished turns that you have reviewed.")
 @sessions_argument(required=False)
 @click.option("-a", "--all", "everything", is_flag=True, help="All finished turns.")
 @click.pass_obj
 def command(app: App, sessions: tuple[str, ...], everything: bool) -> int:
-    """Take the finished turns of SESSION... off the inbox. It answers nothing that an
-    agent waits for; `rametctl deny SESSION -m TEXT` sends the work back instead.
+    """Remove the finished turns of SESSION... from the inbox. Requests for which an agent waits
+    stay. `rametctl deny SESSION -m TEXT` returns the work to the agent instead.
 
     \b
     Examples:

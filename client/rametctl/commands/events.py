@@ -18,7 +18,7 @@ from rametctl.render.event import PROTOCOL, summary
 
 PAGE = 200
 PAGE_OF_FRAMES = 50
-"""Events per page: a message has a limit, and a tool's answer may be long."""
+"""Maximum number of events per page: a message has a limit, and a tool's answer may be long."""
 
 
 @click.command("events", cls=Verb, short_help="Show a session's events.")
@@ -43,8 +43,8 @@ def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines:
       rametctl events fix-login --raw | jq -r .type
     """
     if follow and audit:
-        raise UsageError("--follow does not go with --audit", hint="omit one of them")
-    # The id, so that a renamed session is still followed.
+        raise UsageError("--follow and --audit were both given", hint="omit one of them")
+    # Use the id: the session may be renamed meanwhile.
     found = get_session(app, session).session if follow or audit else Session(id=session_name(app, session))
     printer = _Printer(app, found, raw=raw, stream=follow, audit=audit)
     cursor = _print_stored(app, found.id, printer, frames=raw, audit=audit, newest=lines)
@@ -113,8 +113,8 @@ class _Printer:
             output.show(summary(event, self._who(event.principal) if self._audit else ""))
 
     def _who(self, principal: str) -> str:
-        """Return "owner", "daemon", "session:NAME" for this session, or "session:ID" for
-        another."""
+        """Return "owner", "daemon", "session:NAME" for this session, or "session:ID" for another
+        one."""
         own = f"session:{self._session.id}"
         return f"session:{self._session.name}" if principal == own else principal or "daemon"
 

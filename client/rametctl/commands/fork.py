@@ -49,7 +49,7 @@ def command(
     """
     text = read_prompt(prompt, file, sys.stdin, app.output.note)
     if wait and text is None:
-        raise UsageError("there is nothing to wait for without a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
+        raise UsageError("--wait needs a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
     request = session_pb2.ForkSessionRequest(
         session=session_name(app, session),
         prompt=text or "",

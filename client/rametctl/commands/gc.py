@@ -35,11 +35,11 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
     here = app.repo_here() if repo is None else None
     where = repo_reference(app, repo) if repo is not None else here or ""
     request = worktree_pb2.CollectGarbageRequest(repo=where, dry_run=not yes)
-    with app.output.spinner("looking …" if not yes else "cleaning up …"):
+    with app.output.spinner("searching …" if not yes else "cleaning up …"):
         try:
             answer = app.call(lambda daemon: daemon.worktrees.CollectGarbage, request)
         except ClientError as error:
-            # The daemon knows a repository from its first session on.
+            # A repository is registered with its first session.
             if here is None or error.reason != "REPO_NOT_FOUND":
                 raise
             answer = worktree_pb2.CollectGarbageResponse()

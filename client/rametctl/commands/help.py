@@ -29,7 +29,7 @@ code. A session's mode is written as on the command line (acceptEdits).
 
   rametctl ls --json | jq -r '.[] | select(.state == "waiting").name'""",
     "modes": """\
-What an agent may do without asking. Rules and ownership hold in every mode.
+What an agent may do without asking. Rules and ownership apply in every mode.
 
   plan               change nothing; propose a plan
   dontAsk            deny what would be asked
@@ -37,7 +37,7 @@ What an agent may do without asking. Rules and ownership hold in every mode.
   acceptEdits        edit inside the worktree; ask for commands
   auto               a model judges each call instead of you; needs
                      permissions.allow_bypass
-  bypassPermissions  everything, unasked; needs permissions.allow_bypass
+  bypassPermissions  everything, without asking; needs permissions.allow_bypass
 
   rametctl new "fix the login" --mode acceptEdits
   rametctl set fix-login --mode plan
@@ -52,7 +52,7 @@ one open request. REPO is a path or the name of a repository.""",
 
 
 def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return verbs and topics, or the verbs of the group that the words before name."""
+    """Return verbs and topics, or the verbs of the group that the previous words name."""
     words: tuple[str, ...] = ctx.params.get("words") or ()
     command: click.Command | None = ctx.find_root().command
     for word in words:
@@ -67,8 +67,8 @@ def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 @click.argument("words", metavar="[VERB|TOPIC|all]", nargs=-1, shell_complete=_complete)
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Show the help of VERB (`help pr create` for one of its own), of a TOPIC
-    (exit-codes, json, modes, names), or one line for each verb (all).
+    """Show the help of VERB (also of a part: `help pr create`), of a TOPIC (exit-codes, json,
+    modes, names), or one line for each verb (all).
 
     \b
     Examples:

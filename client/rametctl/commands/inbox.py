@@ -18,17 +18,17 @@ from rametctl.render.inbox import inbox_lines
 from rametctl.render.request import request_lines, short_id, shown_decision, title
 
 
-@click.command("inbox", cls=Verb, short_help="List what waits for your answer.")
+@click.command("inbox", cls=Verb, short_help="List requests that wait for your answer.")
 @click.argument("requests", metavar="[REQUEST]...", nargs=-1, shell_complete=complete_asking)
-@click.option("--full", is_flag=True, help="Show everything in full; paged on a terminal.")
+@click.option("--full", is_flag=True, help="Show all requests in full, on a terminal in a pager.")
 @click.option("-w", "--watch", is_flag=True, help="Follow until Ctrl-C.")
 @click.pass_obj
 def command(app: App, requests: tuple[str, ...], full: bool, watch: bool) -> None:
-    """List the open requests of all repositories, one line each, first those that block
-    work, then finished turns; the oldest first. REQUEST (an id, the beginning of one,
-    or a session) shows it in full: the command, the edit as a diff, the choices, the
-    rules that --always would store, and the command that answers. Away from a
-    terminal everything is shown in full. Requests never expire.
+    """List the open requests of all repositories, one per line: first those that block work, then
+    finished turns, each oldest first. With REQUEST (an id, the beginning of one, or a session),
+    show it in full: the command, the edit as a diff, the choices, the rules that --always would
+    store, and the command that answers. Without a terminal, all requests are shown in full.
+    Requests never expire.
 
     \b
     Examples:
@@ -100,13 +100,13 @@ def _in_full(blocking: "Sequence[AttentionRequest]", reviews: "Sequence[Attentio
 
 def _watch(app: App) -> None:
     """Print the open requests, on a terminal as a table, then new ones in full, and answers."""
-    # Read the log's end before the list: a request that opens in between is in both, and its id
-    # shows that.
+    # Read the log's end before the list. A request that opens in between is in both; its id shows
+    # that.
     cursor = app.connection.info().cursor
     shown: set[str] = set()
     _show_open(app, shown)
     if not shown:
-        app.output.hint("nothing waits for you yet; Ctrl-C leaves")
+        app.output.hint("nothing waits for you yet; Ctrl-C ends the command")
     for step in follow(app.connection, after=cursor):
         if step.event is None:
             if step.item.HasField("snapshot"):  # of a new log

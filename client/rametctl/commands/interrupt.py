@@ -1,4 +1,4 @@
-"""`rametctl interrupt`: end running turns; the agents stay."""
+"""`rametctl interrupt`: end running turns; the agents keep running."""
 
 import click
 from ramet.v1 import session_pb2
@@ -8,11 +8,11 @@ from rametctl.nouns.sessions import outcome_of, session_name
 from rametctl.options import Verb, sessions_argument
 
 
-@click.command("interrupt", cls=Verb, short_help="End the running turn; the agent stays.")
+@click.command("interrupt", cls=Verb, short_help="End the running turn; the agent keeps running.")
 @sessions_argument(required=True)
 @click.pass_obj
 def command(app: App, sessions: tuple[str, ...]) -> int:
-    """End the running turn of SESSION... The agent stays, ready for the next prompt.
+    """End the running turn of SESSION... The agent keeps running, ready for the next prompt.
 
     \b
     Example:
@@ -23,7 +23,7 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
         request = session_pb2.InterruptSessionRequest(session=session_name(app, session))
         answer = app.call(lambda daemon: daemon.sessions.InterruptSession, request, doing="interrupting …")
         for prompt in answer.withdrawn:
-            app.output.note(f"rametctl: not read, withdrawn: {prompt.text}")
+            app.output.note(f"rametctl: withdrew a prompt that the agent had not read: {prompt.text}")
         note = "" if answer.interrupted else "there was no turn to interrupt"
         return outcome_of(app, answer.session, note=note, interrupted=answer.interrupted)
 

@@ -13,7 +13,7 @@ from rametctl.options import Verb, complete_branch, sessions_argument
 from rametctl.render.landing import landing_line
 
 SHORTEST = 0.001
-"""Seconds; 0 would mean no limit."""
+"""Minimum time limit in seconds; 0 would mean no limit."""
 
 
 @click.command("land", cls=Verb, short_help="Merge work into its target branch, checked first.")
@@ -41,11 +41,11 @@ def command(
     detach: bool,
     timeout: float | None,
 ) -> None:
-    """Queue SESSION... to land on the branch they started from, in this order. Ramet
-    merges and checks each one in a separate worktree, and only then moves the branch.
-    After a conflict or a failed check the agent is asked to fix it, and in the end
-    you are; the others continue. Waits until all are done. If the branch follows one
-    of a remote, asks on a terminal; --local lands on your own branch all the same.
+    """Queue SESSION... to land on the branch they started from, in this order. Ramet merges and
+    checks each one in a separate worktree, and only then moves the branch. After a conflict or a
+    failed check Ramet asks the agent to fix it, and finally you; the others continue. Waits until
+    all are done. If the branch has an upstream, asks on a terminal; --local lands on your own
+    branch anyway.
 
     Exits with 0 if all have landed, with 4 if one needs your input, and with 1 if
     one was removed from the queue.
@@ -71,7 +71,8 @@ def command(
     live = not app.output.json_mode
     begin = time.monotonic()
     with app.connection.within(None if timeout is None else timeout + GRACE):
-        # Read the log's end first, so that events between the call and the first look are seen too.
+        # Read the log's end first: events between the call and the first read of the entries must
+        # count.
         cursor = app.connection.info().cursor
         queued = queue_landing(app, request)
         landings = list(queued.landings)

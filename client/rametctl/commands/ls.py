@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from rametctl.view.model import View
 
 REDRAW = 0.2
-"""Least seconds between two refreshes of `--watch`."""
+"""Minimum number of seconds between two refreshes of `--watch`."""
 TICK = 1.0
-"""Most seconds between them."""
+"""Maximum number of seconds between two refreshes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Scope of the list: ``repo`` "" means all repositories, ``found`` whether it is that of the
-    current directory."""
+    """Scope of the list. ``repo`` "" means all repositories. ``found``: whether it is the
+    repository of the current directory."""
 
     repo: str
     states: tuple[str, ...]
@@ -53,9 +53,9 @@ def command(
     """List the sessions of the current directory's repository, oldest first.
 
     Outside a repository, list those of all repositories. --all lists all
-    repositories and archived sessions too. SINCE is the time in this state. NOW is
-    what a session waits for, does, or said last; BRANCH is shown if any differs
-    from its session's name.
+    repositories and archived sessions too. SINCE is the time in this state. NOW is the reason why a
+    session waits, its activity, or its last words. BRANCH is shown if any differs from its
+    session's name.
 
     \b
     Examples:
@@ -95,7 +95,7 @@ def _sessions(app: App, query: Query) -> "tuple[list[Session], int]":
 
 
 def _is_new_repo(query: Query, error: ClientError) -> bool:
-    """Return whether the daemon does not know the current directory's repository yet: it has had no
+    """Return whether the current directory's repository is not registered, because it has had no
     session."""
     return query.around and error.reason == "REPO_NOT_FOUND"
 
@@ -121,11 +121,11 @@ def _table_of(
 
 
 def _watch(app: App, query: Query) -> None:
-    """Show the sessions: as a table on a terminal, else a line for each session, then for each that
-    changes.
+    """Show the sessions: on a terminal as a table, else a line for each session, then for each
+    change.
 
-    List them at every change of a view and at every tick: some changes, as a removed worktree, make
-    no event.
+    List them at every change of the view and at every tick: some changes, such as a removed
+    worktree, cause no event.
     """
     from rametctl.view.live import draw
 
@@ -159,7 +159,7 @@ async def _listed(view: "View", query: Query) -> "list[Session]":
 
 
 def _fitting_table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:
-    """Return the table with as many rows as fit on the terminal: first sessions that need a person,
+    """Return the table with the rows that fit on the terminal, first sessions that need a person,
     and a count of the others."""
     # One line is for the headers, and one for the cursor.
     room = max(app.output.height - 2, 2)
@@ -177,8 +177,7 @@ def _fitting_table(app: App, query: Query, sessions: Sequence["Session"]) -> lis
 def _print_changes(app: App, sessions: Sequence["Session"], seen: dict[str, bytes]) -> None:
     """Print a line for each session that differs from what was ``seen``."""
     for session in sessions:
-        # The number of its newest event changes with every word of the agent, and does not count as
-        # a change.
+        # The number of the newest event changes with every word of the agent: ignore it.
         key = type(session)()
         key.CopyFrom(session)
         key.ClearField("last_seq")
@@ -189,4 +188,4 @@ def _print_changes(app: App, sessions: Sequence["Session"], seen: dict[str, byte
             app.output.answer(session, [outcome(session)], stream=True)
     for gone in seen.keys() - {session.id for session in sessions}:
         del seen[gone]
-        app.output.show(line(f"{gone} is gone from the list"))
+        app.output.show(line(f"{gone} is no longer in the list"))

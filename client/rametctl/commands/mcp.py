@@ -1,7 +1,7 @@
-"""`rametctl mcp`: serve the agent tools to an MCP client. JSON-RPC messages, one a line, each
-answered by a call to the daemon.
+"""`rametctl mcp`: serve the agent tools to an MCP client, by JSON-RPC messages, one per line. A
+call to the daemon answers each.
 
-It has no state: after a restart of the daemon, a running call is repeated with the same key.
+It has no state: after a restart of the daemon it repeats a running call with the same key.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from rametctl.errors import ClientError
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 CALLS = 32
-"""Calls at the same time, at most: waits take up to a minute each, and agents make several."""
+"""Maximum number of concurrent calls: agents make several, and a wait takes up to a minute."""
 DRAIN_S = 5.0
-"""Seconds for calls that are under way when the input ends."""
+"""Seconds for running calls to finish after the end of the input."""
 
 
 @click.command("mcp", short_help="Serve the agent tools over MCP on stdio.")
@@ -48,8 +48,8 @@ def command(app: App) -> None:
 
 
 class Caller:
-    """Makes calls of OrchestrationService in threads, on a connection for each: one that breaks
-    disturbs no other."""
+    """Makes calls of OrchestrationService in threads, each on its own connection: a broken
+    connection affects no other call."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -77,15 +77,14 @@ class Caller:
 
 
 async def serve(app: App) -> None:
-    """Answer messages on standard input until it ends; running calls then have `DRAIN_S`
-    seconds."""
+    """Answer messages on standard input until it ends. Running calls then have `DRAIN_S` seconds to
+    finish."""
     server = ToolServer(Caller(app))
-    # Reading has a thread of its own: standard input may be a file, which no event loop can wait
-    # for.
+    # Read in a thread: standard input may be a file, for which no event loop can wait.
     reader = ThreadPoolExecutor(1, thread_name_prefix="mcp-input")
     tasks: dict[str, asyncio.Task[None]] = {}
     loop = asyncio.get_running_loop()
-    # In a group a reader that is gone ends everything at once.
+    # If the reader fails, the task group cancels all calls at once.
     async with asyncio.TaskGroup() as group:
         while line := await loop.run_in_executor(reader, sys.stdin.buffer.readline):
             if not line.strip():
@@ -121,7 +120,7 @@ async def _answer(app: App, server: ToolServer, message: Object, fault: Object |
 
 
 def _parsed(line: bytes) -> tuple[Object, Object | None]:
-    """Parse a line: (message, error); the message is {} if the line is none."""
+    """Parse a line to (message, error). The message is {} if the line is no JSON-RPC request."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -139,5 +138,5 @@ def _parameters(message: Object) -> Object:
 
 
 def _key(request_id: Any) -> str:
-    """Ids are numbers or strings, and 1 is not "1"."""
+    """Convert an id to a key. Ids are numbers or strings, and 1 differs from "1"."""
     return json.dumps(request_id)

@@ -30,7 +30,7 @@ def command(app: App, session: str | None) -> None:
     """
     inside = acting_session(app)
     if inside and session is not None:
-        raise UsageError("a session reads its own messages", hint="omit SESSION")
+        raise UsageError("a session may list only its own messages", hint="omit SESSION")
     if not inside and session is None:
         raise UsageError("no session was named", hint="give SESSION; see: rametctl ls")
     whose = get_session(app, session).session.id if session is not None else ""

@@ -115,7 +115,7 @@ class Options(TypedDict):
 )
 @click.option("--check", metavar="CMD", default="", help="Check that `rametctl compare` runs in each contender.")
 @env_option
-@click.option("--idle", is_flag=True, help="Create it without a prompt, also on a terminal.")
+@click.option("--idle", is_flag=True, help="Create it without a prompt, even on a terminal.")
 @click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
 @click.option("-w", "--watch", is_flag=True, help="Watch the session afterwards.")
 @repo_option
@@ -146,7 +146,7 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
         raise UsageError("--base and --existing were both given", hint="an existing branch is its own base")
     contenders = expand_agents(options["agent"], options["count"])
     if options["check"] and not contenders:
-        raise UsageError("--check is for several sessions", hint="add --count or --agent KIND:N")
+        raise UsageError("--check needs several sessions", hint="add --count or --agent KIND:N")
     wait, watch = options["wait"], options["watch"]
     if wait and watch:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
@@ -160,10 +160,10 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
     if text is not None and options["file"] is None:
         text = with_files(text, app.cwd)
     if wait and text is None:
-        raise UsageError("there is nothing to wait for without a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
+        raise UsageError("--wait needs a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
     images = read_images(options["images"], app.cwd)
     if images and text is None:
-        raise UsageError("an image was given without a prompt", hint="say what the agent is to do with it")
+        raise UsageError("an image was given without a prompt", hint="add a prompt that says what to do with it")
     base = _request(options, contenders, text or "")
     base.images.extend(images)
     base.path = repo_path(app, options["repo"])
@@ -257,7 +257,7 @@ def _report(app: App, sessions: "Sequence[Session]", *, stream: bool, idle: bool
 
 
 def report_one(app: App, session: "Session", *, idle: bool) -> None:
-    """Report a session that was created."""
+    """Report a new session."""
     _report(app, [session], stream=False, idle=idle, hint=True)
 
 

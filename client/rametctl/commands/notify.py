@@ -11,8 +11,8 @@ from rametctl.options import Verb
 
 @click.group("notify", short_help="Try the notifications.")
 def command() -> None:
-    """Notifications: the daemon sends them when something waits for you. The settings
-    notify.* in config.toml say of what, when, and which way.
+    """Notifications, which the daemon sends when something waits for you. The settings notify.* in
+    config.toml determine topics, times and ways.
 
     \b
     Examples:

@@ -14,8 +14,8 @@ from rametctl.options import Verb, session_argument
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.pass_obj
 def command(app: App, session: str, paths: tuple[str, ...]) -> int:
-    """Open the worktree of SESSION, or files in it, in your editor: that of the setting
-    `editor`, else $VISUAL or $EDITOR.
+    """Open the worktree of SESSION, or files in it, in your editor: the setting `editor`, else
+    $VISUAL or $EDITOR.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`rametctl plan`: threads of work with their own paths, from a file to landed work."""
+"""`rametctl plan`: apply plans, follow their threads, open pull requests, clean up."""
 
 import json
 import sys
@@ -76,9 +76,9 @@ def check(app: App, file: str | None, repo: str | None) -> int:
 @repo_option
 @click.pass_obj
 def apply(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
-    """Create the sessions of the plan in FILE ("-": standard input): branches, worktrees,
-    agents and prompts, either all or none. If applied again, only differences are
-    applied; sessions of threads removed from the plan stay.
+    """Create the sessions of the plan in FILE ("-": standard input): branches, worktrees, agents
+    and prompts, all or none. Applying it again applies only the differences; sessions of threads
+    that you removed from the plan stay.
 
     \b
     Examples:
@@ -129,8 +129,8 @@ def status(app: App, file: str | None, repo: str | None) -> None:
 @click.pass_obj
 def converge(app: App, file: str | None, dry_run: bool, remote: str, repo: str | None) -> int:
     """Push each thread's branch and open or update its pull request, in landing order.
-    If run again, only differences are applied. If one thread fails, the others
-    continue, and converge exits with 1.
+    Running it again applies only the differences. If one thread fails, the others continue, and
+    converge exits with 1.
 
     \b
     Example:
@@ -243,8 +243,8 @@ def _decoded(data: bytes, source: str) -> str:
 
 
 def of_plan(app: App, file: str | None, call: Callable[[str], Answer]) -> Answer:
-    """Call with the plan's name: the given file or name, else the usual file if it is applied, else
-    the only plan."""
+    """Make a call with the plan's name: the given file or name, else the default file if it is
+    applied, else the only plan."""
     if file is not None:
         looks_like_one = "/" in file or file.endswith(".toml") or Path(app.absolute(file)).is_file()
         return call(app.absolute(file) if looks_like_one else file)

@@ -90,7 +90,7 @@ def _status(app: App, repo: str | None, *, spares_only: bool = False) -> None:
     ready = sum(spare.state == "ready" for spare in answer.spares)
     app.output.text(
         f"{ready} of {answer.size} ready, {size(answer.disk_free_bytes)} free on the disk; "
-        f"since the daemon's start {plural(answer.claims, 'session')} had one, {answer.misses} had not"
+        f"since the daemon's start {plural(answer.claims, 'session')} got a spare, {answer.misses} did not"
     )
     if answer.held_reason:
         app.output.text(f"No spares are created now: {answer.held_reason}")

@@ -32,7 +32,7 @@ def command(app: App, session: str | None) -> None:
     )
     shown = [(each, port) for each, port in listed if session is not None or port.listening]
     if not shown:
-        app.output.text("the session has no ports" if session is not None else "no session's port has a listener")
+        app.output.text("the session has no ports" if session is not None else "no program listens on a session's port")
         return
     rows = [
         [

@@ -54,9 +54,9 @@ def command(ctx: click.Context) -> None:
 @click.option("--remote", default="", metavar="NAME", help="Remote to push to (default: the base's).")
 @click.pass_obj
 def create(app: App, session: str, title: str, body: str, base: str, draft: bool | None, remote: str) -> None:
-    """Push the branch of SESSION and open its pull request, or update the open one. Text
-    that others wrote in it stays. If gh is not logged in, push the branch and print
-    the address to open a pull request at.
+    """Push the branch of SESSION and open its pull request, or update the open one. Text of others
+    in it stays. If gh is not logged in, push the branch and print the address where you can open a
+    pull request.
 
     \b
     Examples:
@@ -124,8 +124,7 @@ def status(app: App, sessions: tuple[str, ...], refresh: bool, repo: str | None,
 @session_argument
 @click.pass_obj
 def open_(app: App, session: str) -> None:
-    """Open the pull request of SESSION in the browser; print its address if there is no
-    browser.
+    """Open the pull request of SESSION in the browser; print its address if there is no browser.
 
     \b
     Example:
@@ -199,7 +198,7 @@ def cleanup(app: App, sessions: tuple[str, ...], remote_branches: bool, dry_run:
         (line((each.session_name, "bold" if each.done else "dim"), f": {each.reason}") for each in answer.sessions),
         empty="nothing to clean up",
     )
-    # Those that were named were meant; of a whole repository most stay.
+    # Only named sessions must all be cleaned up; of a repository most stay.
     return 1 if sessions and not all(each.done for each in answer.sessions) else 0
 
 

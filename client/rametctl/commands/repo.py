@@ -93,7 +93,7 @@ def show(app: App, repo: str | None) -> None:
     if found.trusted and not app.output.json_mode and (changes := list(_difference(_get_trust(app, found)))):
         app.output.text(
             "",
-            f"It has changed since you trusted it; only what you trusted counts until: rametctl repo trust {shlex.quote(found.name)}",
+            f"It has changed since you trusted it; the trusted version is in effect until: rametctl repo trust {shlex.quote(found.name)}",
         )
         app.output.show(*changes)
 
@@ -141,7 +141,7 @@ def _agreed(app: App, trust: "GetTrustResponse", *, ask: bool) -> bool:
     if trust.problem:
         raise ClientError(trust.problem, hint="correct it first", reason="BAD_CONFIG")
     if trust.items:
-        app.output.text(f"Once you trust it, this runs or is copied without a question ({trust.place}):")
+        app.output.text(f"Once you trust it, this runs or is copied without asking you ({trust.place}):")
         app.output.show(*_contents(trust))
     if changes := list(_difference(trust)):
         app.output.text("", "It differs from what you trusted:")
@@ -157,8 +157,8 @@ def _get_trust(app: App, repo: "Repo") -> "GetTrustResponse":
 @click.argument("repo")
 @click.pass_obj
 def remove(app: App, repo: str) -> None:
-    """Unregister repository REPO. Refused while it has sessions. No file of the
-    repository is touched.
+    """Unregister repository REPO. Refused while it has sessions. The files of the repository stay
+    unchanged.
 
     \b
     Example:
@@ -215,7 +215,7 @@ def _show(app: App, repo: "Repo") -> None:
 
 
 def _contents(trust: "GetTrustResponse") -> "Iterator[Line]":
-    """Return lines with every item, first those that the person has not trusted in this form."""
+    """Return lines with every item, first those whose present text the person has not trusted."""
     words = {repo_pb2.TRUST_STATE_CHANGED: "changed since you trusted it", repo_pb2.TRUST_STATE_NEW: "new"}
     marked = trust.repo.trusted
     for item in sorted(trust.items, key=lambda each: each.state == repo_pb2.TRUST_STATE_TRUSTED):

@@ -35,7 +35,7 @@ def _restore(app: App, session: str) -> object:
             raise
         missing = error
     if found is None or state_name(found) != "archived":
-        # A live session, as of another repository, may have the name of a removed one.
+        # A session that exists, such as in another repository, may have the name of a removed one.
         removed = worktree_pb2.RestoreTrashRequest(entry=session)
         try:
             from_trash = app.call(

@@ -18,10 +18,10 @@ from rametctl.options import Verb, complete_checkpoint, session_argument
 @click.option("--files-only", is_flag=True, help="Do not rewind the conversation.")
 @click.pass_obj
 def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
-    """Restore the files of SESSION to CHECKPOINT (its number or id from
-    `rametctl checkpoints`), and its conversation to the end of that turn. Later commits
-    are removed from its branch. A checkpoint of the present state is created first;
-    ignored files are not changed. Refused while a turn runs.
+    """Restore the files of SESSION to CHECKPOINT (its number or id from `rametctl checkpoints`),
+    and its conversation to the end of that turn. Removes later commits from its branch. First
+    creates a checkpoint of the present state; ignored files stay unchanged. Refused while a turn
+    runs.
 
     \b
     Examples:
@@ -35,7 +35,7 @@ def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
     app.output.json(answer)
     number, turn = answer.checkpoint.number, answer.checkpoint.turn
     if answer.before.id == answer.checkpoint.id:
-        already = f" was at checkpoint {number} already: nothing has changed"
+        already = f" was at checkpoint {number} already: nothing was changed"
         app.output.show(line((answer.session.name, "bold"), already))
         return
     what = f"is back at checkpoint {number}, {plural(len(answer.files), 'file')} changed"

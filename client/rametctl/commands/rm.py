@@ -17,14 +17,14 @@ from rametctl.render.session import at_work, reference, state_name
 @click.command("rm", cls=Verb, short_help="Remove sessions, their worktrees and branches.")
 @sessions_argument(required=True)
 @click.option("--stop", is_flag=True, help="End a running turn instead of refusing.")
-@click.option("-f", "--force", is_flag=True, help="Remove unmerged work too; the trash keeps it.")
+@click.option("-f", "--force", is_flag=True, help="Remove unmerged work too; it goes to the trash.")
 @click.pass_obj
 def command(app: App, sessions: tuple[str, ...], stop: bool, force: bool) -> int:
-    """Remove SESSION... with their worktrees and branches; names must be whole. Refuses a
-    session with a running turn, unless you give --stop, and one whose work exists
-    nowhere else, unless you give --force: then that work goes to the trash too.
-    `rametctl restore SESSION` restores a removed session. If one cannot be removed,
-    the others still are. A checkout that Ramet did not create stays.
+    """Remove SESSION... with their worktrees and branches; give complete names. Refuses a session
+    with a running turn unless you give --stop, and one whose work exists nowhere else unless you
+    give --force, which moves that work to the trash too. `rametctl restore SESSION` restores a
+    removed session. If one cannot be removed, the others still are. A checkout that Ramet did not
+    create stays.
 
     \b
     Examples:
@@ -44,7 +44,7 @@ def _remove(app: App, session: str, *, stop: bool, force: bool) -> "DeleteSessio
     """Remove one session. Print what would be lost before the error."""
     found = get_session(app, session).session
     if session != found.name and not session.endswith(f"/{found.name}") and not found.id.startswith(session):
-        raise ClientError(f"{session!r} is only the beginning of {found.name}", hint="remove it by its whole name")
+        raise ClientError(f"{session!r} is only the beginning of {found.name}", hint="give its complete name")
     if at_work(found):
         if stop:
             request_stop = session_pb2.StopSessionRequest(session=found.id)

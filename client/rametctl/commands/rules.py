@@ -59,8 +59,8 @@ def ls(app: App, repo: str | None) -> None:
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.pass_obj
 def remove(app: App, ids: tuple[str, ...]) -> None:
-    """Remove rules ID..., each an id or a unique prefix. Ramet asks you again about calls
-    that they allowed.
+    """Remove rules ID..., each an id or a unique prefix. Ramet then asks you again about calls that
+    they allowed.
 
     \b
     Example:
@@ -122,7 +122,7 @@ def _list(app: App, repo: str | None) -> None:
     try:
         found = _rules(app, where)
     except ClientError as error:
-        # The daemon knows a repository from its first session on.
+        # A repository is registered with its first session.
         if not (around and error.reason == "REPO_NOT_FOUND"):
             raise
         found = []

@@ -20,8 +20,8 @@ from rametctl.render.format import age
 
 TYPED = "rametctl.typed"
 ENDED = 30.0
-"""Seconds after a command's time limit within which a running daemon has ended it; the command may
-take a while to end."""
+"""Seconds after a command's time limit in which the daemon ends it, if one runs: a command may end
+slowly."""
 
 
 class RunCommand(Verb):
@@ -41,8 +41,7 @@ class RunCommand(Verb):
 
 
 def argv_of(typed: Sequence[str]) -> tuple[str, ...]:
-    """Return the arguments after ``--``. A single one with blanks is a command line, as with
-    ssh."""
+    """Return the arguments after ``--``. A single one with blanks is a command line, as in ssh."""
     if len(typed) == 1 and len(typed[0].split()) > 1:
         return ("sh", "-c", typed[0])
     return tuple(typed)
@@ -76,10 +75,9 @@ class Options(TypedDict):
 @click.option("--stop", metavar="ID", help="Stop a command with all its processes.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Unpack[Options]) -> int:
-    """Run COMMAND, or the configured command run.NAME, in the worktree of SESSION, with
-    its ports and environment. The command keeps running if you press Ctrl-C or the
-    daemon restarts; --stop ends it with all its child processes. Follows the output
-    and exits with the command's exit code.
+    """Run COMMAND, or the configured command run.NAME, in the worktree of SESSION, with its ports
+    and environment. Follows the output and exits with the command's exit code. The command keeps
+    running if you press Ctrl-C or the daemon restarts; --stop ends it with all its child processes.
 
     \b
     Examples:
@@ -102,7 +100,7 @@ def command(ctx: click.Context, /, **options: Unpack[Options]) -> int:
     if options["show_all"] and not options["list_them"]:
         raise UsageError("--all needs --list", hint="add --list")
     if options["follow"] and options["logs"] is None:
-        raise UsageError("--follow needs --logs", hint="what is started is followed unless --detach is given")
+        raise UsageError("--follow needs --logs", hint="a new command is followed unless you give --detach")
     timeout = options["timeout"]
     with app.connection.within(None if timeout is None else timeout + ENDED):
         session = session_name(app, options["session"])
@@ -134,14 +132,14 @@ def _start(app: App, session: str, argv: tuple[str, ...], options: Options) -> i
 
 
 def _detach(app: App, started: "Command", stop: str) -> int:
-    """Report that it runs, after a moment in which it could fail."""
+    """Report that the command runs, or that it has failed within a moment."""
     over = ends_at_once(app, started)
     app.output.json(over[0] if over else started)
     if over is None:
         app.output.text(f"{started.id} is running; to stop it: {stop}")
         return 0
     ended, last = over
-    words = f": {last}" if last else ", without a word" if exit_code(ended) else ""
+    words = f": {last}" if last else ", without output" if exit_code(ended) else ""
     app.output.text(f"{ended.id} has ended already, {how_it_ended(ended)}{words}")
     return exit_code(ended)
 

@@ -28,12 +28,12 @@ from rametctl.render.session import reference, state_name
 def command(
     app: App, session: str, prompt: str | None, file: str | None, images: tuple[str, ...], wait: bool, watch: bool
 ) -> None:
-    """Send PROMPT to SESSION. A working agent gets it in its running turn; an idle one
-    starts a turn; a stopped one is started. Without PROMPT, a terminal opens $EDITOR.
-    "@FILE" in PROMPT adds the contents of a text file.
+    """Send PROMPT to SESSION. A working agent gets it in its running turn, an idle one starts a
+    turn, and a stopped one is started. Without PROMPT, a terminal opens $EDITOR. "@FILE" in PROMPT
+    adds the contents of a text file.
 
-    Inside a session, the prompt is sent in that session's name, to its family only
-    ("parent" is the session that spawned it), and has at most 16 KiB.
+    Inside a session, the sender is that session: it may send prompts of at most 16 KiB to its
+    family ("parent" is the session that spawned it).
 
     \b
     Examples:
@@ -85,13 +85,13 @@ def fate(sent: "SendPromptResponse", answer: str = "") -> str:
         case "working":
             return "sent; it reaches the running turn"
         case "waiting":
-            return f"kept until its request is answered: {answer or f'rametctl inbox {reference(session)}'}"
+            return f"queued until its request is answered: {answer or f'rametctl inbox {reference(session)}'}"
         case "paused" if session.state_reason.startswith("attached "):
-            return f"kept until the program that has the conversation ends: the session is {session.state_reason}"
+            return f"queued until the program that has the conversation ends: the session is {session.state_reason}"
         case "paused" | "queued" if session.state_reason:
             return f"kept: {session.state_reason}"
         case "paused":
-            return f"kept until the session resumes: rametctl resume {reference(session)}"
+            return f"queued until the session resumes: rametctl resume {reference(session)}"
         case _:
             return "sent; it starts a turn"
 

@@ -15,7 +15,7 @@ from rametctl.options import Verb
 
 @click.group("service", short_help="Run the daemon as a service: install, uninstall, status.")
 def command() -> None:
-    """Run the daemon as a user service of systemd or launchd, from login on. Without the
+    """Run the daemon as a user service of systemd or launchd, which starts at login. Without the
     service, the first command starts the daemon.
 
     \b

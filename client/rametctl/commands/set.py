@@ -68,7 +68,7 @@ def command(
     if not paths and variables is None:
         raise UsageError("no changes were given", hint="see: rametctl set --help")
     found = session_pb2.Session(id=session_name(app, session))
-    if own or disown or forbid or allow or name:  # these depend on the present patterns, or change the name
+    if own or disown or forbid or allow or name:  # the new patterns depend on the present ones, and the name may change
         found = get_session(app, session).session
     # A mask that names the budget without a value in the message removes the limit.
     values = session_pb2.Session(
@@ -89,7 +89,8 @@ def command(
 
 
 def _changed(patterns: Sequence[str], more: Sequence[str], less: Sequence[str]) -> list[str]:
-    """Return patterns with some added and some removed; a part of a pattern is excluded from it."""
+    """Return patterns with some added and some removed. Removing a part of a pattern adds an
+    exception."""
     kept = [pattern for pattern in patterns if pattern not in less]
     out = [f"!{pattern}" for pattern in less if pattern not in patterns and kept]
     return list(dict.fromkeys([*kept, *more, *out]))
@@ -116,6 +117,6 @@ def _said(path: str, session: "Session") -> str:
             if session.forbids:
                 return f"does not write {(', '.join(session.forbids))}"
             where = f"only what it owns: {(', '.join(session.owns))}" if session.owns else "paths without another owner"
-            return f"is forbidden nothing, and may write {where}"
+            return f"has no forbidden paths, and may write {where}"
         case _:
             return f"priority {session.priority}"

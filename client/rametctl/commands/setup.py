@@ -34,7 +34,7 @@ def command(app: App, session: str, detach: bool) -> int:
         app.output.json(answer)
         if answer.HasField("command"):
             app.output.text(
-                f"it runs; to see what it writes: rametctl run {shlex.quote(session)} --logs {answer.command.id} --follow"
+                f"it is running; to follow its output: rametctl run {shlex.quote(session)} --logs {answer.command.id} --follow"
             )
         else:
             _suggest(app, answer)

@@ -31,7 +31,7 @@ def command(app: App, session: str) -> None:
         app.output.json(to_json(answer))
         return
     shell = app.environ.get("SHELL") or "/bin/sh"
-    app.output.hint(f"{answer.directory}; exit brings you back")
+    app.output.hint(f"{answer.directory}; return with exit")
     try:
         os.chdir(answer.directory)
         os.execvpe(shell, [shell], {**app.environ, **answer.environment, "PWD": answer.directory})  # noqa: S606  it is the shell

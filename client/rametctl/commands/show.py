@@ -16,7 +16,7 @@ from rametctl.render.session import details, variable_lines
 from rametctl.render.transcript import last_words
 
 LAST_EVENTS = 100
-"""How many newest events to search for the last words."""
+"""Number of the newest events in which to search for the last words."""
 
 
 @click.command("show", cls=Verb, short_help="Show a session's details.")

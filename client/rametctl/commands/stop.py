@@ -44,7 +44,7 @@ def _stop_family(app: App, session: str, descendants: bool, alone: bool) -> obje
         else:
             app.output.note(f"rametctl: {names} of its family keep running; --descendants stops them too")
     with app.output.spinner("stopping …"):
-        # From the top down, as a stopped session spawns no more.
+        # From the top down: a stopped session cannot spawn others.
         first, *others = [_stop(app, each.id) for each in [found, *(living if descendants else [])]]
     shown = outcome_of(app, first, state="stopped", descendants=[to_json(each) for each in others])
     if state_name(first) == "idle":

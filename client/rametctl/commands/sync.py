@@ -32,7 +32,7 @@ def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, as
     """Merge the base's newest commits into the branch of SESSION, which must be idle. On a
     conflict, nothing is changed and the files are listed. Uncommitted changes stay;
     git refuses if the merge would overwrite them. A checkpoint is created first:
-    `rametctl rewind` undoes the sync, including what was staged.
+    `rametctl rewind` undoes the sync, including its index.
 
     \b
     Examples:
@@ -60,8 +60,8 @@ def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, as
 
 
 def _show(app: App, answer: "SyncSessionResponse", *, rebased: bool, options: str) -> None:
-    """Report conflicts. ``options`` are the given ones, for the hint that repeats the command with
-    the agent's help."""
+    """Report the result. ``options``: the given ones, for the hint that repeats the command with
+    --ask-agent."""
     name = answer.session.name
     if not answer.conflicts:
         if not answer.commits:

@@ -12,9 +12,8 @@ from rametctl.options import repo_reference
 @click.option("--repo", metavar="REPO", help="Use this repository (path or name).")
 @click.pass_obj
 def command(app: App, everywhere: bool, repo: str | None) -> None:
-    """All sessions on one screen: what each does, who needs you, and the session
-    under the cursor in full. Answer, write, review and land without leaving it;
-    ? lists the keys. Without a verb, rametctl opens it too.
+    """Show all sessions on one screen, by what they need, and the session under the cursor in full.
+    Answer, write, review and land there; ? lists the keys. `rametctl` without a verb opens it too.
 
     \b
     Examples:

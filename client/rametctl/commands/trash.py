@@ -33,7 +33,7 @@ def command(ctx: click.Context) -> None:
 @repo_option
 @click.pass_obj
 def ls(app: App, repo: str | None = None) -> None:
-    """List what is in the trash, newest first.
+    """List the removed sessions, newest first.
 
     \b
     Example:
@@ -83,7 +83,7 @@ def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> in
         if not app.on_terminal:
             what = "the named entries" if entries else "everything in the trash"
             raise UsageError(f"stdin is not a terminal: cannot ask whether to delete {what}", hint="add --yes")
-        if count and not app.output.confirm(f"Forget {plural(count, 'removed session')} for good?"):
+        if count and not app.output.confirm(f"Delete {plural(count, 'removed session')} permanently?"):
             return 1
     request = worktree_pb2.EmptyTrashRequest(entries=entries, repo=repo_reference(app, repo) if repo else "")
     answer = app.call(lambda daemon: daemon.worktrees.EmptyTrash, request, doing="emptying …")

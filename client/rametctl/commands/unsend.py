@@ -17,8 +17,8 @@ from rametctl.render.session import reference
 @click.pass_obj
 def command(app: App, session: str, number: int | None, every: bool) -> None:
     """Take back the newest queued prompt of SESSION, or the Nth of those that `show`
-    lists, and print it. The agent must not have it yet: `interrupt` withdraws what
-    a working agent has not read.
+    lists, and print it. This works until the agent has it; `interrupt` withdraws prompts that a
+    working agent has not read.
 
     \b
     Examples:
@@ -26,7 +26,7 @@ def command(app: App, session: str, number: int | None, every: bool) -> None:
       rametctl unsend fix-login | $EDITOR -
     """
     if number is not None and every:
-        raise UsageError("N does not go with --all", hint="give one of them")
+        raise UsageError("N and --all were both given", hint="give one of them")
     request = session_pb2.WithdrawPromptsRequest(session=session_name(app, session))
     if number is not None or every:
         found = get_session(app, request.session)

@@ -12,7 +12,7 @@ from rametctl.render.session import outcome
 
 @click.command("wait", cls=Verb, short_help="Wait until sessions are idle, need you, or have ended.")
 @sessions_argument(required=True)
-@click.option("--any", "any_of_them", is_flag=True, help="Return when any one has reached it.")
+@click.option("--any", "any_of_them", is_flag=True, help="Return when one of them is in that state.")
 @click.option(
     "--for", "condition", type=click.Choice(["idle", "settled", "waiting", "ended"]), default="idle",
     help="State to wait for (default: idle); settled: idle, with no background commands.",
@@ -22,9 +22,9 @@ from rametctl.render.session import outcome
 def command(app: App, sessions: tuple[str, ...], any_of_them: bool, condition: str, timeout: float | None) -> None:
     """Wait until all of SESSION... are idle, need your input, or have ended.
 
-    Exits with 0 once they are, with 4 as soon as one needs your input (unless you
-    wait for that), with 1 if that state cannot be reached, and with 124 on time-out.
-    Continues over restarts of the daemon.
+    Exits with 0 once they are, with 4 as soon as one needs your input (unless you wait for that),
+    with 1 if they cannot reach that state, and with 124 after the time limit. Continues over
+    restarts of the daemon.
 
     \b
     Examples:
@@ -35,7 +35,7 @@ def command(app: App, sessions: tuple[str, ...], any_of_them: bool, condition: s
 
     begin = time.monotonic()
     with app.connection.within(None if timeout is None else timeout + GRACE):
-        # Resolve names once, so that a renamed session is still waited for.
+        # Resolve names once: a session may be renamed meanwhile.
         found = [get_session(app, session).session for session in sessions]
         left = None if timeout is None else max(timeout - (time.monotonic() - begin), 0.0)
         ids = [session.id for session in found]

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from rametctl.view.model import View
 
 TICK_S = 1.0
-"""Seconds between redraws of the footer, which shows seconds, without events."""
+"""Seconds between redraws without events: the footer shows seconds."""
 LEAST_S = 0.08
-"""Least seconds between two redraws."""
+"""Minimum number of seconds between two redraws."""
 GLANCE = 12
-"""Most sessions to show with their last lines if none is named; the others are counted."""
+"""Maximum number of sessions to show with their last lines if none is named; it counts the
+others."""
 GLANCE_EVENTS = 60
 GLANCE_ENTRIES = 3
 
@@ -45,11 +46,10 @@ GLANCE_ENTRIES = 3
 def command(app: App, sessions: tuple[str, ...], turns: int | None, every: bool, full: bool, since: str | None) -> None:
     """Watch what the agents of SESSION... say and do (default: all sessions).
 
-    Begins with the running turn of each SESSION (or the last one), its open request
-    included; without SESSION with the last lines and open requests of every live
-    session. Continues until Ctrl-C, over restarts of the daemon. --json prints one
-    event per line; its "cursor" is EPOCH:SEQ, from which --since continues without
-    a gap.
+    Begins with the running or last turn of each SESSION and its open request; without SESSION, with
+    the last lines and open requests of every live session. Continues until Ctrl-C, over restarts of
+    the daemon. --json prints one event per line, with a "cursor" EPOCH:SEQ, from which --since
+    continues without a gap.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ def command(app: App, sessions: tuple[str, ...], turns: int | None, every: bool,
     if (turns or every) and not sessions:
         raise UsageError("--turns and --all need a session", hint="name one: rametctl watch SESSION --all")
     if turns and every:
-        raise UsageError("--turns does not go with --all", hint="omit one of them")
+        raise UsageError("--turns and --all were both given", hint="omit one of them")
     count = None if every else turns or 1
     watch_sessions(app, sessions, parse_cursor(since) if since else None, turns=count, full=full)
 
@@ -82,18 +82,18 @@ def watch_sessions(
 
 
 class _Watch:
-    """Base of both watches, for people and for programs: where they begin, and that each event is
-    shown once."""
+    """Base of both watches, for people and for programs: finds the beginning, and shows each event
+    once."""
 
     def __init__(self, app: App, sessions: "Sequence[Session]") -> None:
         self._app = app
         self._sessions = sessions
         self.names = {session.id: session.name for session in sessions}
         self._shown: dict[str, int] = {}
-        """Number of the last event that was read of each session."""
+        """Number of the last event that was read, by session."""
         self._since = 0
-        """Number of the last event before the watch. A restored session has earlier ones, which are
-        not shown."""
+        """Number of the last event before the watch: earlier events of a restored session are not
+        shown."""
 
     def is_new(self, event: "Event") -> bool:
         return event.seq > self._shown.get(event.session_id, self._since)
@@ -133,7 +133,7 @@ class _Json(_Watch):
                 self._print(step.event, cursor)
 
     def _learn(self, step: "Step") -> None:
-        """Process names of sessions, and a new log."""
+        """Learn names of sessions, and handle a new log."""
         if step.event is None:
             self.names.update((session.id, session.name) for session in step.item.snapshot.sessions)
             if step.is_reset:
@@ -166,13 +166,13 @@ class _Screen(_Watch):
         return cursor
 
     def _begin(self, session_id: str, entries: "Sequence[Entry]") -> None:
-        """Print stored entries; the requests among them count as shown."""
+        """Print stored entries, and note the requests among them as shown."""
         remember(self._app, open_requests(entries))
         self._printer.begin(session_id, entries)
 
     def glance(self, cursor: "Cursor") -> "Cursor":
-        """Print the state of each live session; last those that need a person, so that they stay on
-        the screen."""
+        """Print the state of each live session, those that need a person last: they stay on the
+        screen."""
         live = [each for each in by_urgency(self._sessions) if state_name(each) != "archived"]
         if len(live) > GLANCE:
             self._printer.say(left_out(live[GLANCE:]))
@@ -181,7 +181,7 @@ class _Screen(_Watch):
                 self._printer.say(resting_line(session))
             else:
                 self._glance_at(session)
-        # A foot counts those that wait.
+        # The footer counts the waiting ones.
         self._printer.say(count_line(live, waiting=self._foot is None))
         return cursor
 

@@ -25,12 +25,14 @@ UNITS = {"m": 60, "h": 3600, "d": 86400}
 
 @click.group("web", cls=VerbGroup, short_help="Serve the web page: sessions, reviews and answers in a browser.")
 @click.option("--listen", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Listen on this address.")
-@click.option("-p", "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="And on this port.")
+@click.option(
+    "-p", "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Listen on this port."
+)
 @click.option("--host", "hosts", multiple=True, metavar="NAME", help="Also answer to this host name (repeatable).")
 @click.pass_context
 def command(ctx: click.Context, listen: str, port: int, hosts: tuple[str, ...]) -> None:
-    """Serve the web page until ctrl-C, and print a link that opens it once. Only this
-    machine can reach it; for others see the documentation: ssh -L, Tailscale, a proxy.
+    """Serve the web page until ctrl-C, and print a link that opens it once. Only this machine can
+    reach it; the documentation describes access from others: ssh -L, Tailscale, a proxy.
 
     \b
     Examples:
@@ -53,7 +55,7 @@ def command(ctx: click.Context, listen: str, port: int, hosts: tuple[str, ...]) 
         port = bound.getsockname()[1]
         app.output.text(_link(listen, port, access.link()))
         if listen not in {"127.0.0.1", "::1", "localhost"}:
-            app.output.note("rametctl: warning: what the browser sends and gets is not encrypted on its way here")
+            app.output.note("rametctl: warning: the connection to browsers is not encrypted")
         another = "rametctl web link" + (f" --port {port}" if port != PORT else "")
         app.output.note(f"the link works once, for 10 minutes; another: {another}. ctrl-C ends the server")
 
@@ -64,7 +66,7 @@ def command(ctx: click.Context, listen: str, port: int, hosts: tuple[str, ...]) 
         asyncio.run(run())
 
 
-@command.command("link", cls=Verb, short_help="Make a link that opens the page in another browser.")
+@command.command("link", cls=Verb, short_help="Create a link that opens the page in another browser.")
 @click.option("-p", "--port", default=PORT, show_default=True, help="The server's port.")
 @click.option("--host", metavar="NAME", default="127.0.0.1", show_default=True, help="Its name in the link.")
 @click.pass_obj
@@ -78,15 +80,17 @@ def link(app: App, port: int, host: str) -> None:
     _print_link(app, host, port, _access(app).link())
 
 
-@command.command("share", cls=Verb, short_help="Make a link with which another person can look at a session.")
+@command.command("share", cls=Verb, short_help="Create a link with which another person can view a session.")
 @session_argument
-@click.option("--read-only", is_flag=True, default=True, help="The link can only look, which is the default.")
-@click.option("--for", "lasting", metavar="TIME", default="2h", show_default=True, help="Until then: 30m, 2h, 1d.")
+@click.option("--read-only", is_flag=True, default=True, help="The link allows only viewing (default).")
+@click.option(
+    "--for", "lasting", metavar="TIME", default="2h", show_default=True, help="How long it is valid: 30m, 2h, 1d."
+)
 @click.option("-p", "--port", default=PORT, show_default=True, help="The server's port.")
 @click.option("--host", metavar="NAME", default="127.0.0.1", show_default=True, help="Its name in the link.")
 @click.pass_obj
 def share(app: App, session: str, read_only: bool, lasting: str, port: int, host: str) -> None:
-    """Print a link that one browser can open, to look at SESSION and nothing else.
+    """Print a link with which one browser can view SESSION and nothing else.
 
     \b
     Example:
@@ -100,7 +104,7 @@ def share(app: App, session: str, read_only: bool, lasting: str, port: int, host
 @command.command("sessions", cls=Verb, short_help="List the browsers that have a session, and unopened links.")
 @click.pass_obj
 def sessions(app: App) -> None:
-    """List links that wait to be opened, and browser sessions.
+    """List unopened links and browser sessions.
 
     \b
     Example:
@@ -141,8 +145,8 @@ def _access(app: App) -> "Access":
     from rametctl.web.access import Access
 
     if app.environ.get("RAMET_TOKEN") or app.environ.get("RAMET_SESSION"):
-        # The browser that opens the link acts as the owner, which a session may not.
-        raise UsageError("a session cannot use the web page", hint="run it in a terminal of your own")
+        # The browser that opens the link acts as the owner; a session may not.
+        raise UsageError("a session cannot create links to the web page", hint="run it in a terminal of your own")
     try:
         make_private_directory(app.directories.home)
     except PathsError as error:

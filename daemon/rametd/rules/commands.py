@@ -155,8 +155,8 @@ class Judge:
                     self._unreadable.append("a script is not written out")
                 fed |= self._collect(read(other.script), found, depth - 1)
             else:
-                # Xargs adds words from its input, which may name anything below the directory, like
-                # `{}` of find.
+                # `xargs` adds words from its input, which may name anything below the directory,
+                # like `{}` of find.
                 more = (Word("{}", literal=False),) if name in {"xargs", "parallel"} else ()
                 fed |= self._collect_words(rest + more, found, depth - 1)
         return fed
