@@ -91,6 +91,7 @@ async def test_a_start_after_a_power_cut_replaces_a_damaged_checkpoint_and_says_
     lost = cut(repository, f"{first.ref}{part}", left)
     boot.write_text("another")
     (repository / ".git" / f"{first.ref.rpartition('/')[0]}/{first.number + 1}").write_text("")
+    Path(git(tree, "rev-parse", "--absolute-git-dir"), "index").write_bytes(b"")
 
     async with daemon_here(sandbox), connected(sandbox) as client:
 
@@ -106,6 +107,8 @@ async def test_a_start_after_a_power_cut_replaces_a_damaged_checkpoint_and_says_
         assert [
             words for words in warnings if f"checkpoint {first.number} did not survive" in words and lost[:12] in words
         ], warnings
+        assert [words for words in warnings if words.startswith("what was staged: ")]
+        assert git(tree, "status", "--porcelain") == "?? work.txt"
         assert (await checkpoint(client)).number == second.number
         if not part:  # the other lost objects have been written again
             with pytest.raises(grpc.aio.AioRpcError) as refused:

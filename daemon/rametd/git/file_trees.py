@@ -86,7 +86,7 @@ async def scratch_index(git: GitContext, common: Path) -> AsyncIterator[Path]:
         await git.compute(shutil.rmtree, folder)
 
 
-def _has_content(index: Path) -> bool:
+def has_content(index: Path) -> bool:
     """Return whether an index begins as one (gitformat-index(5)). Blocks."""
     try:
         with index.open("rb") as file:
@@ -103,7 +103,7 @@ def _copy_index(git_dir: Path) -> Path:
                 if time.time() - old.stat().st_mtime > _STALE:
                     shutil.rmtree(old)
         folder = temporary(corner)
-        if _has_content(git_dir / "index"):
+        if has_content(git_dir / "index"):
             # Preserve the time stamp: git re-reads a file whose time is not older than the index's
             # ("racily clean"). With a later stamp, git would miss a change of a file that was
             # written, at the same size, right after the user's index.

@@ -612,10 +612,23 @@ def _require_free(repo: RepositoryInfo, place: Place) -> None:
         )
 
 
+async def mend_index(git: GitContext, git_dir: Path, tree: str) -> list[str]:
+    """Replace a missing or unreadable index by that of a tree; return warnings about what is
+    lost."""
+    warnings: list[str] = []
+    listed = await git.process.run(git_dir, f"--git-dir={git_dir}", "ls-files", "--stage", "-z")
+    if listed.returncode != 0:
+        unreadable = git_dir / "index.unreadable"
+        await git.compute((git_dir / "index").replace, unreadable)
+        warnings.append(f"what was staged: {listed.words}; that index is {unreadable.name} in its git directory now")
+    if not await git.compute((git_dir / "index").is_file):
+        await git.process.write(git_dir, f"--git-dir={git_dir}", "read-tree", tree)
+    return warnings
+
+
 async def _mend_entry(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
     """Create missing parts of a shelved tree's git directory, or all of it; return warnings about
     unreadable parts."""
-    warnings: list[str] = []
     entry, part = place.entry, place.entry.with_name(f"building-{place.entry.name}")
 
     def begin() -> Path:
@@ -636,14 +649,7 @@ async def _mend_entry(git: GitContext, place: Place, taken: Snapshot) -> list[st
         return folder
 
     folder = await git.compute(begin)
-    listed = await git.process.run(folder, f"--git-dir={folder}", "ls-files", "--stage", "-z")
-    if listed.returncode != 0:
-        unreadable = folder / "index.unreadable"
-        await git.compute((folder / "index").replace, unreadable)
-        warnings.append(f"what was staged: {listed.words}; that index is {unreadable.name} in its git directory now")
-    if not await git.compute((folder / "index").is_file):
-        tree = taken.index or taken.head or taken.files
-        await git.process.write(folder, f"--git-dir={folder}", "read-tree", tree)
+    warnings = await mend_index(git, folder, taken.index or taken.head or taken.files)
     if folder == part:
         await git.compute(part.rename, entry)
     return warnings

@@ -8,7 +8,7 @@ import pygit2
 
 from rametd.git import integrity, refs
 from rametd.git.context import GitContext
-from rametd.git.file_trees import write_commit
+from rametd.git.file_trees import has_content, write_commit
 from rametd.git.repository import RepositoryInfo, commit_exists, open_repository
 from rametd.git.snapshots import capture, model, nested, restore, shelf
 from rametd.git.snapshots.model import ARCHIVE, TRASH, Snapshot
@@ -70,6 +70,15 @@ class Snapshots:
         """
         await restore.apply_tree(self._git, worktree, snapshot.files)
         return tuple(await nested.restore(self._git, repo.common_dir, worktree, snapshot))
+
+    async def mend_index(self, worktree: Path) -> tuple[str, ...]:
+        """Replace an index that a loss of power left without content by that of HEAD; return
+        warnings about what was staged."""
+        git_dir = await self._git.verified(worktree, None)
+        index = git_dir / "index"
+        if not await self._git.compute(lambda: index.is_file() and not has_content(index)):
+            return ()
+        return tuple(await shelf.mend_index(self._git, git_dir, "HEAD"))
 
     async def refuse_locked(self, worktree: Path) -> None:
         """See `underway.refuse_locked`."""

@@ -1,8 +1,10 @@
-"""Recovery after a loss of power: delete damaged git objects, and check the newest checkpoints.
+"""Recovery after a loss of power: delete damaged git objects, replace damaged indexes, and check
+the newest checkpoints.
 
 An empty object blocks git, which does not write the object again and fails to read it (libgit2
-reads forever). The daemon deletes empty objects before anything else. In the background it then
-checks each newest checkpoint, reports a damaged one, and creates another.
+reads forever). An empty index blocks every git command in its worktree. The daemon deletes or
+replaces both before anything else. In the background it then checks each newest checkpoint, reports
+a damaged one, and creates another.
 """
 
 import asyncio
@@ -12,7 +14,8 @@ from ramet.v1 import event_pb2
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason
 from rametd.domain.errors import RametError
-from rametd.domain.models import DAEMON, NewEvent, Session
+from rametd.domain.models import DAEMON, NewEvent, Session, WorktreeKind
+from rametd.domain.states import State
 from rametd.platform.processes import boot_id
 from rametd.platform.state import private_file
 from rametd.services import events
@@ -83,6 +86,21 @@ class Power:
         else:
             if found:
                 log.warning("deleted damaged objects and refs", repo=repo.name, count=found)
+        for session in await core.store.read(lambda reader: reader.sessions.list(repo_id=repo_id)):
+            await self._mend_index(session)
+
+    async def _mend_index(self, session: Session) -> None:
+        if session.state == State.ARCHIVED or session.worktree_kind != WorktreeKind.OWN:
+            return
+        try:
+            warnings = await self._core.git.snapshots.mend_index(session.worktree)
+        except RametError as error:  # `rametctl doctor` explains it
+            log.warning("index not checked after a boot", session=session.id, error=error.message)
+            return
+        if warnings:
+            log.warning("replaced a damaged index", session=session.id, warnings=warnings)
+            words = "; ".join(warnings)
+            await self._core.store.write_for_sure(lambda unit: events.warn(unit, session, words))
 
     async def _look_at(self, session: Session) -> None:
         core = self._core
