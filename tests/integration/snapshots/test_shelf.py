@@ -1,6 +1,7 @@
 """Worktrees that are archived and restored: moved to the shelf with their git directory, thinned,
 filled and moved back."""
 
+import os
 import shutil
 import stat
 from collections.abc import Callable
@@ -251,6 +252,29 @@ async def test_a_restore_cut_off_in_the_middle_of_any_write_is_completed(
         assert await restored(git, repo, tree, snapshot) == ()
         assert picture(tree) == before
     assert cuts
+
+
+async def test_a_restore_whose_git_dies_in_the_middle_of_a_file_is_completed(
+    environment: dict[str, str], git: Git, repo: RepositoryInfo, tree: Sample, tmp_path: Path
+) -> None:
+    """So it does on a full disk."""
+    tree.write("folder/large", os.urandom(30_000))
+    tree.commit("large")
+    before = picture(tree)
+    snapshot = await archived(git, repo, tree)
+    wrapper = tmp_path / "bin" / "git"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nulimit -f 8\nexec {shutil.which("git")} "$@"\n')
+    wrapper.chmod(0o755)
+    limited = Git({**environment, "PATH": f"{wrapper.parent}:{environment['PATH']}"}, threads=1)
+
+    with pytest.raises(GitFailedError):
+        await restored(limited, repo, tree, snapshot)
+    await limited.aclose()
+    assert await restored(git, repo, tree, snapshot) == ()
+
+    assert picture(tree) == before
+    assert sorted(place.name for place in tree.path.parent.iterdir()) == ["s-1"]
 
 
 async def test_what_git_can_make_again_takes_no_room(

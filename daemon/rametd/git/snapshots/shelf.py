@@ -39,6 +39,7 @@ from rametd.git.context import GitContext
 from rametd.git.file_trees import private_index, scratch_index
 from rametd.git.integrity import lost_objects, mend_files
 from rametd.git.locks import DIRECTORY
+from rametd.git.names import parents
 from rametd.git.process import at
 from rametd.git.registrations import (
     REASON,
@@ -686,7 +687,8 @@ async def _fill(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
         staged |= {path: (mode, name)} if stage == "0" else {}
     wanted = [path for path in missing if path not in sparse]
     ours = [path for path in wanted if staged.get(path) == captured[path]]
-    await _check_out(git, tree, there, ours, {}, "-u")
+    await _check_out(git, tree, there, ours, {})
+    await git.process.run(tree, *there, "update-index", "-q", "--refresh", "--ignore-submodules")
     others = [path for path in wanted if staged.get(path) != captured[path]]
     if others:
         async with scratch_index(git, git_dir.parent.parent) as index:
@@ -698,17 +700,35 @@ async def _fill(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
 
 
 async def _check_out(
-    git: GitContext,
-    tree: Path,
-    there: tuple[str, str],
-    paths: Sequence[str],
-    environment: Mapping[str, str],
-    *words: str,
+    git: GitContext, tree: Path, there: tuple[str, str], paths: Sequence[str], environment: Mapping[str, str]
 ) -> None:
-    if paths:
-        stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
-        arguments = (*there, "checkout-index", *words, "-q", "-z", "--stdin")
+    """Write files of an index to a shelved tree, each as a whole: git writes them beside it, and
+    they are renamed. A git that is killed, or finds the disk full, would leave a part of a file,
+    which the next call would take for the file."""
+    if not paths:
+        return
+    beside = tree.with_name(f"{tree.name}-filling")
+    stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    await git.delete(delete_tree, beside)  # of an interrupted call
+    try:
+        arguments = (*there, "checkout-index", f"--prefix={beside}/", "-q", "-z", "--stdin")
         await git.process.write(tree, *arguments, stdin=stdin, environment=environment)
+        await git.compute(_move_in, beside, tree, paths)
+    finally:
+        await git.delete(delete_tree, beside)
+
+
+def _move_in(beside: Path, tree: Path, paths: Sequence[str]) -> None:
+    """Rename files to their free paths in a tree, through no symbolic link."""
+    for path in paths:
+        if not os.path.lexists(beside / path):
+            continue  # git did not write it: it names a link of another kind
+        place = tree / path
+        if os.path.lexists(place) or any((tree / parent).is_symlink() for parent in parents(path)):
+            continue
+        with suppress(FileExistsError, NotADirectoryError):  # a file is in the way of a directory
+            place.parent.mkdir(parents=True, exist_ok=True)
+            (beside / path).rename(place)
 
 
 def _missing(tree: Path, paths: Mapping[str, object]) -> list[str]:
