@@ -126,8 +126,8 @@ class GitContext:
         try:
             return await asyncio.shield(future)
         except OSError as error:
-            # Errors of libgit2 have a text, but no number.
-            words = f"{error.filename}: {error.strerror}" if error.strerror else str(error)
+            # Errors of libgit2 have a text, but no number; those of `os.write` have no name.
+            words = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
             raise GitFailedError(words, hint="look at its permissions and the disk") from error
         except asyncio.CancelledError:
             # A thread cannot be stopped; returning now would release the caller's lock while the

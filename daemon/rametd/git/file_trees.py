@@ -103,13 +103,19 @@ def _copy_index(git_dir: Path) -> Path:
                 if time.time() - old.stat().st_mtime > _STALE:
                     shutil.rmtree(old)
         folder = temporary(corner)
+    except OSError as error:
+        raise _unwritable(error) from error
+    try:
         if has_content(git_dir / "index"):
             # Preserve the time stamp: git re-reads a file whose time is not older than the index's
             # ("racily clean"). With a later stamp, git would miss a change of a file that was
             # written, at the same size, right after the user's index.
             shutil.copy2(git_dir / "index", folder / "index")
     except OSError as error:
-        raise GitFailedError(
-            f"cannot write {error.filename}: {error.strerror}", hint="the repository must be writable"
-        ) from error
+        shutil.rmtree(folder)
+        raise _unwritable(error) from error
     return folder
+
+
+def _unwritable(error: OSError) -> GitFailedError:
+    return GitFailedError(f"cannot write {error.filename}: {error.strerror}", hint="the repository must be writable")
