@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ramet.v1 import common_pb2, daemon_pb2, session_pb2, worktree_pb2
+from ramet.v1 import common_pb2, daemon_pb2, event_pb2, session_pb2, worktree_pb2
 
 from tests.support.client import World
 from tests.support.client import world as make_world
@@ -423,3 +423,22 @@ def test_a_kind_of_agent_is_shown_with_what_it_cannot(world: World) -> None:
     assert "cannot    resumes, forks" in shown
     assert "modes     plan" in shown
     assert "note      It is slow." in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "calls"),
+    [
+        (["logs", "fix", "--json"], ["ListEvents"]),
+        (["logs", "fix"], ["GetSession", "ListEvents"]),
+        (["events", "fix"], ["ListEvents"]),
+        (["show", "fix", "--json"], ["GetSession"]),
+        (["show", "fix"], ["GetSession", "ListEvents"]),
+        (["diff", "fix"], ["GetDiff"]),
+    ],
+)
+def test_a_verb_that_reads_makes_no_call_that_it_does_not_need(
+    world: World, words: list[str], calls: list[str]
+) -> None:
+    world.state.event(world.state.session("fix"), warning=event_pb2.Warning(message="one"))
+    assert world.run(*words).code == 0
+    assert [call.method for call in world.state.calls] == calls

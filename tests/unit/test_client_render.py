@@ -157,6 +157,9 @@ def test_a_wait_names_the_inbox_once() -> None:
     error = person_needed(asked)
     assert error.message == "fix needs you: permission: Bash (and 2 more)"
     assert f"{error.message} {error.hint}".count("rametctl inbox") == 1
+    review = a_request(Kind.ATTENTION_KIND_REVIEW, {})
+    assert person_needed([review, *asked]).message == error.message
+    assert person_needed([review]).hint.endswith("rametctl done fix")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 import click
 from ramet.jsonify import to_json
+from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
 from rametctl.nouns.requests import remember
-from rametctl.nouns.sessions import get_session, session_pages
+from rametctl.nouns.sessions import get_session, session_name, session_pages
 from rametctl.nouns.transcripts import drawn, read_turns
 from rametctl.options import Verb, session_argument
 from rametctl.render.transcript import Conversation, open_requests
@@ -36,13 +37,16 @@ def command(app: App, session: str, follow: bool, turns: int | None, full: bool,
     if follow:
         watch_sessions(app, [session], turns=turns, full=full)
         return
-    found = get_session(app, session).session
+    # JSON shows no path, so that the daemon's lookup of the name is enough.
+    json = app.output.json_mode
+    found = Session(id=session_name(app, session)) if json else get_session(app, session).session
     events, _ = read_turns(app, found, turns)
-    conversation = Conversation(worktree=found.worktree, names=_names(app))
+    of_sessions = any(event.prompt_queued.prompt.source.startswith("session:") for event in events)
+    conversation = Conversation(worktree=found.worktree, names=_names(app) if of_sessions and not json else {})
     for event in events:
         conversation.add(event)
     entries = conversation.turns(turns) if turns is not None else conversation.entries
-    if app.output.json_mode:
+    if json:
         first = entries[0].seq if entries else 0
         app.output.json([to_json(event) for event in events if event.seq >= first])
         return

@@ -69,7 +69,7 @@ async def test_a_session_at_work_is_waited_for(client: Client, landings: Landing
     commit(session, **{"busy.txt": "busy\n"})
 
     await landings.land("busy")
-    await landings.reach("busy", WAITING, "its agent is at work")
+    await landings.reach("busy", WAITING, "its agent waits for your answer: `rametctl inbox busy`")
     await approve(client, "busy")
 
     assert (await landings.wait("busy"))["busy"].state == LANDED

@@ -317,6 +317,8 @@ class Lane:
 
     async def _not_yet(self, session: Session) -> str:
         """Reason to wait if the session's agent still works, "" if it does not."""
+        if session.state == State.WAITING:
+            return f"its agent waits for your answer: `rametctl inbox {session.reference}`"
         busy = session.state in BUSY_STATES | {State.QUEUED, State.LOST}
         return f"its agent is at work ({session.state})" if busy else ""
 
