@@ -13,6 +13,7 @@ import ramet
 from hypothesis import given
 from hypothesis import strategies as st
 from rametd.domain.errors import InvalidInputError, RefNotFoundError
+from rametd.domain.models import STRICTNESS, Mode
 from rametd.git import Tree
 from rametd.plans import Known, Problem, World, check, read, resolve
 from rametd.plans.keys import KEYS, PLAN, THREAD, keys_of
@@ -396,6 +397,17 @@ prompt_file = "gone.md"
 def test_what_other_sessions_own_is_refused() -> None:
     (problem,) = problems('threads = [{id=1, goal="x", owns=["src/api/"]}]', World(owners={"other": ("src/",)}))
     assert (problem.code, problem.severity) == ("overlap-session", "error")
+
+
+@pytest.mark.parametrize("mode", STRICTNESS)
+@pytest.mark.parametrize("default", STRICTNESS)
+def test_a_plan_of_a_repository_may_not_loosen_modes_in_silence(mode: Mode, default: Mode) -> None:
+    plan = f'threads = [{{id=1, goal="x", mode="{mode}"}}]'
+    assert problems(plan, World(bypass=True, mode=default)) == []
+    found = [(each.code, each.severity) for each in problems(plan, World(bypass=True, mode=default, own=False))]
+    looser = STRICTNESS.index(mode) > STRICTNESS.index(default)
+    severity = "error" if mode in {"auto", "bypassPermissions"} else "warning"
+    assert found == ([("looser-mode", severity)] if looser else [])
 
 
 def test_many_threads_over_many_files_are_checked_in_a_moment() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rametd.domain.errors import BadNameError, BypassForbiddenError, RametError
-from rametd.domain.models import UNATTENDED
+from rametd.domain.models import STRICTNESS, UNATTENDED
 from rametd.git import names
 from rametd.plans.keys import PLAN, THREAD
 from rametd.plans.model import WARNING, PlanText, Problem, Thread, ThreadText, World
@@ -236,6 +236,15 @@ class _Checker:
         if text.mode in UNATTENDED and not world.bypass:
             off = BypassForbiddenError.of(text.mode)
             yield Problem("bad-mode", off.message, off.hint, **self._reading.at_thread(text, "mode"))
+        elif text.mode and not world.own and STRICTNESS.index(text.mode) > STRICTNESS.index(world.mode):
+            # The person may not have read the plan.
+            place = self._reading.at_thread(text, "mode")
+            if text.mode in UNATTENDED:
+                hint = "to choose it, keep the plan outside of any repository"
+                yield Problem("looser-mode", f"a plan in a repository cannot choose {text.mode}", hint, **place)
+            else:
+                words = f"its agent works in {text.mode}, which asks less than {world.mode}"
+                yield Problem("looser-mode", words, severity=WARNING, **place)
         unread = world.prompt_files.get(text.prompt_file)
         if unread is not None:
             yield Problem("prompt-file", unread.message, unread.hint, **self._reading.at_thread(text, "prompt_file"))

@@ -97,5 +97,7 @@ class World:
     prompt_files: Mapping[str, RametError | None] = field(default_factory=dict)  # why each cannot be read
     agents: Sequence[str] = ("claude",)
     bypass: bool = False
+    mode: Mode = Mode.DEFAULT  # of new sessions, as the person configured it
+    own: bool = True  # the person's own plan, outside of any repository
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # patterns that other sessions own, by name
     sessions: Mapping[str, str] = field(default_factory=dict)  # ids of existing sessions, by thread

@@ -112,3 +112,11 @@ async def test_the_check_of_a_plan_runs_once_the_person_trusts_it(client: Client
     assert await land("b") == {"first"}
     await applied("second", "a", "b", "c")
     assert await land("c") == ({"first", "second"} if own else {"first"})
+
+
+async def test_a_plan_of_a_repository_loosens_no_mode_in_silence(client: Client, repository: Path) -> None:
+    text = '[plan]\nmode = "acceptEdits"\n[[threads]]\nid = "a"\n'
+    for file, warned in ((repository / "plan.toml", True), (repository.with_name("plan.toml"), False)):
+        request = plan_pb2.CheckPlanRequest(path=str(repository), text=text, file=str(file))
+        problems = (await client.plans.CheckPlan(request, metadata=client.metadata)).problems
+        assert any(each.code == "looser-mode" for each in problems) == warned

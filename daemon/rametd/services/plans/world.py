@@ -79,7 +79,7 @@ async def check_plan(core: Core, path: Path, text: str, file: str, *, by_session
     own = not by_session and await is_own_plan(core, file)
     files = await _prompt_files(core, threads, Path(file).parent if file else path, own=own)
     prompts, unread = await asyncio.to_thread(read_prompts, threads, files)
-    world = replace(world, prompt_files=unread)
+    world = replace(world, prompt_files=unread, own=own)
     problems = [*await asyncio.to_thread(check, reading, threads, world), *_values(reading, threads, prompts)]
     if not own:
         problems += await _untrusted_checks(core, repo, reading, threads, file)
@@ -142,6 +142,7 @@ async def _world(
         target=missing,
         agents=sorted(core.kinds),
         bypass=core.config.permissions.allow_bypass,
+        mode=core.config.permissions.default_mode,
         owners={session.name: session.owns for session in living if session.owns and session.id not in own},
     )
     return world, target
