@@ -22,6 +22,7 @@ from rametctl.dashboard.keyboard import Keyboard
 from rametctl.dashboard.widgets import Lines, Prompt
 from rametctl.options import mode_number
 from textual import events
+from textual.driver import Driver
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -1292,3 +1293,12 @@ async def test_the_mouse_opens_tabs_answers_and_presses_the_keys_of_hints(world:
         await click("esc back")
         await click("2) Cd")
         assert (await answered(world)).reply.answers == ["Cd"]
+
+
+async def test_the_whole_screen_is_drawn_after_a_suspension(world: World) -> None:
+    world.state.session("fix")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        with mock.patch.object(shown.app, "action_redraw") as redraw:
+            shown.app.post_message(Driver.SignalResume())  # as the driver does after SIGCONT
+            await eventually(lambda: redraw.called, within=20)

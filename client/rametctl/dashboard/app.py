@@ -194,6 +194,8 @@ class Dashboard(App[None]):
             self._write()
         for number in (signal.SIGTERM, signal.SIGHUP):  # the event loop handles SIGINT
             asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
+        # Textual clears the terminal and draws only what changes then.
+        self.app_resume_signal.subscribe(self.screen, lambda _: self.action_redraw())
         self.run_worker(self._live(), group="view")
         self.set_interval(PAINT_S, self._paint_in_turn)
         self.set_interval(FOCUS_S, self._report_focus)
@@ -1738,7 +1740,6 @@ class Dashboard(App[None]):
             except (OSError, EOFError) as error:
                 self.call_later(self.note, f"{command[0]}: {error}", error=True)
         self._compare_again()
-        self.refresh(layout=True)
 
     def _verb(self, *arguments: str, pause: bool = False) -> None:
         self._outside(sys.executable, "-m", "rametctl", *arguments, pause=pause)
