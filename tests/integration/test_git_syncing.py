@@ -1,5 +1,6 @@
 """Syncs of a branch with its base, and moves of a branch: commits and branches of others stay."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,33 @@ async def test_what_is_written_in_the_way_at_the_last_moment_is_not_overwritten(
 
     assert mine.read_text() == "mine, just now\n"
     assert (tree.head, tree.git("branch", "--show-current")) == (before, "work")
+
+
+async def test_a_full_disk_is_an_error_and_the_sync_changes_nothing(
+    environment: dict[str, str], git: Git, sample: Sample, tree: Sample, tmp_path: Path
+) -> None:
+    """`git checkout` exits with 0 after it could not write a file."""
+    for number in range(2):
+        tree.write(f"there/{number}", "1\n")
+    sample.git("merge", "-q", tree.commit("there"))
+    tree.write("mine", "changed\n")
+    for name in ("there/0", "there/1", "new/0", "new/1"):
+        sample.write(name, bytes(30_000))
+    base = sample.commit("base")
+    before = tree.head, tree.git("status", "--porcelain", "--branch"), tree.git("ls-files", "-s")
+    wrapper = tmp_path / "bin" / "git"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f"#!/bin/sh\ntrap '' XFSZ\nulimit -f 8\nexec {shutil.which('git')} \"$@\"\n")
+    wrapper.chmod(0o755)
+    limited = Git({**environment, "PATH": f"{wrapper.parent}:{environment['PATH']}"}, threads=1)
+
+    with pytest.raises(GitFailedError, match="unable to write file new/0"):
+        await limited.syncing.sync(tree.path, "work", base, rebase=False, message="base")
+    await limited.aclose()
+
+    assert (tree.head, tree.git("status", "--porcelain", "--branch"), tree.git("ls-files", "-s")) == before
+    await git.syncing.sync(tree.path, "work", base, rebase=False, message="base")
+    assert tree.git("status", "--porcelain") == "?? mine"
 
 
 @pytest.mark.parametrize("lock", ["worktrees/s-1/index", "worktrees/s-1/HEAD", "refs/heads/work"])

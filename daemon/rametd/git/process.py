@@ -57,6 +57,11 @@ _LOCKED: Final = (
     re.compile(r"[Uu]nable to create '(?P<file>[^']+\.lock)': File exists"),
     re.compile(r"could not lock config file (?P<file>\S+): File exists"),
 )
+_UNWRITTEN: Final = re.compile(
+    rb"^error: unable to (write file|create file|create symlink|read sha1 file of|stat just-written file) ",
+    re.MULTILINE,
+)
+"""Messages about files that git wrote in part or not at all. `git checkout` then exits with 0."""
 _FILTER: Final = re.compile(r"(external|smudge|clean|process) filter|filter-process|the remote end hung up")
 
 
@@ -219,7 +224,7 @@ class GitProcess:
         finally:
             await groups.end(process)  # cancelled, unless it has ended
         assert process.returncode is not None  # communicate() has waited
-        return Completed(process.returncode, stdout, stderr)
+        return Completed(process.returncode or int(bool(_UNWRITTEN.search(stderr))), stdout, stderr)
 
     async def _start(
         self,

@@ -13,8 +13,8 @@ states:
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -75,6 +75,32 @@ async def _take_along(git: GitContext, worktree: Path, there: tuple[str, ...], b
             f"{branch} was moved in the same moment ({done.words})", hint="sync again", worktree=str(worktree)
         )
     await git.process.write(worktree, *there, "symbolic-ref", "-m", _REFLOG, "HEAD", ref)
+
+
+async def _take_back(
+    git: GitContext,
+    worktree: Path,
+    there: tuple[str, ...],
+    branch: str | None,
+    coming: Collection[str],
+    old: str,
+    new: str,
+) -> None:
+    """Undo a checkout that failed in the middle, as on a full disk: HEAD, the index and the files
+    that it changes. The files ``coming`` did not exist before, and the others had no changes."""
+    head = ("symbolic-ref", "HEAD", f"refs/heads/{branch}") if branch else ("update-ref", "--no-deref", "HEAD", old)
+    await git.process.run(worktree, *there, *head)
+    stdin = b"".join(os.fsencode(path) + b"\0" for path in await _names_of(git, worktree, there, old, new))
+    reset = ("--literal-pathspecs", "reset", "-q", "--pathspec-from-file=-", "--pathspec-file-nul", old)
+    await git.process.run(worktree, *there, *reset, stdin=stdin)
+
+    def delete() -> None:
+        for path in coming:
+            with suppress(OSError):
+                (worktree / path).unlink()
+
+    await git.compute(delete)  # first, as it makes room
+    await git.process.run(worktree, *there, "checkout-index", "--force", "-u", "-q", "-z", "--stdin", stdin=stdin)
 
 
 async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str, new: str) -> CutOff:
@@ -282,7 +308,10 @@ class Syncing:
                 worktree, *there, *words, environment={"GIT_REFLOG_ACTION": _REFLOG}, lock=lock
             )
             if done.returncode != 0:
-                raise _refused(done, words)
+                error = _refused(done, words)
+                if not isinstance(error, WorktreeChangedError):  # git may have written some of the files
+                    await _take_back(git, worktree, there, branch, coming, old, new)
+                raise error
             if branch is not None:
                 await _take_along(git, worktree, there, branch, old, new)
         return Synced(old, new, missing, warnings=await follow_submodules(git, source, worktree, old, new))
