@@ -121,8 +121,14 @@ def test_attach_detaches_with_ctrl_q_and_no_color_has_no_colour(world: World) ->
     assert b"\x1b[31" not in terminal.raw
 
 
-@pytest.mark.parametrize("arguments", [("top",), ("attach", "fix")])
-def test_without_a_terminal_it_says_what_to_use_instead(world: World, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("top",), "the dashboard needs a terminal; use: rametctl ls --watch"),
+        (("attach", "fix"), "attach needs a terminal; use: rametctl watch fix"),
+    ],
+)
+def test_without_a_terminal_it_says_what_to_use_instead(world: World, arguments: tuple[str, ...], words: str) -> None:
     world.state.session("fix")
     result = world.run(*arguments)
-    assert (result.code, result.err) == (2, "rametctl: the dashboard needs a terminal; use: rametctl ls --watch\n")
+    assert (result.code, result.err) == (2, f"rametctl: {words}\n")

@@ -11,6 +11,7 @@ from rametctl.app import App
 from rametctl.errors import ClientError, UsageError
 from rametctl.nouns.sessions import get_session, session_pages
 from rametctl.options import Verb, complete_session
+from rametctl.render.session import reference
 
 TERMINAL_VARIABLES = (
     "COLORFGBG", "COLORTERM", "DISPLAY", "GHOSTTY_", "ITERM_", "KITTY_", "LANG", "LC_", "NO_COLOR", "SSH_CONNECTION", "SSH_TTY",
@@ -48,6 +49,8 @@ def command(app: App, session: str | None, last: bool, native: bool, interrupt: 
     found = get_session(app, session).session if session is not None else _newest(app)
     if native:
         attach_native(app, found.id, interrupt=interrupt)
+    elif not app.on_terminal:
+        raise UsageError("attach needs a terminal", hint=f"use: rametctl watch {reference(found)}")
     else:
         from rametctl.dashboard import run
 

@@ -13,22 +13,26 @@ from ramet.v1.repo_pb2 import GetTrustResponse, Repo, TrustItem
 from rametctl.app import App
 from rametctl.console.lines import Line, line
 from rametctl.errors import ClientError, RefusedError, UsageError
-from rametctl.options import Verb, repo_reference
+from rametctl.options import Verb, VerbGroup, repo_reference
 from rametctl.render.format import local_time
 
 CLAUDE = "Claude's own; its hooks, servers and commands run with every agent"
 
 
-@click.group("repo", short_help="Manage repositories: add, ls, show, rm, trust.")
-def command() -> None:
-    """Manage repositories. A repository is registered with its first session.
+@click.group("repo", cls=VerbGroup, short_help="Manage repositories: add, ls, show, rm, trust.")
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Manage repositories. A repository is registered with its first session. Without a
+    command, lists them.
 
     \b
     Examples:
-      rametctl repo ls
+      rametctl repo
       rametctl repo add ~/src/shop
       rametctl repo trust
     """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(ls)
 
 
 @command.command("add", cls=Verb, short_help="Register a repository.")

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import grpc
+import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
 from ramet.v1 import session_pb2, worktree_pb2
 
 from tests.crash.scene import rows
@@ -73,6 +76,13 @@ async def test_a_session_at_work_is_waited_for(client: Client, landings: Landing
     await approve(client, "busy")
 
     assert (await landings.wait("busy"))["busy"].state == LANDED
+    mask = FieldMask(paths=["name"])
+    renamed = session_pb2.Session(name="calm")
+    await client.sessions.UpdateSession(
+        session_pb2.UpdateSessionRequest(session_id=session.id, session=renamed, update_mask=mask)
+    )
+    with pytest.raises(grpc.aio.AioRpcError, match="calm is landed already"):
+        await landings.retry("calm")
 
 
 async def test_a_session_that_is_removed_leaves_its_queue(client: Client, landings: Landings, repository: Path) -> None:

@@ -32,8 +32,13 @@ STATES = enum_numbers(landing_pb2.LandingState.DESCRIPTOR, LandingState)
 S = LandingState
 
 
-def message(reader: Reader, landing: Landing) -> landing_pb2.Landing:
+def present_name(reader: Reader, landing: Landing) -> str:
+    """Return the present name of an entry's session; its last one if it was removed."""
     session = reader.sessions.find(landing.session_id)
+    return session.name if session is not None else landing.session_name
+
+
+def message(reader: Reader, landing: Landing) -> landing_pb2.Landing:
     place = 0
     if landing.state not in ENDED:
         queue = [each.id for each in reader.landings.open(*landing.lane)]
@@ -41,7 +46,7 @@ def message(reader: Reader, landing: Landing) -> landing_pb2.Landing:
     return to_message(
         landing_pb2.Landing,
         landing,
-        session_name=session.name if session is not None else landing.session_name,
+        session_name=present_name(reader, landing),
         repo=reader.repos.get(landing.repo_id).name,
         check=landing.checks,
         place=place,
@@ -100,10 +105,10 @@ def requeue(unit: Unit, landing: Landing, *, principal: str = DAEMON, columns: L
 def remove(unit: Unit, landing: Landing, reason: str, principal: str) -> Landing:
     """Remove an entry. Raises `WrongStateError` if it has ended, or its target is being moved."""
     if landing.state in ENDED:
-        raise WrongStateError(f"{landing.session_name} is {landing.state} already", hint="nothing is left to do")
+        raise WrongStateError(f"{present_name(unit, landing)} is {landing.state} already", hint="nothing is left to do")
     if move_of(unit, landing) is not None:
         raise WrongStateError(
-            f"{landing.session_name} is landing on {landing.target} now", hint="try again in a moment"
+            f"{present_name(unit, landing)} is landing on {landing.target} now", hint="try again in a moment"
         )
     _close_requests(unit, landing, principal)
     return change(unit, landing, S.REMOVED, reason, principal=principal)
@@ -132,10 +137,8 @@ def retry(unit: Unit, landing: Landing, principal: str) -> Landing:
     """Queue a held or returned entry again; a queued one stays unchanged. Raises `WrongStateError`
     for an ended one."""
     if landing.state in ENDED:
-        raise WrongStateError(
-            f"{landing.session_name} is {landing.state} already",
-            hint=f"`rametctl land {shlex.quote(landing.session_name)}`",
-        )
+        name = present_name(unit, landing)
+        raise WrongStateError(f"{name} is {landing.state} already", hint=f"`rametctl land {shlex.quote(name)}`")
     if landing.state not in {S.HELD, S.RETURNED}:
         return landing
     return requeue(unit, landing, principal=principal, columns={"returns": 0})
