@@ -2,6 +2,7 @@
 
 import click
 from ramet.v1 import session_pb2
+from ramet.words import plural
 
 from rametctl.app import App
 from rametctl.errors import UsageError
@@ -33,7 +34,8 @@ def command(app: App, session: str, number: int | None, every: bool) -> None:
         queued = [each.id for each in found.pending_prompts if each.state == session_pb2.PROMPT_STATE_QUEUED]
         if number is not None and number > len(queued):
             raise UsageError(
-                f"{found.session.name} has {len(queued)} queued", hint=f"see: rametctl show {reference(found.session)}"
+                f"{found.session.name} has {plural(len(queued), 'queued prompt')}",
+                hint=f"see: rametctl show {reference(found.session)}",
             )
         request.prompts[:] = queued if number is None else queued[number - 1 : number]
     answer = app.call(lambda daemon: daemon.sessions.WithdrawPrompts, request)

@@ -263,7 +263,7 @@ def block(session: Session) -> range:
 def find_command(reader: Reader, name: str) -> Command:
     """Return a command by id or unique prefix. Raise `CommandNotFoundError`, `AmbiguousError`."""
     found = reader.commands.find_by_prefix(name) if name else []
-    missing = CommandNotFoundError(f"there is no command {name!r}", hint="`rametctl run S --list` shows them")
+    missing = CommandNotFoundError(f"there is no command {name!r}", hint="`rametctl run SESSION --list` shows them")
     return only(found, name, "commands", missing)
 
 

@@ -189,7 +189,7 @@ class RequestNotFoundError(NotFoundError):
 
 
 class CommandNotFoundError(NotFoundError):
-    """No command has that id (`rametctl run S --list` lists them), or none is configured under that
+    """No command has that id (`rametctl run SESSION --list` lists them), or none is configured under that
     name. Data: ``data["names"]``.
     """
 
@@ -197,13 +197,13 @@ class CommandNotFoundError(NotFoundError):
 
 
 class CheckpointNotFoundError(NotFoundError):
-    """The session has no checkpoint of that number or id. `rametctl checkpoints S` lists them."""
+    """The session has no checkpoint of that number or id. `rametctl checkpoints SESSION` lists them."""
 
     reason = "CHECKPOINT_NOT_FOUND"
 
 
 class CommentNotFoundError(NotFoundError):
-    """No review comment has that id. `rametctl comment S` lists them."""
+    """No review comment has that id. `rametctl comment SESSION` lists them."""
 
     reason = "COMMENT_NOT_FOUND"
 
@@ -316,7 +316,7 @@ class AgentUnavailableError(PreconditionError):
 
 class AgentRefusedError(PreconditionError):
     """The running agent rejected a change, such as another mode. The change is stored and takes
-    effect at its next start: `rametctl stop S`, then `rametctl resume S`.
+    effect at its next start: `rametctl stop SESSION`, then `rametctl resume SESSION`.
     """
 
     reason = "AGENT_REFUSED"
@@ -367,7 +367,7 @@ class RemoteFailedError(PreconditionError):
 
 class ProtectedBranchError(PreconditionError):
     """`land.protected` names the branch, or it has an upstream (``data["upstream"]``) and `--local`
-    was not given. Run `rametctl pr create S`. Data: ``data["branch"]``.
+    was not given. Run `rametctl pr create SESSION`. Data: ``data["branch"]``.
     """
 
     reason = "PROTECTED_BRANCH"

@@ -30,7 +30,9 @@ class CommandReads(Table):
         """Raises ``CommandNotFoundError``."""
         found = self.find(command_id)
         if found is None:
-            raise CommandNotFoundError(f"there is no command {command_id!r}", hint="`rametctl run S --list` shows them")
+            raise CommandNotFoundError(
+                f"there is no command {command_id!r}", hint="`rametctl run SESSION --list` shows them"
+            )
         return found
 
     def find_by_prefix(self, prefix: str) -> Sequence[Command]:

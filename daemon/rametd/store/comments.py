@@ -22,7 +22,9 @@ class CommentReads(Table):
         """Raises ``CommentNotFoundError``."""
         found = COMMENTS.find_one(self._db, "WHERE id = ?", comment_id)
         if found is None:
-            raise CommentNotFoundError(f"there is no comment {comment_id!r}", hint="`rametctl comment S` lists them")
+            raise CommentNotFoundError(
+                f"there is no comment {comment_id!r}", hint="`rametctl comment SESSION` lists them"
+            )
         return found
 
     def find_by_prefix(self, prefix: str) -> "list[Comment]":

@@ -132,7 +132,7 @@ class Outputs:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         async for piece in self.pieces(Handle(command.handle), command.reported_bytes, ended):
             too_much = piece.end > TOLD_BYTES
-            text = f"… more: rametctl run S --logs {command.id}\n" if too_much else decoder.decode(piece.data)
+            text = f"… more: rametctl run SESSION --logs {command.id}\n" if too_much else decoder.decode(piece.data)
             output = event_pb2.CommandOutput(command_id=command.id, text=text, offset=piece.start)
 
             def work(unit: Unit, output: event_pb2.CommandOutput = output, end: int = piece.end) -> None:

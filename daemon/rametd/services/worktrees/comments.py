@@ -167,7 +167,7 @@ class Reviewer:
 def find_comment(reader: Reader, name: str) -> Comment:
     """Find a comment by id or unique prefix. Raise `CommentNotFoundError`, `AmbiguousError`."""
     found = reader.comments.find_by_prefix(name) if name else []
-    missing = CommentNotFoundError(f"there is no comment {name!r}", hint="`rametctl comment S` lists them")
+    missing = CommentNotFoundError(f"there is no comment {name!r}", hint="`rametctl comment SESSION` lists them")
     return only(found, name, "comments", missing)
 
 
