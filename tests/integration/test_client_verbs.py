@@ -301,7 +301,7 @@ def test_a_truncated_piped_patch_is_a_failure(world: World) -> None:
     assert (result.code, result.out) == (1, "+part\n")
     assert lines(result.err) == [
         f"rametctl: warning: {warning}",
-        "rametctl: the patch is incomplete: do not apply it; see all of it with git in: rametctl path fix",
+        "rametctl: the patch is incomplete: do not apply it; see the complete diff with git in: rametctl path fix",
     ]
     assert world.run("diff", "fix", "--json").code == 0, "a program reads `truncated`"
 
