@@ -87,3 +87,11 @@ async def test_a_repository_that_cannot_be_written_is_a_clear_error(tmp_path: Pa
     with pytest.raises(GitFailedError, match="cannot write in"):
         async with RepositoryLocks().hold(tmp_path):
             raise AssertionError("entered")
+
+
+async def test_a_lock_that_cannot_be_opened_is_a_clear_error(tmp_path: Path) -> None:
+    """As on a file system that was mounted again, read-only."""
+    (tmp_path / "ramet" / "lock").mkdir(parents=True)
+    with pytest.raises(GitFailedError, match="cannot write in"):
+        async with RepositoryLocks().hold(tmp_path):
+            pass

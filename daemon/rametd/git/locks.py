@@ -38,7 +38,10 @@ class RepositoryLocks:
             await asyncio.to_thread(_make, file)
             # Open it here, not in the thread: a cancellation would lose the thread's result, and
             # leak the descriptor.
-            descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+            except OSError as error:
+                raise _unwritable(common_dir, error) from error
             try:
                 await self._flock(descriptor, common_dir)
                 yield descriptor
@@ -71,6 +74,8 @@ def _make(file: Path) -> None:
             file.touch(mode=0o600)
             share(common_dir, file.parent)  # another person's daemon takes the same lock
     except OSError as error:
-        raise GitFailedError(
-            f"cannot write in {common_dir}: {error.strerror}", hint="the repository must be writable"
-        ) from error
+        raise _unwritable(common_dir, error) from error
+
+
+def _unwritable(common_dir: Path, error: OSError) -> GitFailedError:
+    return GitFailedError(f"cannot write in {common_dir}: {error.strerror}", hint="the repository must be writable")
