@@ -167,6 +167,29 @@ async def test_a_program_that_denies_its_transcript_leads_to_a_new_conversation(
     wrapper.write_text(words)
 
 
+async def test_a_rewind_to_before_a_compaction_begins_a_new_conversation(
+    shared: Client, running: DaemonProcess
+) -> None:
+    """After a compaction the program reads none of the earlier messages."""
+    sandbox = running.sandbox
+    session = await with_two_turns(shared, sandbox.root / "repo", "compacted")
+    await copied(sandbox, session)
+    [own] = (sandbox.root / "state/conversations" / session.id).glob("projects/*/*.jsonl")
+    [transcript] = (sandbox.root / "claude").glob(f"projects/*/{own.name}")
+    read = transcript.read_text().splitlines(keepends=True)
+    second = next(at for at, each in enumerate(read) if "second task" in each)
+    transcript.write_text("".join(read[second:]))
+
+    await go_on(shared, "compacted", "rewind", f"third task {script(TURNS)}")
+
+    await eventually(lambda: _last(shared, "compacted", "turn 1"))
+    prompt = (await read_by_agent(shared, "compacted"))[-1]
+    assert prompt.index("Asked: first task") < prompt.index("You: one") < prompt.index("third task")
+    assert "You: two" not in prompt
+    await shared.send("compacted", script(TURNS))
+    await eventually(lambda: _last(shared, "compacted", "turn 2"))
+
+
 async def test_the_copy_goes_with_the_session(shared: Client, running: DaemonProcess) -> None:
     sandbox = running.sandbox
     session = await with_two_turns(shared, sandbox.root / "repo", "leaves")

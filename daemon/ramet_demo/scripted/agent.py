@@ -107,6 +107,16 @@ def _refuse(text: str) -> int:
     return 1
 
 
+def _fail(wire: Wire, words: str) -> int:
+    """Refuse to continue a conversation, as an error result too."""
+    nothing = {"duration_ms": 0, "duration_api_ms": 0, "num_turns": 0, "stop_reason": None, "total_cost_usd": 0}
+    outcome = {"subtype": "error_during_execution", "is_error": True, "errors": [words], "result_index": 0}
+    unused: Frame = {"usage": {}, "modelUsage": {}, "model_usage_since_last_result": {}, "permission_denials": []}
+    wire.session_id = new_id()
+    wire.emit("result", **outcome, **nothing, **unused)
+    return _refuse(words)
+
+
 def _open(flags: Flags, wire: Wire) -> Transcript | int:
     """Return the transcript to continue, or an exit code if there is none."""
     if not flags.resume:
@@ -115,15 +125,10 @@ def _open(flags: Flags, wire: Wire) -> Transcript | int:
         return Transcript(flags.session_id or new_id())
     source = find(flags.resume)
     if source is None:
-        words = f"No conversation found with session ID: {flags.resume}"
-        nothing = {"duration_ms": 0, "duration_api_ms": 0, "num_turns": 0, "stop_reason": None, "total_cost_usd": 0}
-        outcome = {"subtype": "error_during_execution", "is_error": True, "errors": [words], "result_index": 0}
-        unused: Frame = {"usage": {}, "modelUsage": {}, "model_usage_since_last_result": {}, "permission_denials": []}
-        wire.session_id = new_id()
-        wire.emit("result", **outcome, **nothing, **unused)
-        return _refuse(words)
+        return _fail(wire, f"No conversation found with session ID: {flags.resume}")
     transcript = Transcript(flags.session_id or new_id() if flags.fork else flags.resume)
-    transcript.load(source if flags.fork else None, flags.until)
+    if not transcript.load(source if flags.fork else None, flags.until):
+        return _fail(wire, f"No message found with message.uuid of: {flags.until}")
     return transcript
 
 

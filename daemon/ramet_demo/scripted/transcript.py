@@ -52,9 +52,9 @@ class Transcript:
         self._line = b""  # the last one
         self._descriptor = -1
 
-    def load(self, source: str | None = None, until: str = "") -> None:
+    def load(self, source: str | None = None, until: str = "") -> bool:
         """Read the file, or copy that of ``source``, a session to fork; only up to message
-        ``until`` if given."""
+        ``until`` if given. Return whether it has that message."""
         path = self.path if source is None else source
         with open(path, encoding="utf-8") as file:
             for text in file:
@@ -64,7 +64,8 @@ class Transcript:
                     self._append({**line, "sessionId": self.session_id})
                 if until and line.get("uuid") == until:
                     self.interrupted = None
-                    break
+                    return True
+        return not until
 
     def _learn(self, line: Frame) -> None:
         self._parent = line.get("uuid", self._parent)

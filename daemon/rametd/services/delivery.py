@@ -50,7 +50,7 @@ def begin_anew(unit: Unit, session: Session) -> Session:
         last_message_id="",
     )
     warning = event_pb2.Warning(
-        message="the agent's transcript is gone: the session starts a new conversation, with a summary of the old one"
+        message="the agent's transcript is gone or compacted: the session starts a new conversation, with a summary"
     )
     events.log(unit, session, warning)
     return session

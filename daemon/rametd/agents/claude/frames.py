@@ -49,7 +49,9 @@ NOISE_LIMIT = 4096
 DEFERRING_TASKS = frozenset({"local_agent", "local_workflow"})
 """Background tasks that start a turn when they end; not a background shell, which may run
 forever."""
-UNKNOWN_CONVERSATION = re.compile(r"No conversation found", re.IGNORECASE)
+UNKNOWN_CONVERSATION = re.compile(r"No (?:conversation|message) found", re.IGNORECASE)
+"""Refusal to continue: the transcript is gone, or the message to continue after is. After a
+compaction the program reads no earlier messages."""
 TROUBLES = {
     "server_error": Trouble.OVERLOAD,
     "overloaded": Trouble.OVERLOAD,
