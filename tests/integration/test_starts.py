@@ -66,7 +66,7 @@ async def test_a_remote_branch_becomes_a_local_one_that_follows_it_as_git_would(
     request = session_pb2.CreateSessionRequest(path=str(sample.path), name="mine", existing_branch=named)
     answer = await client.sessions.CreateSession(request)
     session, tree = answer.session, Path(answer.session.worktree)
-    assert not any("taken" in each for each in answer.warnings), "nobody wanted the branch ramet/mine"
+    assert not any("taken" in each for each in answer.warnings), "an existing branch was named"
     assert session.branch == "topic"
     assert sample.git("rev-parse", "--abbrev-ref", "@{upstream}", at=tree) == "origin/topic"
     assert sample.git("rev-parse", "HEAD", at=tree) == sample.git("rev-parse", "origin/topic")
