@@ -16,7 +16,7 @@ LIMIT: Final = 60
 """Maximum characters of a generated name, before a suffix that makes it unique."""
 
 DERIVED_LIMIT: Final = 24
-"""Maximum characters of a session's name that is made from its prompt."""
+"""Maximum characters of a session's name that is derived from its prompt."""
 
 _FILLERS: Final = frozenset(
     [
@@ -67,7 +67,7 @@ _FILLERS: Final = frozenset(
         "your",
     ]
 )
-"""Words to omit from a name that is made from a prompt."""
+"""Words to omit from a name that is derived from a prompt."""
 
 # Names of git's own files next to the refs; on a file system that ignores case, `head` is HEAD.
 _RESERVED: Final = frozenset({"head", "fetch_head", "orig_head", "merge_head"})

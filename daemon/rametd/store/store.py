@@ -41,7 +41,7 @@ class Readers:
         self._loop = loop
         self._works: SimpleQueue[tuple[Callable[[Reader], Any], asyncio.Future[Any]] | None] = SimpleQueue()
         self._answers: deque[tuple[asyncio.Future[Any], Any, Exception | None]] = deque()
-        self._told = False  # the loop will give the answers
+        self._scheduled = False  # `_give` will run
         self._closed = False
         self._threads = [threading.Thread(target=self._serve, name="store-reader", daemon=True) for _ in range(threads)]
         for thread in self._threads:
@@ -90,15 +90,14 @@ class Readers:
 
     def _answer(self, answer: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
         self._answers.append((answer, result, error))
-        # The race: the loop clears the flag before it takes answers, so that it takes this one or
-        # is told again.
-        if not self._told:
-            self._told = True
+        # `_give` clears the flag before it takes answers, so it takes this one, or runs again.
+        if not self._scheduled:
+            self._scheduled = True
             with suppress(RuntimeError):  # the loop was closed without aclose()
                 self._loop.call_soon_threadsafe(self._give)
 
     def _give(self) -> None:
-        self._told = False
+        self._scheduled = False
         while self._answers:
             answer, result, error = self._answers.popleft()
             if answer.done():  # the caller was cancelled

@@ -89,8 +89,8 @@ class Pool:
     # For creations
 
     async def take(self, repo: Repo, info: RepositoryInfo, config: Config, commit: str) -> Spare | None:
-        """Take a spare for a session at ``commit``, None if none fits. Until `release` nobody else
-        uses it."""
+        """Take a spare for a session at ``commit``, None if none fits. Until `release`, no other
+        session gets it."""
         if not config.pool.size:
             return None
         core = self._core
