@@ -109,7 +109,7 @@ def test_new_wait_exits_with_4_and_the_command_that_answers(world: World) -> Non
     )
 
 
-def test_new_wait_prints_what_was_made_and_what_was_said_at_the_end(world: World) -> None:
+def test_wait_prints_the_complete_reply_to_a_pipe(world: World) -> None:
     session = session_pb2.Session(id="00000001-aaaa", name="fix", state=session_pb2.SESSION_STATE_IDLE, turns=1)
     world.state.wait = session_pb2.WaitSessionsResponse(outcome=session_pb2.WAIT_OUTCOME_DONE, sessions=[session])
 
@@ -122,10 +122,10 @@ def test_new_wait_prints_what_was_made_and_what_was_said_at_the_end(world: World
     shown = world.run("new", "do", "--name", "fix", "--wait").out
     assert [each.removeprefix("● ").strip() for each in lines(shown)] == [
         "name      fix", "branch    ramet/fix", "worktree  /trees/1", "",
-        *(f"word {number}" for number in range(12)), "… 2 more lines", "fix is idle, 1 turn, cost unknown",
+        *(f"word {number}" for number in range(14)), "fix is idle, 1 turn, cost unknown",
     ]  # fmt: skip
     assert lines(world.run("send", "fix", "more", "--wait").out)[-2:] == [
-        "… 2 more lines",
+        "  word 13",
         "fix is idle, 1 turn, cost unknown",
     ]
     assert json.loads(world.run("new", "do", "--wait", "--json").out)["name"] == "made-up"

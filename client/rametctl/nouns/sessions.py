@@ -170,12 +170,13 @@ def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
 
 
 def show_end(app: "App", session: "Session") -> None:
-    """Print the last words of the awaited session's turn, and its state."""
+    """Print the reply that ended the awaited turn, complete unless on a terminal, and the state."""
     from rametctl.nouns.transcripts import newest
     from rametctl.render.transcript import last_words
 
     if state_name(session) == "idle" and not app.output.json_mode:
-        app.output.show(*last_words(newest(app, session, END_OF_LOG), app.output.look()))
+        look = app.output.look(folded=app.output.terminal)
+        app.output.show(*last_words(newest(app, session, END_OF_LOG), look))
     app.output.show(outcome(session))
 
 
