@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rametd.domain.errors import InvalidInputError, RefNotFoundError
 from rametd.domain.models import STRICTNESS, Mode
 from rametd.git import Tree
-from rametd.plans import Known, Problem, World, check, read, resolve
+from rametd.plans import Known, Problem, World, check, owning, read, resolve
 from rametd.plans.keys import KEYS, PLAN, THREAD, keys_of
 from rametd.plans.positions import lines_of
 from rametd.plans.schema import schema, text
@@ -397,6 +397,19 @@ prompt_file = "gone.md"
 def test_what_other_sessions_own_is_refused() -> None:
     (problem,) = problems('threads = [{id=1, goal="x", owns=["src/api/"]}]', World(owners={"other": ("src/",)}))
     assert (problem.code, problem.severity) == ("overlap-session", "error")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count", "code"), [("*{}*", 200, "overlap"), ("d{}/", 400, "tangled"), ("d{}/", 2000, "too-large")]
+)
+def test_a_plan_of_very_many_threads_is_refused_soon(
+    pattern: str, count: int, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owning, "MOST_S", 0.05 if code == "tangled" else 60)
+    threads = ", ".join(f'{{id="t{n}", goal="x", owns=["{pattern.format(n)}"]}}' for n in range(count))
+    found = problems(f"threads = [{threads}]", World(bases={"": Tree(("f",))}))
+    assert {each.code for each in found} - {"empty"} == {code}
+    assert len(found) <= owning.MOST_OVERLAPS
 
 
 @pytest.mark.parametrize("mode", STRICTNESS)

@@ -1,6 +1,7 @@
 """Check the ownership in a plan: paths with two owners, forbidden ones, and paths of other
 sessions."""
 
+import time
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
@@ -11,6 +12,10 @@ from rametd.plans.model import Problem, Thread, World
 from rametd.plans.reading import Reading
 
 EXAMPLES = 5
+MOST_OVERLAPS = 100
+"""Overlaps to report: a plan of a repository may have millions."""
+MOST_S = 5.0
+"""Seconds of processor time for comparing all threads with each other."""
 
 
 class PathChecker:
@@ -27,8 +32,17 @@ class PathChecker:
         owns = {thread.text.index: self._patterns(thread, "owns", problems) for thread in self._threads}
         forbids = {thread.text.index: self._patterns(thread, "forbids", problems) for thread in self._threads}
         yield from problems
+        started, overlaps = time.thread_time(), 0
         for one, two in combinations(self._threads, 2):
-            yield from self._overlap(one, owns[one.text.index], two, owns[two.text.index])
+            for problem in self._overlap(one, owns[one.text.index], two, owns[two.text.index]):
+                overlaps += 1
+                yield problem
+            if overlaps >= MOST_OVERLAPS:
+                return
+            if time.thread_time() - started > MOST_S:
+                hint = "own directories instead of patterns, or split the plan"
+                yield Problem("tangled", "comparing the paths of its threads takes too long", hint)
+                return
         for thread in self._threads:
             yield from self._forbidden(thread, owns[thread.text.index], forbids[thread.text.index])
             yield from self._others(thread, owns[thread.text.index])

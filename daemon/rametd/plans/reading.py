@@ -16,6 +16,7 @@ from rametd.plans.positions import Path, lines_of
 
 LIMIT = 1 << 20
 """Maximum size of a plan, in bytes."""
+MOST_THREADS = 500
 _SHARED = frozenset(keys_of(PLAN)) & frozenset(keys_of(THREAD)) - {"name", "goal"}
 
 
@@ -60,6 +61,10 @@ def read(text: str) -> Reading:
         return Reading(PlanText(), (Problem("not-toml", f"this is not TOML: {error}", line=line),), {})
     except RecursionError:
         return Reading(PlanText(), (Problem("not-toml", "lists or tables are nested too deeply"),), {})
+    tables = document.get(THREAD)
+    if isinstance(tables, list) and len(tables) > MOST_THREADS:
+        words = f"the plan has {len(tables):,} threads, more than {MOST_THREADS}"
+        return Reading(PlanText(), (Problem("too-large", words, "split it"),), {})
     reader = _Reader(Reading(PlanText(), (), lines))
     plan = reader.plan(document)
     return Reading(plan, tuple(reader.problems), lines)
