@@ -336,8 +336,7 @@ async def test_old_items_are_not_sent_when_notifications_are_enabled(tmp_path: P
 async def test_the_first_item_after_notifications_are_enabled_is_queued(tmp_path: Path, server: Receiver) -> None:
     async with world(tmp_path, "") as here:
         running = asyncio.create_task(here.notifier.run())
-        await eventually(lambda: here.core.on_configured)
-        await asyncio.sleep(0.1)  # it waits for news
+        await eventually(lambda: here.core.on_configured)  # its first step has read the old configuration
         here.core.config = combine(Source("", webhook(server)), home=tmp_path)
         for call in here.core.on_configured:
             call()

@@ -53,7 +53,7 @@ SETTING = "set:"
 CALL_ENDED = "call_ended"
 """Method of a control message that the reader creates from a call's last update, with all fields of
 the call."""
-LOGIN_NEEDED, METHOD_MISSING, SESSION_MISSING = -32000, -32601, -32002
+LOGIN_NEEDED, METHOD_MISSING = -32000, -32601
 NO_SESSION = b'"sessionId":"\\u0000"'
 """Placeholder in a stored prompt for the session's id, which the agent chooses."""
 TEXT_LIMIT = 64 * 1024
