@@ -319,7 +319,7 @@ def choose(question: dict[str, Any], answer: str) -> str:
 def json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"the changed input is not JSON: {error}", hint="edit it again") from None
     if not isinstance(value, dict):
         raise InvalidInputError("the changed input is not a JSON object", hint="edit it again")
