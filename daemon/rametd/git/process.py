@@ -58,7 +58,7 @@ _LOCKED: Final = (
     re.compile(r"could not lock config file (?P<file>\S+): File exists"),
 )
 _UNWRITTEN: Final = re.compile(
-    rb"^error: unable to (write file|create file|create symlink|read sha1 file of|stat just-written file) ",
+    rb"^error: unable to (?:write file|create file|create symlink|read sha1 file of|stat just-written file) (.+)",
     re.MULTILINE,
 )
 """Messages about files that git wrote in part or not at all. `git checkout` then exits with 0."""
@@ -88,6 +88,13 @@ class Completed:
         shown = lines if any(_FILTER.search(line) for line in fatal) else fatal or lines
         words = "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in shown)
         return words[:600] or f"git exited with status {self.returncode}"
+
+    @property
+    def unwritten(self) -> frozenset[str]:
+        """Return the files that git reports as incomplete. Git may add a reason behind the name:
+        both forms are returned."""
+        said = [os.fsdecode(rest) for rest in _UNWRITTEN.findall(self.stderr)]
+        return frozenset(form for rest in said for form in (rest, rest.rpartition(": ")[0], rest.rpartition(" (")[0]))
 
     @property
     def lock_file(self) -> str | None:
@@ -224,7 +231,7 @@ class GitProcess:
         finally:
             await groups.end(process)  # cancelled, unless it has ended
         assert process.returncode is not None  # communicate() has waited
-        return Completed(process.returncode or int(bool(_UNWRITTEN.search(stderr))), stdout, stderr)
+        return Completed(process.returncode or int(_UNWRITTEN.search(stderr) is not None), stdout, stderr)
 
     async def _start(
         self,
