@@ -183,13 +183,28 @@ def complete_restorable(ctx: click.Context, _param: click.Parameter, incomplete:
     return _items((each.name for each in found), incomplete)
 
 
-def complete_branch(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the local and remote branches of the repository around the current directory."""
-    import subprocess
+def complete_branch(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the local and remote branches of ``--repo``, or of the repository around the current
+    directory."""
+    return _branches(ctx, incomplete, "refs/heads", "refs/remotes")
 
+
+def complete_target(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the local branches: no other can be landed on."""
+    return _branches(ctx, incomplete, "refs/heads")
+
+
+def _branches(ctx: click.Context, incomplete: str, *refs: str) -> list[CompletionItem]:
+    import subprocess
+    from pathlib import Path
+
+    where = Path(ctx.params.get("repo") or ".").expanduser()
     shown = "--format=%(if)%(symref)%(then)%(else)%(refname:short)%(end)"  # not origin/HEAD
-    command = ["git", "for-each-ref", shown, "refs/heads", "refs/remotes"]
-    done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    command = ["git", "-C", str(where), "for-each-ref", shown, *refs]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    except OSError:  # no git
+        return []
     return _items(done.stdout.decode("utf-8", "replace").split(), incomplete)
 
 

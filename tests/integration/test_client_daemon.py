@@ -239,9 +239,17 @@ def test_branches_are_completed_without_a_daemon(world: World) -> None:
     """
     subprocess.run(["sh", "-e", "-c", commands], cwd=world.cwd, env=world.environ, check=True)
     world.daemon.stop()
-    for verb in ("new --base", "new --existing", "land fix --target", "pr create fix --base", "sync fix --base"):
+    local, remote = ["plain,main"], ["plain,origin/topic"]
+    for verb, branches in {
+        "new --base": local + remote,
+        "new --existing": local + remote,
+        "land fix --target": local,  # no other can be landed on
+        "pr create fix --base": local + remote,
+        "sync fix --base": local + remote,
+        f"new --repo {world.home} --base": [],  # no repository
+    }.items():
         complete = {"_RAMETCTL_COMPLETE": "fish_complete", "COMP_WORDS": f"rametctl {verb} ", "COMP_CWORD": ""}
-        assert world.run(env=complete).out.split() == ["plain,main", "plain,origin/topic"], verb
+        assert world.run(env=complete).out.split() == branches, verb
 
 
 def test_the_service_installs_without_a_daemon(world: World) -> None:

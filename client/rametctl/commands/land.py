@@ -9,7 +9,7 @@ from ramet.v1.landing_pb2 import LandSessionsRequest, LandSessionsResponse
 from rametctl.app import App
 from rametctl.errors import RefusedError, UsageError
 from rametctl.nouns.landings import check_landed, follow_landings, wait_landings
-from rametctl.options import Verb, complete_branch, sessions_argument
+from rametctl.options import Verb, complete_target, sessions_argument
 from rametctl.render.landing import landing_line
 
 SHORTEST = 0.001
@@ -20,7 +20,7 @@ SHORTEST = 0.001
 @sessions_argument(required=True)
 @click.option("--check", metavar="CMD", multiple=True, help="Check that must pass; overrides the configured one.")
 @click.option(
-    "--target", metavar="BRANCH", shell_complete=complete_branch, help="Branch to land on (default: the base)."
+    "--target", metavar="BRANCH", shell_complete=complete_target, help="Branch to land on (default: the base)."
 )
 @click.option("--method", type=click.Choice(["merge", "rebase", "squash"]), help="Merge method (default: land.method).")
 @click.option("--commit", "commit_message", metavar="MESSAGE", help="Commit uncommitted changes first.")

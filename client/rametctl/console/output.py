@@ -62,6 +62,7 @@ class Output:
         capable = environ.get("TERM", "") != "dumb"
         self.terminal = stdout.isatty() and capable and not json
         self.error_terminal = stderr.isatty() and capable
+        self._unended = False  # the last line of a command
         self.colour = self.terminal and not environ.get("NO_COLOR")
         self.reflows = not environ.get("XTERM_VERSION")
         """Whether the terminal wraps lines again when it becomes narrower; of the common ones only
@@ -154,6 +155,7 @@ class Output:
             self.stdout.flush()
             self.stdout.buffer.write(data)
             self.stdout.buffer.flush()
+            self._unended = not data.endswith(b"\n")
 
     def answer(self, value: object, shown: Iterable[Line | str], *, empty: str = "", stream: bool = False) -> None:
         """Print ``value`` as `json`, and for people its lines: ``shown``, or ``empty`` for an empty
@@ -181,9 +183,10 @@ class Output:
         self.stderr.flush()
 
     def erase_echo(self) -> None:
-        """Erase the ``^C`` that a terminal echoes, so that the next output begins a line."""
+        """Erase the ``^C`` that a terminal echoes, so that the next output begins a line. It stays
+        behind an unended line of a command's output."""
         if self.error_terminal:
-            self.stderr.write("\r\x1b[K")
+            self.stderr.write("\n" if self._unended else "\r\x1b[K")
             self.stderr.flush()
 
     def confirm(self, question: str) -> bool:

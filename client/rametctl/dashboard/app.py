@@ -677,7 +677,8 @@ class Dashboard(App[None]):
         if answering is not None:
             draft, answer = answering
             self._drafts[draft] = answer, False
-            words.append(f"{draft[0]} has your text")
+            place = f" on {draft[2]}" if draft[0] == "c" else ""
+            words.append(f"{draft[0]}{place} has your text")
         self.note("; ".join(filter(None, words)), error=True)
 
     def ask(self, dialog: Dialog, then: Callable[[Any], object], draft: "Draft | None" = None) -> None:
@@ -686,14 +687,17 @@ class Dashboard(App[None]):
         ``draft`` is the key that opens the dialog, and its subject. With it, text that the person
         wrote and did not send, or that led to an error, is offered by the next such dialog.
         """
-        if draft is not None and draft in self._drafts:
-            written, left = self._drafts[draft]
+        before = self._drafts.get(draft) if draft is not None else None
+        if before is not None:
+            written, left = before
             dialog.restore(written, left=left)
 
         def answered(answer: Any) -> None:
-            if draft is not None and answer is None and dialog.written != dialog.offered:
+            if draft is None or self._drafts.get(draft) is not before:
+                pass  # an earlier dialog's text has been refused meanwhile, and is still to be offered
+            elif answer is None and dialog.written != dialog.offered:
                 self._drafts[draft] = dialog.written, True
-            elif draft is not None:
+            else:
                 self._drafts.pop(draft, None)
             if answer is not None:
                 self._answering = None if draft is None else (draft, answer)
@@ -921,16 +925,19 @@ class Dashboard(App[None]):
             self._dirty = True
 
     def on_lines_picked(self, event: Lines.Picked) -> None:
+        opens = event.widget.id == "content"
         if event.widget.id == "list" and event.row < len(self._rows) and self._rows[event.row].session_id:
             self._to_row(event.row, 1)
+            opens = True
         elif event.widget.id == "content" and self._tab in {"Diff", "Checkpoints"}:
             self.add_class("whole")
             self._content.move_to(event.row)
-        elif event.widget.id == "request" and (key := self._key_at(event)):
+        elif event.widget.id == "request" and not event.twice and (key := self._key_at(event)):
             self.screen_stack[0].set_focus(None)
             self._peeking = True
             self.simulate_key(key)
-        if event.twice and event.widget.id in {"list", "content"}:
+        if event.twice and opens:
+            self._peeking = False  # a click sends no answers
             self.action_enter()
         self._answer_key()
 
@@ -939,8 +946,11 @@ class Dashboard(App[None]):
         text = event.widget.row(event.row).text
         if event.row < self._hint_rows:
             return of_hint(at_column(text, event.column))
-        choice = CHOICE.match(text)
-        return choice[1] if choice and self._shown is not None and self._shown.question is not None else ""
+        if self._shown is None or self._shown.question is None:
+            return ""
+        choices = [CHOICE.match(event.widget.row(row).text) for row in range(self._hint_rows, event.row + 1)]
+        first = sum(choice is not None and choice[1] == "1" for choice in choices) == 1
+        return choices[-1][1] if choices[-1] and first else ""  # those of later questions come after
 
     def on_bar_picked(self, event: Bar.Picked) -> None:
         """Open the tab, or press the key, that was clicked; a dialog's too."""
@@ -1102,7 +1112,7 @@ class Dashboard(App[None]):
                 self._reply(shown)
             self._dirty = True
 
-        self.ask(Ask(str(shown.question.get("question", ""))), then, ("t", shown.request.id))
+        self.ask(Ask(str(shown.question.get("question", ""))), then, ("t", shown.request.id, str(len(shown.answers))))
 
     def _reply(self, shown: Shown) -> None:
         answers = list(shown.answers)
@@ -1169,7 +1179,7 @@ class Dashboard(App[None]):
             try:
                 await self.call(lambda daemon: daemon.sessions.SendPrompt, request)
             except ClientError as error:
-                if self._selected == session.id and not self._prompt.text:
+                if self._selected == session.id and self._prompt.display and not self._prompt.text:
                     self._prompt.offer(event.text)
                     raise
                 raise ClientError(error.message, hint="↑ in a prompt recalls your text") from error
@@ -1272,11 +1282,13 @@ class Dashboard(App[None]):
         done: str,
         method: Callable[[Any], Any],
         request: type[Any],
+        session: "Session | None" = None,
         after: "Worker[ClientError | None] | None" = None,
         **more: Any,
     ) -> None:
-        """Run a call for the selected session, once the work ``after`` has succeeded."""
-        session = self._chosen()
+        """Run a call for a session, the selected one by default, once the work ``after`` has
+        succeeded."""
+        session = session or self._chosen()
         if session is None:
             return
 
@@ -1344,6 +1356,7 @@ class Dashboard(App[None]):
                     "forked",
                     lambda daemon: daemon.sessions.ForkSession,
                     session_pb2.ForkSessionRequest,
+                    session,  # the cursor may be on another one by now
                     prompt=prompt,
                 ),
                 ("f", session.id),
@@ -1479,10 +1492,9 @@ class Dashboard(App[None]):
                     )
                 raise
             target = answer.landings[0].target if answer.landings else "its target"
-            if queued is not None:
-                self.note(await queued())
+            picked = f"{await queued()}; " if queued is not None else ""
             self.do(f"landing {session.name} on {target}", end(answer, target))
-            return f"landing {session.name} on {target} …"
+            return f"{picked}landing {session.name} on {target} …"
 
         async def end(answer: landing_pb2.LandSessionsResponse, target: str) -> str:
             request = landing_pb2.WaitLandingsRequest(landings=[each.id for each in answer.landings])
