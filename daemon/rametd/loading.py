@@ -52,9 +52,13 @@ def _sparing_dataclasses() -> Iterator[None]:
         return
 
     def spare(name: str, *arguments: Any, **options: Any) -> Any:
+        compiled: Callable[..., Any] | None = None
+
         def method(*values: Any, **named: Any) -> Any:
-            compiled = create(name, *arguments, **options)
-            compiled.__qualname__ = method.__qualname__
+            nonlocal compiled
+            if compiled is None:  # else `dataclasses` wraps it, as it does `__repr__`, and calls it through the wrapper
+                compiled = create(name, *arguments, **options)
+                compiled.__qualname__ = method.__qualname__
             for owner in type(values[0]).__mro__:
                 if vars(owner).get(name) is method:
                     setattr(owner, name, compiled)

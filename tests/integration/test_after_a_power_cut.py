@@ -76,6 +76,20 @@ async def test_a_snapshot_needs_no_index(plain: tuple[Git, repositories.Sample],
     assert files == [".env", ".gitignore", "README.md", "src/app.py", "work.txt"]
 
 
+async def test_a_replaced_index_of_a_sparse_worktree_has_no_deletions(plain: tuple[Git, repositories.Sample]) -> None:
+    git, sample = plain
+    sample.write("docs/guide.md")
+    sample.commit()
+    sample.git("sparse-checkout", "set", "src")
+    assert not (sample.path / "docs").exists()
+    (sample.path / ".git" / "index").write_bytes(b"")
+
+    assert await git.snapshots.mend_index(sample.path)
+
+    assert sample.git("status", "--porcelain") == ""
+    assert not (sample.path / "docs").exists()
+
+
 @pytest.mark.parametrize("left", [0, 5])
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
 async def test_a_start_after_a_power_cut_replaces_a_damaged_checkpoint_and_says_so(

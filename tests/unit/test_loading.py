@@ -1,5 +1,6 @@
 """Effects of the daemon's quick imports."""
 
+import dataclasses
 from dataclasses import FrozenInstanceError, dataclass, field, replace
 from typing import Any
 
@@ -53,3 +54,23 @@ def test_methods_of_quick_dataclasses_are_compiled_once_in_the_class_that_has_th
     assert Base(1) != Further(1)
     with pytest.raises(TypeError, match=r"__init__\(\) missing 1 required positional argument: 'x'"):
         Base()  # type: ignore[call-arg]
+
+
+def test_a_method_that_dataclasses_wraps_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``__repr__`` is wrapped, so that the compiled method cannot take its place in the class."""
+    compiled: list[str] = []
+    create = dataclasses._create_fn  # type: ignore[attr-defined]
+
+    def counting(name: str, *arguments: Any, **options: Any) -> Any:
+        compiled.append(name)
+        return create(name, *arguments, **options)
+
+    monkeypatch.setattr(dataclasses, "_create_fn", counting)
+    with loading.quickly():
+
+        @dataclass
+        class Point:
+            x: int
+
+    assert {repr(Point(1)) for _ in range(3)} == {repr(Point(1))}
+    assert compiled.count("__repr__") == 1

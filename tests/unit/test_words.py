@@ -29,7 +29,7 @@ NEVER_ONE = {
     ("daemon/rametd/services/pull_requests/github.py", " seconds"): "the timeout of a call",
     ("daemon/rametd/api/terminal.py", " commands"): "twenty, a constant",
     ("daemon/rametd/git/remotes.py", " seconds"): "a deadline of a minute or more",
-    ("daemon/rametd/plans/reading.py", " threads"): "more than 500",
+    ("daemon/rametd/plans/reading.py", " threads"): "more than a thousand",
 }
 
 

@@ -56,7 +56,7 @@ class Patterns:
 
     def meant(self, *, ignore_case: bool) -> tuple[Rule, ...]:
         """Rules for the comparison of sets; see `compile_rule`."""
-        return tuple(compile_rule(text, fold=ignore_case, meant=True) for text in self.texts)
+        return _meant(self.texts, ignore_case)
 
     def matches(self, path: str, *, ignore_case: bool = False) -> bool:
         """Whether the file at ``path`` is owned."""
@@ -65,6 +65,11 @@ class Patterns:
             if expression.fullmatch(name):
                 return owned
         return False
+
+
+@lru_cache(maxsize=1024)
+def _meant(texts: tuple[str, ...], fold: bool) -> tuple[Rule, ...]:
+    return tuple(compile_rule(text, fold=fold, meant=True) for text in texts)
 
 
 def check_size(patterns: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from rametd.plans.positions import Path, lines_of
 
 LIMIT = 1 << 20
 """Maximum size of a plan, in bytes."""
-MOST_THREADS = 500
+MOST_THREADS = 1000
 _SHARED = frozenset(keys_of(PLAN)) & frozenset(keys_of(THREAD)) - {"name", "goal"}
 
 

@@ -68,7 +68,9 @@ class Readers:
         db: sqlite3.Connection | None = None
         while (job := self._works.get()) is not None:
             work, answer = job
+            del job
             if answer.cancelled():
+                del work, answer  # the next job may come in hours
                 continue
             try:
                 if db is None:
@@ -81,10 +83,10 @@ class Readers:
                     if db.in_transaction:  # reading a damaged page ends the transaction
                         db.execute("ROLLBACK")
                 self._answer(answer, result, None)
-                del result  # the next work may come in hours
+                del result
             except Exception as error:  # noqa: BLE001 - the caller gets it
                 self._answer(answer, None, error)
-            del job, work, answer
+            del work, answer
         if db is not None:
             db.close()
 

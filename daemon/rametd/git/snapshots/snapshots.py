@@ -9,6 +9,7 @@ import pygit2
 from rametd.git import integrity, refs
 from rametd.git.context import GitContext
 from rametd.git.file_trees import has_content, write_commit
+from rametd.git.process import at
 from rametd.git.repository import RepositoryInfo, commit_exists, open_repository
 from rametd.git.snapshots import capture, model, nested, restore, shelf
 from rametd.git.snapshots.model import ARCHIVE, TRASH, Snapshot
@@ -78,7 +79,12 @@ class Snapshots:
         index = git_dir / "index"
         if not await self._git.compute(lambda: index.is_file() and not has_content(index)):
             return ()
-        return tuple(await shelf.mend_index(self._git, git_dir, "HEAD"))
+        warnings = tuple(await shelf.mend_index(self._git, git_dir, "HEAD"))
+        there = at(git_dir, worktree)
+        sparse = await self._git.process.run(worktree, *there, "config", "--type=bool", "core.sparseCheckout")
+        if sparse.stdout.strip() == b"true":  # else the files outside it would count as deleted
+            await self._git.process.write(worktree, *there, "sparse-checkout", "reapply")
+        return warnings
 
     async def refuse_locked(self, worktree: Path) -> None:
         """See `underway.refuse_locked`."""

@@ -264,7 +264,7 @@ class Checkpointer:
                 if await recall(self._core, session) is None:
                     await self._make(session_id, CheckpointReason.START, None, DAEMON, lambda unit, made: None)
 
-            await self._attempt(session_id, make())
+            await self._attempt(session, make())
 
     def locked(self, session_id: str) -> AbstractAsyncContextManager[None]:
         """Create no other checkpoint of the session inside."""
@@ -476,16 +476,18 @@ class Checkpointer:
             self._asked.discard(session_id)
             session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
             if session is not None and session.checkpoint_due and session.state != State.ARCHIVED:
-                await self._attempt(session_id, make())
+                await self._attempt(session, make())
         self._core.live.schedule()
 
-    async def _attempt(self, session_id: str, making: Awaitable[object]) -> None:
+    async def _attempt(self, session: Session, making: Awaitable[object]) -> None:
+        """Create a checkpoint of the turns that ``session`` has; after a failure, a later turn gets
+        one of its own."""
         try:
             await making
         except Exception as error:  # any error: the session's next turn waits for this
             words = error.message if isinstance(error, RametError) else str(error) or type(error).__name__
-            log.warning("no checkpoint", session=session_id, error=words, exc_info=not isinstance(error, RametError))
-            await self._core.store.write_for_sure(lambda unit: _give_up(unit, session_id, words))
+            log.warning("no checkpoint", session=session.id, error=words, exc_info=not isinstance(error, RametError))
+            await self._core.store.write_for_sure(lambda unit: _give_up(unit, session, words))
 
 
 def position(reader: Reader, session: Session) -> tuple[str, str]:
@@ -506,11 +508,11 @@ UNASKED = frozenset({CheckpointReason.START, CheckpointReason.TURN})
 (`Flusher`)."""
 
 
-def _give_up(unit: Unit, session_id: str, words: str) -> None:
-    session = unit.sessions.find(session_id)
+def _give_up(unit: Unit, tried: Session, words: str) -> None:
+    session = unit.sessions.find(tried.id)
     if session is None:
         return
-    unit.sessions.update(session_id, checkpointed_turns=session.turns)
+    unit.sessions.update(session.id, checkpointed_turns=max(tried.turns, session.checkpointed_turns))
     events.warn(unit, session, f"no checkpoint was created: {words}")
 
 
