@@ -51,7 +51,7 @@ check: $(STAMP) ## format, lint, types, layers, contract
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py --check
 	@$(BIN)/python docs/generate.py --check
 
-docs: $(STAMP) ## the reference from the code, and the site in build/site (offline)
+docs: $(STAMP) ## the reference from the code, and the site in build/site
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/pip install --quiet --disable-pip-version-check '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -318,7 +318,7 @@ def test_a_row_fills_every_field_of_its_message(unit: Unit) -> None:
     )
     unset = {field.name for field in message.DESCRIPTOR.fields} - {field.name for field, _ in message.ListFields()}
     assert unset == {"worktree_gone", "worktree_fault", "under_way"}, (
-        "those are no columns: `listing.mark_gone` computes them"
+        "those are no columns: `views.mark_gone` computes them"
     )
 
 
