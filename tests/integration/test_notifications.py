@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from rametd.config import combine
 from rametd.config.files import Source
 from rametd.domain.models import Hold, Request, RequestKind
@@ -293,6 +294,43 @@ async def test_a_failing_way_is_tried_again_with_growing_pauses_and_said_once(tm
         await here.after(PAUSES_S[-1])  # it answers now, and gets the newer items too
         assert [each["request_id"] for each in server.posted[-1].document["items"]] == ["r1", "r2"]
         assert [found async for found in diagnose(here.core, Counter())] == []
+
+
+@pytest.mark.parametrize("mend", ["test", "configure"])
+async def test_a_repaired_way_delivers_at_once_what_waits(mend: str, tmp_path: Path, server: Receiver) -> None:
+    async with world(tmp_path, webhook(server)) as here:
+        await here.asks("r1")
+        server.answers[:] = [500] * FAILURES_SAID
+        for pause in (10, *PAUSES_S[: FAILURES_SAID - 1]):
+            await here.after(pause)
+        assert len(server.posted) == FAILURES_SAID
+        running = asyncio.create_task(here.notifier.run())
+        try:
+            await eventually(lambda: here.core.on_configured)
+            if mend == "test":
+                assert await here.notifier.test() == [(Way.WEBHOOK, "")]
+            else:
+                text = webhook(server).replace("/hook", "/mended")
+                here.core.config = combine(Source("config.toml", text), home=tmp_path)
+                for call in here.core.on_configured:
+                    call()
+            await eventually(lambda: [each for each in server.posted[FAILURES_SAID:] if each.document["items"]])
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        assert await here.queued() == 0
+
+
+async def test_the_log_warns_once_of_a_failing_way(tmp_path: Path, server: Receiver) -> None:
+    async with world(tmp_path, webhook(server)) as here:
+        await here.asks("r1")
+        server.answers[:] = [500] * len(PAUSES_S)
+        with structlog.testing.capture_logs() as lines:
+            for pause in (10, *PAUSES_S[:-1]):
+                await here.after(pause)
+    tries = [(each["failures"], each["log_level"]) for each in lines]
+    assert [tried for tried, _ in tries] == [*range(1, len(PAUSES_S) + 1)]
+    assert [tried for tried, level in tries if level == "warning"] == [FAILURES_SAID]
 
 
 async def test_a_redirect_is_not_followed(tmp_path: Path, server: Receiver) -> None:

@@ -63,6 +63,7 @@ class Notifier:
         self._core = core
         self._focus: dict[str, float] = {}  # client → until when its report counts
         self._next: dict[Way, float] = {}  # when a way may send again
+        self._failed: dict[Way, NotifyWay] = {}  # the settings with which a way failed last
         self._news = asyncio.Event()
         self._off = False  # no way is enabled, and no cursor is stored
 
@@ -78,7 +79,7 @@ class Notifier:
 
     async def test(self) -> list[tuple[Way, str]]:
         """Send a test message by each way at once. Return the ways with their errors, "" without an
-        error."""
+        error. A way that works ends its pause: what waits for it is due."""
         config, message = self._config, Message(new_id(), ())
 
         async def one(way: Way) -> tuple[Way, str]:
@@ -87,6 +88,7 @@ class Notifier:
             except DeliveryError as error:
                 return way, str(error)
             await self._core.store.write_for_sure(lambda unit: unit.notifications.clear_trouble(way))
+            self._news.set()
             return way, ""
 
         return list(await asyncio.gather(*(one(way) for way in enabled(config))))
@@ -195,7 +197,7 @@ class Notifier:
         begins = max(
             min(now if each.message else each.due_time for each in queued),
             self._next.get(way, 0.0),
-            trouble.retry_time if trouble is not None else 0.0,
+            trouble.retry_time if trouble is not None and self._failed.get(way, settings) == settings else 0.0,
             quiet_until(config.quiet, now),
         )
         if begins > now:
@@ -207,8 +209,12 @@ class Notifier:
         try:
             await deliver(way, message, config, self._process_environment)
         except DeliveryError as error:
-            log.warning("notification not delivered", way=str(way), error=str(error))
-            await core.store.write_for_sure(lambda unit, error=error: _failed(unit, way, message, error, core.clock()))  # type: ignore[misc]
+            self._failed[way] = settings
+            failures = await core.store.write_for_sure(
+                lambda unit, error=error: _failed(unit, way, message, error, core.clock())  # type: ignore[misc]
+            )
+            write = log.warning if failures == FAILURES_SAID else log.info
+            write("notification not delivered", way=str(way), error=str(error), failures=failures)
         else:
             core.failpoint.hit("notify.sent")
             await core.store.write_for_sure(lambda unit: _delivered(unit, way, message))
@@ -322,7 +328,8 @@ def pause_after(failures: int) -> float:
     return PAUSES_S[min(failures, len(PAUSES_S)) - 1]
 
 
-def _failed(unit: Unit, way: Way, message: Message, error: DeliveryError, now: float) -> None:
+def _failed(unit: Unit, way: Way, message: Message, error: DeliveryError, now: float) -> int:
+    """Store a failure; return the number of failures in a row."""
     before = unit.notifications.troubles().get(way)
     failures = (before.failures if before is not None else 0) + 1
     unit.notifications.set_trouble(WayTrouble(way, failures, str(error), now + pause_after(failures)))
@@ -331,6 +338,7 @@ def _failed(unit: Unit, way: Way, message: Message, error: DeliveryError, now: f
     if failures == FAILURES_SAID:
         words = f"notifications by {way} fail: {error}; `rametctl notify test` tries again"
         unit.events.append(events.make(event_pb2.Warning(message=words)))
+    return failures
 
 
 def _delivered(unit: Unit, way: Way, message: Message) -> None:
