@@ -14,7 +14,7 @@ from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from rametctl.console.lines import Line, line, to_text, wrapped
+from rametctl.console.lines import Line, line, to_text, truncated, wrapped
 from rametctl.dashboard.answering import GRACE_S
 from rametctl.dashboard.keys import GROUPS
 from rametctl.dashboard.widgets import Bar, Lines, Prompt
@@ -42,7 +42,7 @@ class Dialog(ModalScreen[object]):
     DEFAULT_CSS = """
     Dialog { align: center middle; }
     Dialog > Vertical { width: 80; max-width: 96%; height: auto; max-height: 92%; border: round ansi_cyan; padding: 0 1; background: ansi_default; overflow-y: auto; }
-    Dialog Input { border: none; height: 1; padding: 0; background: ansi_default; }
+    Dialog Input { width: 1fr; background: ansi_default; }
     Dialog .field { height: 1; }
     Dialog .label { width: 18; max-width: 40%; height: 1; }
     Dialog Lines { height: auto; }
@@ -285,6 +285,17 @@ class Field:
     text: str = ""
 
 
+class OneLine(Input):
+    """The text of a field. Its hint ends with … if it is too long."""
+
+    def __init__(self, field: Field, id: str) -> None:  # noqa: A002  Textual's name
+        super().__init__(field.text, id=id, select_on_focus=False, compact=True)
+        self._hint = visible(field.hint)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.placeholder = truncated(self._hint, event.size.width)
+
+
 class Form(Dialog):
     """Fields of one line each, and above them a text of several lines unless ``prompt`` is None.
     The answer maps names to texts."""
@@ -306,7 +317,7 @@ class Form(Dialog):
             for number, each in enumerate(self._fields):
                 with Horizontal(classes="field"):
                     yield Static(to_text([line((each.label, "cyan"))]), markup=False, classes="label")
-                    yield Input(each.text, placeholder=visible(each.hint), id=f"field{number}", select_on_focus=False)
+                    yield OneLine(each, f"field{number}")
             yield Bar("enter send · tab next field · esc back")
 
     def on_mount(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ramet.v1 import worktree_pb2
 from rametctl.console.lines import line
-from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Form
+from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Field, Form
 from rametctl.dashboard.widgets import Prompt
 from rametctl.options import mode_number
 from textual import events
@@ -45,6 +45,43 @@ async def test_a_late_question_does_not_open_over_a_prompt_that_is_typed(
         await shown.shows(f"; {key} asks again what to do")
         await shown.press("y")
         assert (shown.app._prompt.text, len(world.state.called(method))) == ("try", 1)
+
+
+@pytest.mark.parametrize(
+    "dialog",
+    [
+        lambda: Ask("What?"),
+        lambda: Form("A form", [Field("a", "first", "a hint"), Field("b", "second")]),
+        lambda: Form("A form with a prompt", [Field("a", "a"), Field("b", "b", text="given ")], prompt=""),
+    ],
+    ids=["ask", "form", "prompt"],
+)
+async def test_what_is_typed_is_visible_in_each_field_of_a_dialog(world: World, dialog: Callable[[], Dialog]) -> None:
+    world.state.session("fix")
+    async with screen(world, size=(80, 24)) as shown:
+        await shown.shows("· fix")
+        opened = dialog()
+        shown.app.ask(opened, lambda answer: None)
+        await eventually(lambda: opened.focused, within=20)
+        for number, field in enumerate(opened.focus_chain):
+            assert opened.focused is field
+            await shown.press(*f"typed{number}")
+            await shown.shows(f"typed{number}")
+            shown.app.post_message(events.Paste(f"{'w' * 90} end{number}"))  # wider than the field
+            await shown.shows(f"end{number}")
+            await shown.press("tab")
+
+
+async def test_the_form_of_a_new_session_cuts_a_long_hint_visibly(world: World) -> None:
+    world.state.session("fix")
+    async with screen(world, size=(50, 24)) as shown:
+        await shown.shows("· fix")
+        await shown.press("n")
+        await shown.dialog(Form)
+        await eventually(
+            lambda: [each for each in shown.lines() if " mode  " in each and "default" in each and "…" in each],
+            within=20,
+        )
 
 
 async def test_a_session_is_created_from_the_form(world: World) -> None:
