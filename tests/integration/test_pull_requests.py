@@ -2,6 +2,7 @@
 GitHub."""
 
 import shutil
+import subprocess
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
-from ramet.v1 import landing_pb2, session_pb2, worktree_pb2
+from ramet.v1 import landing_pb2, plan_pb2, session_pb2, worktree_pb2
 
 from tests.support.agents import script
 from tests.support.archiving import archive
@@ -23,6 +24,7 @@ from tests.support.daemon import (
     connected,
     daemon_process,
     git,
+    hint_of,
     make_sandbox,
     reason_of,
 )
@@ -208,6 +210,35 @@ async def test_uncommitted_work_is_warned_of_and_a_branch_without_commits_refuse
         await shop.create("fresh")
     assert reason_of(caught.value) == "WRONG_STATE"
     assert len(shop.github.pulls) == 1
+
+
+@pytest.mark.parametrize("verb", ["create", "converge", "preview"])
+async def test_nothing_is_published_in_the_middle_of_a_rebase(shop: Shop, verb: str) -> None:
+    text = f'[plan]\n[[threads]]\nid = "a"\ngoal = "First {verb}"\n'
+    request = plan_pb2.ApplyPlanRequest(path=str(shop.path), text=text, file=str(shop.path / "plan.toml"))
+    (made,) = (await shop.client.plans.ApplyPlan(request, metadata=shop.client.metadata)).sessions
+    await shop.client.reach(made.id, IDLE)
+    shop.commit(made, {"a.txt": "one"})
+    tree = Path(made.worktree)
+    with pytest.raises(subprocess.CalledProcessError):
+        git(tree, "rebase", "-q", "--exec", "exit 1", "HEAD~1")
+    if verb == "create":
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await shop.create(made.id)
+        said = f"{reason_of(caught.value)}: {caught.value.details()}; {hint_of(caught.value)}"
+    else:
+        wanted = plan_pb2.ConvergePlanRequest(
+            path=str(shop.path), request_id=str(uuid.uuid4()), dry_run=verb == "preview"
+        )
+        answer = await shop.client.plans.ConvergePlan(wanted, metadata=shop.client.metadata)
+        (step,) = answer.steps
+        assert (step.action, answer.failed) == ("failed", 1)
+        said = f"WRONG_STATE: {step.message}"
+
+    assert said.startswith(f"WRONG_STATE: a rebase is under way in {tree}, and its branch has not moved")
+    assert f"`git -C {tree} rebase --continue`" in said
+    assert shop.github.pulls == []
+    assert git(shop.bare, "branch", "--list", made.branch) == ""
 
 
 async def test_a_rebased_branch_replaces_only_ramets_own_push(shop: Shop) -> None:

@@ -135,6 +135,15 @@ class Landing:
         """Name the git command under way in a worktree ("a rebase"), "" if there is none."""
         return await self._git.compute(lambda: busy_with(verify_worktree(worktree, None)))
 
+    async def check_nothing_under_way(self, worktree: Path, then: str) -> None:
+        """Raise `WrongStateError` in the middle of a rebase, a merge or the like, as the branch is
+        the one from before it. ``then`` is what to do after its end."""
+        if busy := await self.under_way(worktree):
+            raise WrongStateError(
+                f"{busy} is under way in {worktree}, and its branch has not moved",
+                hint=f"end it by {ending_words(worktree, busy)}, then {then}",
+            )
+
     async def uncommitted(self, worktree: Path) -> tuple[str, ...]:
         """Return uncommitted files of a worktree: changed and untracked ones, an untracked
         directory once."""

@@ -12,7 +12,7 @@ from rametd.domain.errors import InvalidInputError, ProtectedBranchError, RefNot
 from rametd.domain.landing import Landing, LandingState
 from rametd.domain.models import Repo, Session, WorktreeKind
 from rametd.domain.states import BUSY_STATES, State
-from rametd.git import Landed, RepositoryInfo, Target, ending_words
+from rametd.git import Landed, RepositoryInfo, Target
 from rametd.services import environments
 from rametd.services.core import Core
 from rametd.services.ids import new_id
@@ -146,11 +146,7 @@ async def check_work(
         return ()  # the queue waits for it
     warnings: tuple[str, ...] = ()
     if await asyncio.to_thread(session.worktree.is_dir):
-        if busy := await core.git.landing.under_way(session.worktree):
-            raise WrongStateError(
-                f"{busy} is under way in {session.worktree}, and its branch has not moved",
-                hint=f"end it by {ending_words(session.worktree, busy)}, then land again",
-            )
+        await core.git.landing.check_nothing_under_way(session.worktree, "land again")
         await _check_head(core, info, session)
         async with checkpointer.still(session.id):
             tip, warnings = await _committed(core, repo, info, session, tip, message)

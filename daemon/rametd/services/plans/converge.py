@@ -104,6 +104,7 @@ class Converger:
         if not ahead:
             return Step(thread.id, session.branch, base, "skipped", "it has no commit yet", title, number, url)
         if dry_run:
+            await self._pulls.check_publishable(session)
             return await self._preview(plan, info, session, thread, pull, base, title)
         pushed = await self._pulls.push(session, remote, principal)
         core.failpoint.hit("converge.pushed")

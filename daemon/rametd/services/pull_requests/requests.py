@@ -6,6 +6,7 @@ replace it later. Before it opens a pull request, Ramet searches for an open one
 that a retry after a kill adopts that one.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -81,13 +82,20 @@ class PullRequests(PullRequestBook):
         return replace(opened, warnings=warnings + pushed.warnings + opened.warnings)
 
     async def push(self, session: Session, remote: str, principal: str) -> Pushed:
-        """Push the session's branch to a remote ("" for the usual one). Raises `PushRefusedError`,
-        `ForgeUnavailableError`, `RemoteNotFoundError`."""
+        """Push the session's branch to a remote ("" for the usual one). Raises `WrongStateError` in
+        the middle of a rebase or merge, `PushRefusedError`, `ForgeUnavailableError`,
+        `RemoteNotFoundError`."""
         async with self.lock(session.id):
             return await self._push(session, await self._target(session, remote), principal)
 
+    async def check_publishable(self, session: Session) -> None:
+        """Raise `WrongStateError` in the middle of a rebase or the like in its worktree."""
+        if session.state != State.ARCHIVED and await asyncio.to_thread(session.worktree.is_dir):
+            await self._core.git.landing.check_nothing_under_way(session.worktree, "try again")
+
     async def _push(self, session: Session, target: Target, principal: str) -> Pushed:
         core = self._core
+        await self.check_publishable(session)
         tip = await self._tip(session, target)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         operation = new_operation(Kind.PULL_REQUEST, session.id, Caller(principal), commit=tip, remote=target.remote)
