@@ -131,6 +131,37 @@ def test_wait_prints_the_complete_reply_to_a_pipe(world: World) -> None:
     assert json.loads(world.run("new", "do", "--wait", "--json").out)["name"] == "made-up"
 
 
+@pytest.mark.parametrize("verb", ["new", "send", "fork"])
+@pytest.mark.parametrize("size", [1, 30, 400])
+def test_wait_prints_the_reply_to_its_own_prompt(world: World, verb: str, size: int) -> None:
+    """A message of the daemon may start a turn before the wait ends."""
+    origin = world.state.session("origin")
+    prompts = {"new": "first", "fork": "first", "send": "p1"}
+
+    def turn(session: session_pb2.Session, prompt_id: str, words: str) -> None:
+        world.state.event(session, prompt_received=event_pb2.PromptReceived(prompt_id=prompt_id))
+        for _ in range(size):
+            world.state.event(session, turn_started=event_pb2.TurnStarted())
+        world.state.event(session, turn_ended=event_pb2.TurnEnded(text=words))
+
+    def end(call: Call) -> None:
+        if call.method == "WaitSessions":
+            (session,) = [each for each in world.state.sessions.values() if each.id in call.request.sessions]
+            session.state = session_pb2.SESSION_STATE_IDLE
+            if verb == "send":
+                turn(session, "earlier", "before")
+            turn(session, prompts[verb], "mine")
+            turn(session, "of the daemon", "another's")
+            world.state.wait = session_pb2.WaitSessionsResponse(
+                outcome=session_pb2.WAIT_OUTCOME_DONE, sessions=[session]
+            )
+
+    world.state.on_call = end
+    arguments = {"new": ("new", "do"), "send": ("send", origin.name, "do"), "fork": ("fork", origin.name, "do")}
+    shown = lines(world.run(*arguments[verb], "--wait").out)
+    assert [each for each in shown if each.startswith("● ")] == ["● mine"]
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

@@ -210,6 +210,11 @@ class Sessions(Servicer, session_pb2_grpc.SessionServiceServicer):
         prompt = session_pb2.Prompt(id="p1", text=request.prompt, source="owner", state=session_pb2.PROMPT_STATE_SENT)
         return session_pb2.SendPromptResponse(prompt=prompt, session=session)
 
+    def ForkSession(self, request: Any, context: Any) -> session_pb2.ForkSessionResponse:  # noqa: N802
+        self.note("ForkSession", request, context)
+        origin = self.find(request.session, context)
+        return session_pb2.ForkSessionResponse(session=self.state.session(f"{origin.name}-fork"))
+
     def WithdrawPrompts(self, request: Any, context: Any) -> session_pb2.WithdrawPromptsResponse:  # noqa: N802
         self.note("WithdrawPrompts", request, context)
         found = self.find(request.session, context)

@@ -101,5 +101,5 @@ def _wait(app: App, answer: "SendPromptResponse") -> None:
     if waited.sessions:
         answer.session.CopyFrom(waited.sessions[0])
     app.output.json(answer)
-    show_end(app, answer.session)
+    show_end(app, answer.session, answer.prompt.id)
     check_outcome(waited)

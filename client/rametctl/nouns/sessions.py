@@ -17,8 +17,6 @@ from rametctl.render.session import in_tree_order, outcome, reference, state_nam
 if TYPE_CHECKING:
     from rametctl.connection.channel import Connection
 
-END_OF_LOG = 20
-"""How many newest events to search for the end of a turn that just ended."""
 PARENT = "parent"
 """Name by which a session addresses the session that spawned it."""
 LIVING = frozenset({"queued", "starting", "working", "waiting", "lost"})
@@ -169,14 +167,15 @@ def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
         raise
 
 
-def show_end(app: "App", session: "Session") -> None:
-    """Print the reply that ended the awaited turn, complete unless on a terminal, and the state."""
-    from rametctl.nouns.transcripts import newest
+def show_end(app: "App", session: "Session", prompt_id: str = "") -> None:
+    """Print the reply to a prompt, by default the session's first one, complete unless on a
+    terminal, and the state. Later turns, as after a message of the daemon, are not shown."""
+    from rametctl.nouns.transcripts import read_reply
     from rametctl.render.transcript import last_words
 
     if state_name(session) == "idle" and not app.output.json_mode:
         look = app.output.look(folded=app.output.terminal)
-        app.output.show(*last_words(newest(app, session, END_OF_LOG), look))
+        app.output.show(*last_words(read_reply(app, session, prompt_id), look))
     app.output.show(outcome(session))
 
 

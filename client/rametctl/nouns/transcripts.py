@@ -5,7 +5,7 @@ import shlex
 import stat
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from rametctl.app import App
     from rametctl.console.output import Foot, Output
 
+END_OF_LOG = 20
+"""Newest events among which the end of a turn that just ended is searched first."""
 PAGE = 300
 MOST = 1000
 """Events that the daemon gives in one answer."""
@@ -66,24 +68,55 @@ def newest(app: "App", session: "Session", count: int, *, partials: bool = False
 def read_turns(app: "App", session: "Session", turns: int | None) -> "tuple[list[Event], int]":
     """Read the events that the newest ``turns`` turns are made of, or all of them; and the number
     of the last event."""
-    from ramet.v1 import event_pb2
-
-    for count in (PAGE, MOST) if turns is not None else ():
-        request = event_pb2.ListEventsRequest(session=session.id, page_size=count, newest=True, omit_partials=True)
-        page = app.call(lambda daemon: daemon.events.ListEvents, request)
-        events = list(page.events)
-        if len(events) < count and not page.next_page_token:
-            return events, events[-1].seq if events else 0
+    events: list[Event] = []
+    for events, complete in _newest_events(app, session, (PAGE, MOST) if turns is not None else ()):
+        if complete:
+            break
         conversation = Conversation()
         for event in events:
             conversation.add(event)
         if conversation.whole_turns(turns or 1):
-            return events, events[-1].seq
+            break
+    return events, events[-1].seq if events else 0
+
+
+def read_reply(app: "App", session: "Session", prompt_id: str) -> Conversation:
+    """Read a session's newest events up to the end of the turn that got a prompt, or all of them if
+    that turn has not ended. "" is the session's first prompt."""
+
+    def received(event: "Event") -> bool:
+        return event.HasField("prompt_received") and prompt_id in {"", event.prompt_received.prompt_id}
+
+    events: list[Event] = []
+    for events, _ in _newest_events(app, session, (END_OF_LOG, PAGE, MOST)):
+        if prompt_id and any(map(received, events)):
+            break
+    conversation, found = Conversation(worktree=session.worktree), False
+    for event in events:
+        conversation.add(event)
+        found = found or received(event)
+        if found and event.HasField("turn_ended"):
+            break
+    return conversation
+
+
+def _newest_events(app: "App", session: "Session", counts: Iterable[int]) -> "Iterator[tuple[list[Event], bool]]":
+    """Read the newest events of a session: as many as each of ``counts`` says, and finally all.
+    Yield them with whether they are all."""
+    from ramet.v1 import event_pb2
+
+    for count in counts:
+        request = event_pb2.ListEventsRequest(session=session.id, page_size=count, newest=True, omit_partials=True)
+        page = app.call(lambda daemon: daemon.events.ListEvents, request)
+        complete = len(page.events) < count and not page.next_page_token
+        yield list(page.events), complete
+        if complete:
+            return
     every: list[Event] = []
     request = event_pb2.ListEventsRequest(session=session.id, omit_partials=True)
     for page in app.connection.pages(lambda daemon: daemon.events.ListEvents, request):
         every += page.events
-    return every, every[-1].seq if every else 0
+    yield every, True
 
 
 class Printer:
