@@ -232,6 +232,10 @@ def test_what_had_nothing_to_do_says_so(world: World) -> None:
     world.state.session("held", state=session_pb2.SESSION_STATE_PAUSED)
     world.state.idle_interrupts = True
     assert lines(world.run("interrupt", "rests").out)[1:] == ["there was no turn to interrupt"]
+    world.state.session("begins", state=session_pb2.SESSION_STATE_STARTING)
+    assert lines(world.run("interrupt", "begins").out)[1:] == [
+        "there was no turn to interrupt yet: the session is starting; to end it before its turn: rametctl stop begins"
+    ]
     assert lines(world.run("resume", "rests").out)[1:] == [
         "nothing to resume: the session was not paused, lost or failed"
     ]

@@ -6,6 +6,7 @@ from ramet.v1 import session_pb2
 from rametctl.app import App
 from rametctl.nouns.sessions import outcome_of, session_name
 from rametctl.options import Verb, sessions_argument
+from rametctl.render.session import reference, state_name
 
 
 @click.command("interrupt", cls=Verb, short_help="End the running turn; the agent keeps running.")
@@ -25,6 +26,10 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
         for prompt in answer.withdrawn:
             app.output.note(f"rametctl: withdrew a prompt that the agent had not read: {prompt.text}")
         note = "" if answer.interrupted else "there was no turn to interrupt"
+        if note and (state := state_name(answer.session)) in {"queued", "starting"}:
+            note += (
+                f" yet: the session is {state}; to end it before its turn: rametctl stop {reference(answer.session)}"
+            )
         return outcome_of(app, answer.session, note=note, interrupted=answer.interrupted)
 
     return app.for_each(sessions, act)
