@@ -515,7 +515,7 @@ class Dashboard(App[None]):
             content.scroll_to(y=content.count - below, animate=False, force=True)
         self._show_request(self._open_request())
         self._dirty |= self._tab == "Conversation" and self._talk.partial
-        self._static("state", self._talk.status_line(session, self.wall(), width))
+        self._static("state", self._talk.status_line(session, self.wall(), width, "esc" if self.only else "i"))
         self._paint_foot()
 
     def _take_events(self, session: "Session", *, hurried: bool) -> None:

@@ -151,8 +151,8 @@ class Talk:
             note = "  (sent, not read yet)" if id_ in status.sent else "  (queued; U takes it back)"
             yield line((truncated(f"⋯ {first}", width - len(note)), "dim"), (note, "dim"))
 
-    def status_line(self, session: "Session", now: float, width: int) -> Line:
-        """Describe the running turn: activity, duration, tokens written, and the key that ends
+    def status_line(self, session: "Session", now: float, width: int, key: str) -> Line:
+        """Describe the running turn: activity, duration, tokens written, and the ``key`` that ends
         it."""
         status = self.conversation.status
         state = state_name(session)
@@ -167,7 +167,7 @@ class Talk:
             spans.append((f" {duration(max(now - since, 0))}", "dim"))
         if status.written:
             spans.append((f" · ↓ {plural(status.written, 'token')}", "dim"))
-        spans.append((" · i interrupts", "dim"))
+        spans.append((f" · {key} interrupts", "dim"))
         return line(*spans)
 
 

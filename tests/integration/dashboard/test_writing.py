@@ -203,7 +203,7 @@ async def test_attached_it_shows_one_session_and_escape_interrupts(world: World)
     session = world.state.session("fix", state=WORKING)
     world.state.session("other")
     async with screen(world, only=session.id) as shown:
-        await shown.shows("fix  Conversation", "ctrl-q detach")
+        await shown.shows("fix  Conversation", "ctrl-q detach", "· esc interrupts")
         assert not any("other" in line for line in shown.lines())
         await shown.press(*"hello", "enter")
         await eventually(lambda: [call.prompt for call in world.state.called("SendPrompt")] == ["hello"], within=20)
