@@ -141,10 +141,10 @@ def test_a_request_is_shown_below_its_call_until_it_is_answered() -> None:
     denied = attention_pb2.AttentionRequest()
     denied.CopyFrom(asked)
     denied.state, denied.answered_by = attention_pb2.ATTENTION_STATE_ANSWERED, "owner"
-    denied.resolution.deny.message = "not now"
+    denied.resolution.deny.message = "not now\n- later"
     drawn = results("not now", is_error=True)
     assert transcript(assistant(block), opened(asked), closed(denied), drawn) == [
-        "▸ Bash make", "  ✗ denied by you: not now",
+        "▸ Bash make", "  ✗ denied by you: not now", "    - later",
     ]  # fmt: skip
 
 

@@ -635,7 +635,7 @@ def entry_parts(entry: Entry, look: Look, conversation: Conversation, *, asked: 
             return _call_parts(entry, look, conversation, asked=asked)
         case Asked():
             parts = [list(_asked_lines(entry.request))] if entry.waits or asked else []
-            return [*parts, *([[_decision_line(entry.request)]] if not entry.waits else [])]
+            return [*parts, *([_decision_lines(entry.request)] if not entry.waits else [])]
         case Ended():
             return [[_ended_line(entry)]]
         case Retries():
@@ -689,7 +689,7 @@ def _call_parts(entry: Call, look: Look, conversation: Conversation, *, asked: b
     call, request = entry.call, entry.request
     if request is not None and kind_name(request) in {"question", "plan"}:
         shown = list(_asked_lines(request)) if entry.waits or asked else _asked_before_lines(request, look)
-        return [shown, *([[_decision_line(request)]] if not is_open(request) else [])]
+        return [shown, *([_decision_lines(request)] if not is_open(request) else [])]
     folds_whole = call.tool in COUNTED or call.tool.startswith(OWN)
     if folds_whole and not entry.settled and request is None:
         return []  # one line, once its count or its answer is known
@@ -698,7 +698,7 @@ def _call_parts(entry: Call, look: Look, conversation: Conversation, *, asked: b
         parts.append(list(_permission_lines(entry, conversation.worktree)))
     withdrawn = request is not None and request.resolution.WhichOneof("decision") is None and entry.settled
     if request is not None and not is_open(request) and not withdrawn:
-        parts.append([_decision_line(request)])
+        parts.append(_decision_lines(request))
     if entry.settled:
         parts.append(_result_lines(entry, look, conversation, asked=asked))
     return [[_deeper(each, entry.depth) for each in part] for part in parts]
@@ -773,11 +773,11 @@ def _asked_before_lines(request: "AttentionRequest", look: Look) -> list[Line]:
     return [line(("? ", "bold yellow"), (title(request), "bold yellow")), *body]
 
 
-def _decision_line(request: "AttentionRequest") -> Line:
+def _decision_lines(request: "AttentionRequest") -> list[Line]:
     mark, style = {"approve": ("✓", "green"), "reply": ("✓", "green"), "deny": ("✗", "yellow")}.get(
         request.resolution.WhichOneof("decision") or "", ("○", "dim")
     )
-    return line((f"{mark} {shown_decision(request, owner='you')}", style), indent=2, hang=2)
+    return _marked(f"{mark} ", style, _plain(shown_decision(request, owner="you"), style), depth=1)
 
 
 def _result_lines(entry: Call, look: Look, conversation: Conversation, *, asked: bool) -> list[Line]:
