@@ -63,7 +63,7 @@ class FakeDaemon:
         daemon_pb2_grpc.add_DaemonServiceServicer_to_server(services.Daemon(self), server)
         repo_pb2_grpc.add_RepoServiceServicer_to_server(services.Repos(self), server)
         # Missing methods are answered UNIMPLEMENTED, as by an older daemon.
-        session_pb2_grpc.add_SessionServiceServicer_to_server(services.Sessions(self), server)  # type: ignore[abstract]
+        session_pb2_grpc.add_SessionServiceServicer_to_server(services.Sessions(self), server)
         event_pb2_grpc.add_EventServiceServicer_to_server(services.Events(self), server)
         landing_pb2_grpc.add_LandingServiceServicer_to_server(services.Landings(self), server)  # type: ignore[abstract]
         attention_pb2_grpc.add_AttentionServiceServicer_to_server(services.Attention(self), server)
