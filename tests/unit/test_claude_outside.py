@@ -58,7 +58,7 @@ def test_only_turns_that_no_process_of_ours_made_are_taken_with_what_they_cost(t
     middle = written.time
     written.line("user", "ours again", "sdk-py")
     written.total(9.0)
-    second = written.line("user", "by hand again")
+    second = written.line("user", "by hand again", "sdk-cli")  # claude --resume ID -p
     written.line("assistant", [{"type": "text", "text": "aside"}], isSidechain=True)
     written.total(9.5)
     found = written.read()

@@ -1,5 +1,6 @@
 """Copies of transcripts: new lines are added, and lines that only the copy has stay."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,35 @@ def test_a_copy_is_extended_and_replaced_only_where_asked(
     assert found is not None
     assert found.read_text() == becomes
     assert [file.name for file in found.parent.iterdir() if file.is_file()] == ["one.jsonl"]
+
+
+def message(uuid: str, parent: str | None) -> str:
+    return f'{{"type":"user","uuid":"{uuid}","parentUuid":{json.dumps(parent)}}}\n'
+
+
+OLD = '{"type":"mode"}\n' + message("a", None) + message("b", "a")
+SWEPT = '{"type":"mode"}\n' + message("c", "b")
+
+
+@pytest.mark.parametrize("later", ["", message("d", "c"), "".join(message(f"d{i}", "c") for i in range(3000))])
+def test_a_transcript_begun_anew_after_a_sweep_joins_the_copy(tmp_path: Path, later: str) -> None:
+    """The program runs on without its file: the new file has only the later messages."""
+    home, copies = tmp_path / "home", tmp_path / "copies"
+    file, kept = put(home, "-w", SWEPT), put(copies, "-w", OLD)
+    whole = OLD + message("c", "b")
+    for text, becomes in ((SWEPT, whole), (SWEPT + later, whole + later)):
+        file.write_text(text)
+        assert copy("one", home, copies, overwrite=True)
+        assert kept.read_text() == becomes
+    assert copy("one", copies, home, overwrite=False)
+    assert file.read_text() == whole + later, "the next process resumes all of it"
+
+
+def test_a_copy_gives_way_to_a_transcript_with_the_same_first_message(tmp_path: Path) -> None:
+    put(tmp_path / "home", "-w", message("a", None) + message("c", "a"))
+    kept = put(tmp_path / "copies", "-w", message("a", None) + message("b", "a"))
+    assert copy("one", tmp_path / "home", tmp_path / "copies", overwrite=True)
+    assert kept.read_text() == message("a", None) + message("c", "a")
 
 
 def test_files_of_subagents_are_copied_too(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from rametd.services.views import prompt_message
 from rametd.store import Reader, Unit
 
 GENERATION = 0
+OUTSIDE = "outside of Ramet"
 
 
 class OutsideProjection(Projection):
@@ -240,7 +241,8 @@ class Attachments:
             if (now.pid, now.start) != (attachment.pid, attachment.start):
                 return unit.sessions.get(session.id)
             unit.attachments.put(Attachment(session.id, taken_until=outside.until))
-            taken = import_turns(unit, kind, unit.sessions.get(session.id), outside, core.policy, f"at {now.terminal}")
+            place = f"at {now.terminal}" if now.terminal else OUTSIDE
+            taken = import_turns(unit, kind, unit.sessions.get(session.id), outside, core.policy, place)
             if now.hold == Hold.PERSON:
                 return change_state(unit, taken, State.PAUSED, reason=held_by_person(taken), hold=Hold.PERSON)
             waits = unit.prompts.queued(taken.id)
@@ -280,7 +282,7 @@ class Attachments:
 
         def work(unit: Unit) -> Session:
             unit.attachments.put(replace(attachment, taken_until=outside.until))
-            return import_turns(unit, kind, unit.sessions.get(session.id), outside, core.policy, "outside of Ramet")
+            return import_turns(unit, kind, unit.sessions.get(session.id), outside, core.policy, OUTSIDE)
 
         await self._settle(await core.store.write(work), outside)
 

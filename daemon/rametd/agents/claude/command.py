@@ -62,7 +62,7 @@ def launch(path: Path, session: Session, start: Start) -> Launch:
     argv = SubprocessCLITransport(prompt="", options=options)._build_command()  # the SDK is pinned, a test compares
     variables = {
         **start.environment,
-        "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
+        "CLAUDE_CODE_ENTRYPOINT": outside.OURS,
         "CLAUDE_AGENT_SDK_VERSION": claude_agent_sdk.__version__,
         "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
         "DISABLE_AUTOUPDATER": "1",

@@ -1,11 +1,11 @@
 """Turns that people made in Claude Code's own interface, read from the transcript. Every call
 blocks.
 
-Each line of a transcript names the program's entry point, which begins with "sdk" for the daemon's
-processes. All other lines are of turns that the daemon did not see. This module converts them to
-lines of stream-json, so that the daemon reads, stores and charges them like other turns. After each
-turn the program writes a ``cost-state`` line with the conversation's total; the cost of a turn is
-the difference between two totals.
+Each line of a transcript names the program's entry point, "sdk-py" for the daemon's processes. All
+other lines ("cli", and "sdk-cli" of ``claude -p``) are of turns that the daemon did not see. This
+module converts them to lines of stream-json, so that the daemon reads, stores and charges them like
+other turns. After each turn the program writes a ``cost-state`` line with the conversation's total;
+the cost of a turn is the difference between two totals.
 """
 
 import json
@@ -19,8 +19,8 @@ from rametd.agents.base import Outside, OutsideTurn
 from rametd.agents.values import Message, count, number, parse, rows, table, text
 
 ENTRYPOINT = "cli"
-OURS = "sdk"
-OUR_LINE = b'"entrypoint":"sdk'
+OURS = "sdk-py"
+OUR_LINE = b'"entrypoint":"sdk-py"'
 """Mark of the daemon's lines, which are the most and need no parsing. In the text of a message the
 quotes would be escaped."""
 COUNTED = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens", "costUSD")
@@ -91,7 +91,7 @@ def read(
             before = total
             continue
         when, entry = _time(message), text(message, "entrypoint")
-        if when <= after or not entry or entry.startswith(OURS) or message.get("isSidechain") is True:
+        if when <= after or not entry or entry == OURS or message.get("isSidechain") is True:
             continue
         newest = max(newest, when)
         _add(turns, message, when)

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from rametd.agents.values import parse, text
+
 TASK_ID = re.compile(r"[A-Za-z0-9_-]+")
 NOT_IN_PROJECT = re.compile(r"[^A-Za-z0-9]")
 COMPARED = 64 * 1024
@@ -53,7 +55,8 @@ def copy(conversation_id: str, source: Path, target: Path, *, overwrite: bool) -
     have it.
 
     Append to a file that the source continues, and leave a file that is longer than the source's.
-    Only with ``overwrite``, replace a file that differs.
+    Only with ``overwrite``, replace a file that differs. If the transcript was deleted while the
+    program ran, the program has begun a new file with the later messages only: join the two.
     """
     transcript = find(source, conversation_id)
     if transcript is None:
@@ -84,12 +87,37 @@ def _update(source: Path, target: Path, *, overwrite: bool) -> None:
             if alike and size > have:
                 old.seek(have)
                 shutil.copyfileobj(new, old)
-            if alike or not overwrite:
+            if alike:
                 return
     except FileNotFoundError:
         if not source.exists():
             return
+        joined = None
+    else:
+        joined = _joined(source, target, overwrite=overwrite) if source.suffix == ".jsonl" else None
+        if joined is None and not overwrite:
+            return
     temporary = target.with_name(f".{target.name}.new")
-    shutil.copyfile(source, temporary)
+    if joined is None:
+        shutil.copyfile(source, temporary)
+    else:
+        temporary.write_bytes(joined)
     temporary.chmod(0o600)
     temporary.replace(target)
+
+
+def _joined(source: Path, target: Path, *, overwrite: bool) -> bytes | None:
+    """Return both files' lines, if the newer file (``source`` with ``overwrite``, else ``target``)
+    lacks the first messages of the older one, else None."""
+    older, newer = (_lines(file) for file in ((target, source) if overwrite else (source, target)))
+    first, later = ({key: None for key in lines if isinstance(key, str)} for lines in (older, newer))
+    if not first or not later or next(iter(first)) in later:
+        return None
+    return b"".join((older | newer).values())
+
+
+def _lines(file: Path) -> dict[str | bytes, bytes]:
+    """Return the complete lines of a transcript by the message's uuid, others by themselves."""
+    data = file.read_bytes()
+    lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+    return {text(parse(line) or {}, "uuid") or line: line for line in lines}
