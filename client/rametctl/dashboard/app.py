@@ -83,7 +83,7 @@ Draft = tuple[str, ...]
 """A key that opens a dialog, and the subject of the dialog."""
 NEW: Draft = ("n",)
 CHOICE = re.compile(r"\W*(\d)\) ")
-"""The number of a choice, at the begin of its row."""
+"""The number of a choice, at the beginning of its row."""
 COUNTED = 30
 """Sessions whose changes are counted: those around the cursor."""
 
@@ -1077,7 +1077,7 @@ class Dashboard(App[None]):
             case "conflict" | "landing" | "trouble" | "login" | "elicitation" | "ownership":
                 self._resolve(request, attention_pb2.Resolution(deny=attention_pb2.Denial()), "denied")
             case kind:
-                question = {"plan": "What is to change?", "review": "What is to be done better?"}.get(kind)
+                question = {"plan": "What should change?", "review": "What should be better?"}.get(kind)
                 self.ask(
                     Ask(f"{question or 'Why not?'} The agent gets your answer."),
                     lambda why: self._resolve(
@@ -1376,7 +1376,7 @@ class Dashboard(App[None]):
         path = self._new_path()
         if path:
             self.ask(
-                Form("New session: what is the agent to do?", entries, prompt=""),
+                Form("New session: what should the agent do?", entries, prompt=""),
                 lambda answer: self._create(path, answer),
                 NEW,
             )
