@@ -1,11 +1,10 @@
 """Syncs of a branch with its base, and moves of a branch: commits and branches of others stay."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 from rametd.domain.errors import GitBusyError, GitFailedError, WorktreeChangedError
-from rametd.git import CutOff, Git, RepositoryInfo, Synced, syncing
+from rametd.git import CutOff, Git, RepositoryInfo, Synced
 
 from tests.support import repositories
 from tests.support.repositories import Sample
@@ -94,84 +93,6 @@ async def test_what_is_written_in_the_way_at_the_last_moment_is_not_overwritten(
 
     assert mine.read_text() == "mine, just now\n"
     assert (tree.head, tree.git("branch", "--show-current")) == (before, "work")
-
-
-async def test_a_full_disk_is_an_error_and_the_sync_changes_nothing(
-    environment: dict[str, str], git: Git, sample: Sample, tree: Sample, tmp_path: Path
-) -> None:
-    """`git checkout` exits with 0 after it could not write a file."""
-    for number in range(2):
-        tree.write(f"there/{number}", "1\n")
-    sample.git("merge", "-q", tree.commit("there"))
-    tree.write("mine", "changed\n")
-    for name in ("there/0", "there/1", "new/0", "new/1"):
-        sample.write(name, bytes(30_000))
-    base = sample.commit("base")
-    before = tree.head, tree.git("status", "--porcelain", "--branch"), tree.git("ls-files", "-s")
-    wrapper = tmp_path / "bin" / "git"
-    wrapper.parent.mkdir()
-    wrapper.write_text(f"#!/bin/sh\ntrap '' XFSZ\nulimit -f 8\nexec {shutil.which('git')} \"$@\"\n")
-    wrapper.chmod(0o755)
-    limited = Git({**environment, "PATH": f"{wrapper.parent}:{environment['PATH']}"}, threads=1)
-
-    with pytest.raises(GitFailedError, match="unable to write file new/0"):
-        await limited.syncing.sync(tree.path, "work", base, rebase=False, message="base")
-    await limited.aclose()
-
-    assert (tree.head, tree.git("status", "--porcelain", "--branch"), tree.git("ls-files", "-s")) == before
-    await git.syncing.sync(tree.path, "work", base, rebase=False, message="base")
-    assert tree.git("status", "--porcelain") == "?? mine"
-
-
-@pytest.fixture
-def incomplete(sample: Sample, tree: Sample, tmp_path: Path) -> tuple[str, str]:
-    """Detach the tree at a new commit as git does on a full disk, with later edits; return both
-    commits."""
-    for name in ("written", "edited", "missing", "partial"):
-        tree.write(name, "old\n")
-    old = tree.commit("old")
-    for name in ("written", "edited", "missing", "partial", "added/one", "added/two", "outside/victim"):
-        tree.write(name, "new\n")
-    new = tree.commit("new")
-    tree.git("reset", "--soft", old)
-    tree.git("checkout", "-q", "--detach")
-    tree.git("update-ref", "--no-deref", "HEAD", new)
-    tree.write("edited", "mine\n")
-    tree.write("added/two", "mine\n")
-    tree.write("partial", "ne")
-    (tree.path / "missing").unlink()
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "victim").write_text("new\n")
-    shutil.rmtree(tree.path / "outside")
-    (tree.path / "outside").symlink_to(elsewhere)
-    return old, new
-
-
-async def test_an_undone_sync_writes_only_what_git_wrote_or_left_out(
-    git: Git, tree: Sample, tmp_path: Path, incomplete: tuple[str, str]
-) -> None:
-    old, new = incomplete
-    there = (f"--git-dir={tree.git('rev-parse', '--absolute-git-dir')}", f"--work-tree={tree.path}")
-
-    await syncing._take_back(git._context, tree.path, there, "work", {"partial", "outside/victim"}, old, new)
-
-    assert (tree.head, tree.git("branch", "--show-current")) == (old, "work")
-    texts = {name: (tree.path / name).read_text() for name in ("written", "edited", "missing", "partial", "added/two")}
-    assert texts == {
-        "written": "old\n", "missing": "old\n", "partial": "old\n", "edited": "mine\n", "added/two": "mine\n",
-    }  # fmt: skip
-    assert not (tree.path / "added/one").exists()
-    assert (tmp_path / "elsewhere" / "victim").read_text() == "new\n"
-
-
-async def test_a_sync_that_was_killed_after_an_incomplete_checkout_is_not_taken_for_done(
-    git: Git, tree: Sample, incomplete: tuple[str, str]
-) -> None:
-    old, new = incomplete
-    assert await git.syncing.settle(tree.path, "work", old, new) == CutOff.HALF
-    assert (tree.head, tree.git("branch", "--show-current")) == (old, "work")
-    assert (tree.path / "edited").read_text() == "mine\n"
 
 
 @pytest.mark.parametrize("lock", ["worktrees/s-1/index", "worktrees/s-1/HEAD", "refs/heads/work"])

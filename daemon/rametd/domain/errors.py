@@ -340,6 +340,13 @@ class GitFailedError(PreconditionError):
     reason = "GIT_FAILED"
 
 
+class CheckoutIncompleteError(PreconditionError):
+    """Git failed after it had written some files of another commit, and Ramet could not take these
+    back; the message quotes both failures. Data: ``data["worktree"]``."""
+
+    reason = "CHECKOUT_INCOMPLETE"
+
+
 class PushRefusedError(PreconditionError):
     """The remote rejected the push, or its branch has commits that Ramet did not push and will not
     replace."""

@@ -58,10 +58,12 @@ _LOCKED: Final = (
     re.compile(r"could not lock config file (?P<file>\S+): File exists"),
 )
 _UNWRITTEN: Final = re.compile(
-    rb"^error: unable to (?:write file|create file|create symlink|read sha1 file of|stat just-written file) (.+)",
+    rb"^error: unable to (?:write file|create file|create symlink|read sha1 file of|stat just-written file|unlink old) (.+)"
+    rb"|^fatal: (.+): smudge filter .+ failed$",
     re.MULTILINE,
 )
-"""Messages about files that git wrote in part or not at all. `git checkout` then exits with 0."""
+"""Messages about files that git wrote in part or not at all. `git checkout` then exits with 0, but
+after "fatal"."""
 _FILTER: Final = re.compile(r"(external|smudge|clean|process) filter|filter-process|the remote end hung up")
 
 
@@ -91,10 +93,11 @@ class Completed:
 
     @property
     def unwritten(self) -> frozenset[str]:
-        """Return the files that git reports as incomplete. Git may add a reason behind the name:
-        both forms are returned."""
-        said = [os.fsdecode(rest) for rest in _UNWRITTEN.findall(self.stderr)]
-        return frozenset(form for rest in said for form in (rest, rest.rpartition(": ")[0], rest.rpartition(" (")[0]))
+        """Return the files that git reports as incomplete. Git may quote the name and add a reason
+        behind it: all forms are returned."""
+        said = [os.fsdecode(one or other) for one, other in _UNWRITTEN.findall(self.stderr)]
+        forms = {form for rest in said for form in (rest, rest.rpartition(": ")[0], rest.rpartition(" (")[0])}
+        return frozenset(forms | {form[1:-1] for form in forms if form.startswith("'")})
 
     @property
     def lock_file(self) -> str | None:

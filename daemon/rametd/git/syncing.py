@@ -13,20 +13,18 @@ states:
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-import pygit2
-
 from rametd.domain.errors import GitBusyError, GitFailedError, WorktreeChangedError
 from rametd.git.context import GitContext
 from rametd.git.file_trees import current_tree
+from rametd.git.incomplete import check_out, leave_killed
 from rametd.git.landing import by, identity
 from rametd.git.obstacles import additions, named, refuse_repositories, uncommitted
 from rametd.git.process import Completed, at, failed
@@ -80,74 +78,6 @@ async def _take_along(git: GitContext, worktree: Path, there: tuple[str, ...], b
     await git.process.write(worktree, *there, "symbolic-ref", "-m", _REFLOG, "HEAD", ref)
 
 
-async def _leave(
-    git: GitContext, worktree: Path, there: tuple[str, ...], branch: str | None, old: str, paths: Iterable[str]
-) -> None:
-    """Return HEAD and the index's entries of these paths to the old commit; write no file."""
-    head = ("symbolic-ref", "HEAD", f"refs/heads/{branch}") if branch else ("update-ref", "--no-deref", "HEAD", old)
-    await git.process.write(worktree, *there, *head)
-    reset = ("--literal-pathspecs", "reset", "-q", "--pathspec-from-file=-", "--pathspec-file-nul", old)
-    await git.process.run(worktree, *there, *reset, stdin=_listed(paths))
-
-
-async def _take_back(
-    git: GitContext,
-    worktree: Path,
-    there: tuple[str, ...],
-    branch: str | None,
-    unwritten: AbstractSet[str],
-    old: str,
-    new: str,
-) -> None:
-    """Undo a checkout that moved HEAD without writing all files, as on a full disk: HEAD, the index
-    and the files.
-
-    Write only missing files, files as of the new commit, and the ``unwritten``, which git names:
-    any other was changed since.
-    """
-    changed = await _names_of(git, worktree, there, old, new)
-    if not changed:
-        return
-    written = changed - await _differing(git, worktree, there, new) | changed & unwritten
-    await _leave(git, worktree, there, branch, old, changed)
-    kept = set(_names(await git.process.read(worktree, *there, "ls-tree", "-r", "-z", "--name-only", old)))
-
-    def delete() -> None:
-        for path in written - kept:
-            file = worktree / path
-            if not any(each.is_symlink() for each in file.parents if each.is_relative_to(worktree)):
-                with suppress(OSError):
-                    file.unlink()
-
-    await git.compute(delete)  # first, as it makes room
-    words = ("checkout-index", "-u", "-q", "-z", "--stdin")
-    await git.process.run(worktree, *there, *words, "--force", stdin=_listed(written & kept))
-    await git.process.run(worktree, *there, *words, stdin=_listed(changed & kept))
-
-
-async def _differing(git: GitContext, worktree: Path, there: tuple[str, ...], commit: str) -> set[str]:
-    """Return the paths whose files are not those of a commit that is in the index. Writes
-    nothing."""
-    words = ("diff", "--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=all", "--name-only", "-z")
-    return set(
-        _names(await git.process.read(worktree, *there, *words, commit, environment={"GIT_OPTIONAL_LOCKS": "0"}))
-    )
-
-
-def _cut_short(repository: pygit2.Repository, worktree: Path, paths: Iterable[str], commit: str) -> bool:
-    """Return whether one of the files of a commit is missing, or a beginning of itself, as a full
-    disk leaves it. Blocks."""
-    tree = repository[commit].peel(pygit2.Tree)
-    for path in paths:
-        if path in tree and isinstance(entry := tree[path], pygit2.Blob):
-            file = worktree / path
-            if not os.path.lexists(file):
-                return True
-            if file.is_file() and not file.is_symlink() and entry.data.startswith(file.read_bytes()):
-                return True
-    return False
-
-
 async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str, new: str) -> CutOff:
     git_dir = await git.verified(worktree, None)
     there = at(git_dir, worktree)
@@ -166,10 +96,7 @@ async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str,
             tip = await git.compute(peel, open_repository(git_dir), f"refs/heads/{branch}")
             if tip not in {old, new}:
                 return CutOff.DETACHED
-            changed = await _names_of(git, worktree, there, old, new)
-            differing = changed & await _differing(git, worktree, there, new)
-            if tip == old and await git.compute(_cut_short, open_repository(git_dir), worktree, differing, new):
-                await _leave(git, worktree, there, branch, old, changed)
+            if tip == old and await leave_killed(git, worktree, git_dir, branch, old, new):
                 return CutOff.HALF
             await _take_along(git, worktree, there, branch, tip, new)
             return CutOff.DONE
@@ -293,10 +220,6 @@ def _head(git_dir: Path) -> str:
     return head.commit
 
 
-def _listed(paths: Iterable[str]) -> bytes:
-    return b"".join(os.fsencode(path) + b"\0" for path in paths)
-
-
 def _names(output: bytes) -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.fsdecode(name) for name in output.split(b"\0") if name))
 
@@ -358,12 +281,10 @@ class Syncing:
         await git.make_durable(git_dir)
         async with _locked(git, git_dir) as lock:
             words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", new)
-            done = await git.process.run(
-                worktree, *there, *words, environment={"GIT_REFLOG_ACTION": _REFLOG}, lock=lock
+            done = await check_out(
+                git, worktree, git_dir, branch, old, new, words, {"GIT_REFLOG_ACTION": _REFLOG}, lock
             )
             if done.returncode != 0:
-                if done.unwritten:
-                    await _take_back(git, worktree, there, branch, done.unwritten, old, new)
                 raise _refused(done, words)
             if branch is not None:
                 await _take_along(git, worktree, there, branch, old, new)

@@ -14,13 +14,19 @@ that undo the landed ones. Both windows take milliseconds and lose nothing.
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
-from rametd.git.process import at
+from rametd.git.incomplete import check_out, take_back_killed
 from rametd.git.registrations import existing_git_dir, line_of, registrations
 from rametd.git.repository import RepositoryInfo, branch_tip, open_repository
-from rametd.git.underway import busy_with
+from rametd.git.underway import busy_with, refuse_locked
+
+_FORWARD: Final = (
+    *("-c", "merge.verifySignatures=false"),
+    *("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", "--no-stat"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +81,10 @@ class Targets:
         return await self._git.compute(work)
 
     async def move(self, repo: RepositoryInfo, branch: str, old: str, new: str, words: str) -> str:
-        """Fast-forward the branch from ``old`` to ``new``; return "", or why it has not moved.
+        """Fast-forward the branch from ``old`` to ``new``; return "", or why it has to wait.
 
         The commit of the branch decides whether it has moved, not git's exit status. ``words`` are
-        for the reflog.
+        for the reflog. Raise GitFailedError, GitBusyError and CheckoutIncompleteError if git fails.
         """
         git = self._git
         await git.make_durable(repo.common_dir)  # else the person's branch could lose its commit in a power cut
@@ -97,18 +103,26 @@ class Targets:
                 )
             else:
                 git_dir = await git.verified(found.path, branch)
-                done = await git.process.run(
-                    found.path,
-                    *at(git_dir, found.path),
-                    *("-c", "merge.verifySignatures=false"),
-                    *("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", "--no-stat", new),
-                    environment={"GIT_REFLOG_ACTION": words},
-                    lock=lock,
+                await refuse_locked(git, git_dir)
+                done = await check_out(
+                    git, found.path, git_dir, branch, old, new, (*_FORWARD, new), {"GIT_REFLOG_ACTION": words}, lock
                 )
             tip = await git.compute(branch_tip, repo, branch)
         if tip == new:
             return ""
-        return f"{found.path}: {done.words}" if found is not None else done.words
+        where = f"git merge in {found.path}" if found is not None else "git update-ref"
+        raise GitFailedError(f"{where}: {done.words}")
+
+    async def settle(self, repo: RepositoryInfo, branch: str, old: str, new: str) -> tuple[str, ...]:
+        """Take back the files that the git process of a killed `move` has written, if the branch
+        has not moved; return their paths."""
+        git = self._git
+        async with git.locks.hold(repo.common_dir):
+            found = await git.compute(_checkout, repo, branch)
+            if found is None or found.busy:
+                return ()
+            git_dir = await git.verified(found.path, branch)
+            return await take_back_killed(git, found.path, git_dir, branch, old, new)
 
     async def holds(self, repo: RepositoryInfo, branch: str, commit: str) -> bool:
         """Return whether the branch contains ``commit``. Waits for a git process of a killed daemon
