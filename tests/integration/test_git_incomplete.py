@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rametd.domain.errors import CheckoutIncompleteError, GitBusyError, GitFailedError, RametError
 from rametd.git import CutOff, Git, RepositoryInfo
+from rametd.git.targets import Checkout
 
 from tests.support.closed import unprivileged_git
 from tests.support.repositories import Sample
@@ -279,6 +280,95 @@ async def test_a_landing_that_was_killed_before_git_began_changes_nothing(
 
     assert await git.landing.targets.settle(repo, place.branch, place.old, place.new) == ()
     assert place.state == before
+
+
+def untracked_file_for_a_directory(place: Place) -> None:
+    place.sample.write("new", "mine\n")
+
+
+def untracked_file_in_a_directory(place: Place) -> None:
+    place.sample.write("folder/mine", "mine\n")
+
+
+def untracked_file_of_the_same_name(place: Place) -> None:
+    place.sample.write("new/1", "mine\n")
+
+
+def ignored_file_of_the_same_name(place: Place) -> None:
+    place.sample.write(".git/info/exclude", "1\n")
+    place.sample.write("new/1", "mine\n")
+
+
+def changed(place: Place) -> None:
+    place.sample.write("a", "mine\n")
+
+
+def deleted(place: Place) -> None:
+    for name in ("a", "gone", "closed/x"):
+        (place.sample.path / name).unlink()
+
+
+def deleted_directory(place: Place) -> None:
+    shutil.rmtree(place.sample.path / "closed")
+
+
+def deleted_and_replaced(place: Place) -> None:
+    (place.sample.path / "gone").unlink()
+    place.sample.write("gone/mine", "mine\n")
+
+
+def staged_deletion(place: Place) -> None:
+    place.sample.git("rm", "-q", "a")
+
+
+def staged_deletion_as_it_comes(place: Place) -> None:
+    place.sample.git("rm", "-q", "gone")
+
+
+def staged_as_it_comes(place: Place) -> None:
+    place.sample.git("checkout", "-q", place.new, "--", "new/1", "z")
+
+
+def staged_as_it_comes_and_changed(place: Place) -> None:
+    staged_as_it_comes(place)
+    place.sample.write("z", "mine\n")
+
+
+def staged_as_it_comes_and_deleted(place: Place) -> None:
+    staged_as_it_comes(place)
+    (place.sample.path / "z").unlink()
+
+
+def empty_directory(place: Place) -> None:
+    (place.sample.path / "new/1").mkdir(parents=True)
+
+
+def nothing(place: Place) -> None:
+    pass
+
+
+STATES = (
+    nothing, untracked_file_for_a_directory, untracked_file_in_a_directory, untracked_file_of_the_same_name,
+    ignored_file_of_the_same_name, changed, deleted, deleted_directory, deleted_and_replaced, staged_deletion,
+    staged_deletion_as_it_comes, staged_as_it_comes, staged_as_it_comes_and_changed,
+    staged_as_it_comes_and_deleted, empty_directory,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("place", ["land"], indirect=True)
+async def test_files_are_in_the_way_if_and_only_if_git_refuses(
+    git: Git, place: Place, state: Callable[[Place], None]
+) -> None:
+    state(place)
+    before = place.state
+
+    found = await git.landing.targets.in_the_way(Checkout(place.sample.path, ""), place.old, place.new)
+    assert place.state == before
+    done = place.sample.run("merge", "-q", "--ff-only", "--no-overwrite-ignore", place.new)
+
+    assert bool(found) == (done.returncode != 0), (found, done.stderr)
+    assert found or place.sample.head == place.new
 
 
 @pytest.fixture

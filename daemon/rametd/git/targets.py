@@ -18,7 +18,8 @@ from typing import Final
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
-from rametd.git.incomplete import check_out, take_back_killed
+from rametd.git.incomplete import ABSENT, check_out, entries, take_back_killed
+from rametd.git.obstacles import uncommitted
 from rametd.git.registrations import existing_git_dir, line_of, registrations
 from rametd.git.repository import RepositoryInfo, branch_tip, open_repository
 from rametd.git.underway import busy_with, refuse_locked
@@ -60,25 +61,32 @@ class Targets:
         return await self._git.compute(_checkout, repo, branch)
 
     async def in_the_way(self, checkout: Checkout, old: str, new: str) -> tuple[str, ...]:
-        """Return changed files of the checkout that a fast-forward from ``old`` to ``new`` would
-        touch, and for which git would refuse it."""
-        changes = await self._git.process.read(
-            checkout.path, "diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new
-        )
-        fields = os.fsdecode(changes).split("\0")
-        touched = dict(zip(fields[1::2], fields[0::2], strict=False))
-        status = await self._git.process.read(
-            checkout.path,
-            *("status", "--porcelain=v2", "-z", "--untracked-files=no", "--ignore-submodules=all", "--no-renames"),
-        )
-        changed = {_path_of(record) for record in os.fsdecode(status).split("\0") if record}
+        """Return files of the checkout for which git would refuse a fast-forward from ``old`` to
+        ``new``: changed ones that it touches, and untracked ones in the place of others.
 
-        def work() -> tuple[str, ...]:
-            return tuple(
-                sorted(path for path, kind in touched.items() if path in changed or _taken(checkout, path, kind))
-            )
-
-        return await self._git.compute(work)
+        Git writes a file that is merely missing, and leaves one that is staged as in ``new``.
+        """
+        git, path = self._git, checkout.path
+        coming = await entries(git, path, (), old, new)
+        status = await git.process.read(
+            path, *("status", "--porcelain=v2", "-z", "--untracked-files=no", "--ignore-submodules=all", "--no-renames")
+        )
+        changed: set[str] = set()
+        missing: set[str] = set()
+        for record in os.fsdecode(status).split("\0"):
+            name = _path_of(record)
+            if name not in coming:
+                continue
+            if record.startswith("1 .D"):
+                missing.add(name)
+            elif not (record.startswith("1 ") and record.split(" ")[7] == coming[name].new):
+                changed.add(name)
+        places = [
+            name
+            for name, entry in coming.items()
+            if (entry.new_mode != entry.old_mode and entry.new_mode != ABSENT) or name in missing
+        ]
+        return tuple(sorted({*changed, *await uncommitted(git, path, (), places)}))
 
     async def move(self, repo: RepositoryInfo, branch: str, old: str, new: str, words: str) -> str:
         """Fast-forward the branch from ``old`` to ``new``; return "", or why it has to wait.
@@ -155,12 +163,6 @@ def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
         # the landed changes.
         return Checkout(repo.root, "work in a checkout of which git does not say where it is")
     return None
-
-
-def _taken(checkout: Checkout, path: str, kind: str) -> bool:
-    """Return whether a file to add exists already: an untracked one, or an ignored one, which git
-    would overwrite."""
-    return kind == "A" and os.path.lexists(checkout.path / path)
 
 
 def _path_of(record: str) -> str:
