@@ -3,6 +3,7 @@ lost."""
 
 import contextlib
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.crash.scene import rows
 from tests.crash.test_failpoints import start_to_die, wait_for_death
 from tests.support.daemon import DaemonProcess, Sandbox, connected, git
 from tests.support.eventually import eventually
-from tests.support.landing import HELD, LANDED, Landings, moves, subjects, with_work
+from tests.support.landing import HELD, LANDED, WAITING, Landings, break_filter, moves, subjects, with_work
 
 pytestmark = pytest.mark.crash
 
@@ -112,6 +113,40 @@ async def test_a_check_ends_with_the_daemon_that_was_killed_and_is_run_again(
         gate.unlink()
         assert (await Landings(client).wait("one"))["one"].state == LANDED
     assert moves(repository) == 1
+    killed.kill()
+
+
+@pytest.mark.own_changes
+async def test_an_incomplete_checkout_of_a_killed_daemon_is_taken_back(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path, tmp_path: Path
+) -> None:
+    broken = break_filter(repository, "one.txt")
+    git_that_kills = tmp_path / "git"
+    git_that_kills.write_text(
+        f"""#!/bin/sh
+        {shutil.which("git")} "$@"
+        code=$?
+        case "$*" in *--ff-only*) kill -9 $PPID;; esac
+        exit $code
+        """
+    )
+    git_that_kills.chmod(0o755)
+    killed.start(PATH=f"{tmp_path}:{sandbox.environ['PATH']}")
+    async with connected(sandbox) as client:
+        await with_work(client, repository, "one", "a.txt", "one.txt", base_ref="main")
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await Landings(client).land("one")
+    wait_for_death(killed)
+    assert (repository / "a.txt").exists()
+    killed.start()
+
+    async with connected(sandbox) as client:
+        landings = Landings(client)
+        await landings.reach("one", WAITING, "smudge filter picky failed")
+        broken.unlink()
+        assert (await landings.wait("one"))["one"].state == LANDED
+    assert moves(repository) == 1
+    assert git(repository, "status", "--porcelain") == ""
     killed.kill()
 
 

@@ -91,3 +91,16 @@ def subjects(repository: Path, ref: str = "main") -> list[str]:
 def moves(repository: Path, branch: str = "main") -> int:
     """Return how often a branch was moved since its creation."""
     return len(git(repository, "reflog", "show", "--format=%H", f"refs/heads/{branch}").splitlines()) - 1
+
+
+def break_filter(repository: Path, *names: str) -> Path:
+    """Make git fail to write these files in the person's checkout, and only there; return a file
+    whose removal mends that."""
+    for key, value in {"smudge": "test ! -e broken && cat", "clean": "cat", "required": "true"}.items():
+        git(repository, "config", f"filter.picky.{key}", value)
+    for file, lines in {"attributes": [f"{name} filter=picky" for name in names], "exclude": ["broken"]}.items():
+        (repository / ".git" / "info").mkdir(exist_ok=True)
+        (repository / ".git" / "info" / file).write_text("".join(f"{line}\n" for line in lines))
+    broken = repository / "broken"
+    broken.touch()
+    return broken

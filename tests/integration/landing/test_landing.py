@@ -1,5 +1,6 @@
 """The merge queue: results, order, and that only git's own fast-forward changes a checkout."""
 
+import asyncio
 import re
 import shlex
 from pathlib import Path
@@ -10,7 +11,17 @@ from ramet.v1 import worktree_pb2
 
 from tests.support.daemon import Client, Sandbox, git, reason_of
 from tests.support.family import refusal
-from tests.support.landing import HELD, LANDED, WAITING, Landings, commit, moves, subjects, with_work
+from tests.support.landing import (
+    HELD,
+    LANDED,
+    WAITING,
+    Landings,
+    break_filter,
+    commit,
+    moves,
+    subjects,
+    with_work,
+)
 
 
 @pytest.mark.parametrize("method", ["merge", "squash", "rebase"])
@@ -249,6 +260,55 @@ async def test_a_tree_that_cannot_be_checked_out_says_so_and_is_given_to_a_perso
     git(repository, "config", "--remove-section", "filter.locked")
     await landings.retry("works")
     assert (await landings.wait("works"))["works"].state == LANDED
+
+
+async def test_a_checkout_that_git_cannot_write_stays_unchanged_and_goes_to_a_person(
+    client: Client, landings: Landings, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rametd.services.landing.queue.SHORTEST_REST_S", 0.01)
+    monkeypatch.setattr("rametd.services.landing.queue.LONGEST_REST_S", 0.01)
+    path = sandbox.repository("own")
+    broken = break_filter(path, "z.txt")
+    await with_work(client, path, "one", "a.txt", "z.txt")
+    await with_work(client, path, "other")
+
+    await landings.land("one")
+    held = await landings.reach("one", HELD, "smudge filter picky failed")
+
+    assert f"git merge in {path}: " in held.reason
+    assert held.reason.endswith("; mend that, then `rametctl queue retry one`")
+    listed = (await asyncio.to_thread(sandbox.ctl, "inbox")).stdout
+    assert "smudge filter picky failed" in listed
+    assert "rametctl queue retry one" in listed
+    assert git(path, "status", "--porcelain") == ""
+    assert not (path / "a.txt").exists()
+    await landings.land("other")
+    assert (await landings.wait("other"))["other"].state == LANDED
+    broken.unlink()
+    await landings.retry("one")
+    assert (await landings.wait("one"))["one"].state == LANDED
+    assert (path / "a.txt").read_text() == "one\n"
+
+
+async def test_a_passed_check_stays_valid_while_the_checkout_is_not_free(
+    client: Client, landings: Landings, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rametd.services.landing.move.TRIES", 10_000)
+    monkeypatch.setattr("rametd.services.landing.queue.LONGEST_REST_S", 0.01)
+    path, runs = sandbox.repository("own"), sandbox.root / "runs"
+    broken = break_filter(path, "z.txt")
+    await with_work(client, path, "one", "a.txt", "z.txt")
+    await landings.land("one", check=[f"echo run >> {runs}"])
+    await landings.reach("one", WAITING, "smudge filter picky failed")
+
+    git(path, "bisect", "start")
+    await landings.reach("one", WAITING, f"a bisect is under way in {path}")
+    git(path, "bisect", "reset")
+    await landings.reach("one", WAITING, "smudge filter picky failed")
+    broken.unlink()
+
+    assert (await landings.wait("one"))["one"].state == LANDED
+    assert runs.read_text() == "run\n"
 
 
 async def test_a_branch_with_an_upstream_is_landed_on_only_with_local(

@@ -11,6 +11,7 @@ from rametd.agents.base import AgentKind
 from rametd.domain.errors import (
     ChangedError,
     LandingNotFoundError,
+    RametError,
     SessionNotFoundError,
     WrongStateError,
 )
@@ -144,6 +145,10 @@ def retry(unit: Unit, landing: Landing, principal: str) -> Landing:
     return requeue(unit, landing, principal=principal, columns={"returns": 0})
 
 
+def reason_of(error: RametError) -> str:
+    return "; ".join(filter(None, [error.message, error.hint]))
+
+
 def hold(unit: Unit, landing: Landing, reason: str) -> Landing:
     """Hold an entry and open a request: approving it queues the entry again, denying it removes the
     entry."""
@@ -254,11 +259,16 @@ def complete_move(unit: Unit, operation: Operation) -> None:
 
 
 def undo_move(unit: Unit, operation: Operation, state: LandingState, reason: str) -> None:
-    """Record that the target has not moved."""
+    """Record that the target has not moved, and ask the person if the entries are held now."""
     if unit.operations.get(operation.id) is None:
         return
     for identity in json.loads(operation.data["steps"]):
-        change(unit, unit.landings.get(identity), state, reason, columns={"new_target": ""})
+        if state == S.HELD:
+            landing = unit.landings.update(identity, new_target="")
+            again = f"rametctl queue retry {shlex.quote(present_name(unit, landing))}"
+            hold(unit, landing, f"{reason}; mend that, then `{again}`")
+        else:
+            change(unit, unit.landings.get(identity), state, reason, columns={"new_target": ""})
     unit.operations.finish(operation)
 
 

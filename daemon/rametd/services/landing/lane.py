@@ -204,7 +204,14 @@ class Lane:
             return Round.REST if any(landing.state in READY for landing in found) else Round.ASLEEP
         key = (old, [(each.landing.id, each.tip, each.landing.checks, each.landing.method) for each in ready])
         if self._passed is not None and self._passed[0] == key:
-            return Round.AGAIN if await self._move(self._passed[1]) or again else Round.REST
+            steps = self._passed[1]
+            reasons = await self._composer.reasons(info, steps)
+            if not reasons:
+                return Round.AGAIN if await self._move(steps) or again else Round.REST
+            if len(reasons) == len(steps):  # the check stays valid until the checkout is free
+                for step in steps:
+                    await self._outcomes.change(step.landing, S.WAITING, reasons[step.landing.id])
+                return Round.AGAIN if again else Round.REST
         self._passed = None
         config = await for_repository(core, repo, info)
         path = tree_of(core, repo, tree_name(self._target))
@@ -223,7 +230,7 @@ class Lane:
                 if landing.state in READY | AT_WORK and entries.move_of(reader, landing) is None
             ]
         )
-        reason = "; ".join(filter(None, [error.message, error.hint]))
+        reason = entries.reason_of(error)
         for landing in found:
             if ask:
                 await self._outcomes.hold(landing, reason)

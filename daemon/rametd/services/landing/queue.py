@@ -19,7 +19,7 @@ from rametd.services.landing import entries
 from rametd.services.landing.check import Checker
 from rametd.services.landing.drafting import METHODS, NewLandings, draft_entry
 from rametd.services.landing.lane import Lane, Round
-from rametd.services.landing.move import Mover
+from rametd.services.landing.move import TRIES, Mover
 from rametd.services.lookup import find_session
 from rametd.services.trust.refusals import changes_of_landing
 from rametd.services.worktrees.checkpoints import Checkpointer
@@ -34,10 +34,6 @@ WAKING = frozenset({"state_changed", "session_updated", "session_removed", "requ
 SHORTEST_REST_S, LONGEST_REST_S = 0.5, 10.0
 """Interval in seconds at which to poll a checkout, which causes no events: at first, and after a
 while."""
-
-
-TRIES = 10
-"""Failed rounds in a row, about half a minute, after which to ask the person."""
 
 
 @dataclass(slots=True)

@@ -102,7 +102,7 @@ class Composer:
             except UnavailableError:
                 raise
             except RametError as error:
-                await self._outcomes.hold(each.landing, "; ".join(filter(None, [error.message, error.hint])))
+                await self._outcomes.hold(each.landing, entries.reason_of(error))
                 off = True
                 continue
             if isinstance(combined, Conflict):
