@@ -168,6 +168,7 @@ class Session:
     turn_summary: str = ""  # first line of the agent's last message of the last turn
     setup_reason: str = ""  # why its setup is in this state
     archive_commit: str = ""  # id of an archived session's snapshot
+    before_archive: tuple[str, ...] = ()  # state, hold and reason that an archived session had before
     effort: str = ""  # "" for the agent's own default
     doing: str = ""  # one line about the agent's last call or message, with paths relative to the worktree
     state_time: float = 0.0  # when it entered its state

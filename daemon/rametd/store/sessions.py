@@ -68,6 +68,7 @@ class SessionColumns(TypedDict, total=False):
     doing: str
     setup_reason: str
     archive_commit: str
+    before_archive: tuple[str, ...]
     conversation_lost: bool
     environment: str
     worktree_kind: WorktreeKind

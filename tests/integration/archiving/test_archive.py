@@ -4,12 +4,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ramet.v1 import orchestration_pb2, session_pb2, worktree_pb2
+from ramet.v1 import attention_pb2, orchestration_pb2, session_pb2, worktree_pb2
 from rametd.git import Git
 
 from tests.support.agents import script
 from tests.support.archiving import ARCHIVED, archive, refusal, remove, restore, restore_trash, state_of, turns, work_on
-from tests.support.daemon import IDLE, PAUSED, Client, DaemonProcess, connected, git
+from tests.support.daemon import FAILED, IDLE, PAUSED, Client, DaemonProcess, connected, git
 from tests.support.eventually import eventually
 
 
@@ -179,6 +179,24 @@ async def test_a_working_session_is_archived_only_by_force_and_stays_paused(clie
     back = await restore(client, "busy")
     assert back.session.state == PAUSED
     assert "rametctl resume busy" in back.session.state_reason
+
+
+async def test_a_failed_session_is_restored_as_failed_with_its_reason(client: Client, repository: Path) -> None:
+    await client.create(repository, script({"fail": "broken"}), name="broke")
+    await client.reach("broke", FAILED)
+    await archive(client, "broke")
+    back = (await restore(client, "broke")).session
+    assert (back.state, back.state_reason) == (FAILED, "broken")
+
+    await archive(client, "broke")
+    await remove(client, "broke", force=True)
+    again = (await restore_trash(client, "broke")).session
+    assert (again.state, again.state_reason) == (FAILED, "broken")
+    requests = await client.attention.ListRequests(attention_pb2.ListRequestsRequest())
+    assert [each.reason for each in requests.requests] == ["failed: broken"]
+
+    await client.send("broke", script({"text": "mended"}))
+    await client.reach("broke", IDLE)
 
 
 @pytest.mark.parametrize("way", ["in place", "adopted"])

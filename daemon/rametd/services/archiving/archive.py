@@ -54,6 +54,11 @@ def check_state(session: Session, *, force: bool) -> None:
         )
 
 
+def before_archive(session: Session) -> tuple[str, ...]:
+    """What `Restorer` needs to restore the session's state."""
+    return (session.state, session.hold, session.state_reason)
+
+
 class Archiver:
     def __init__(self, core: Core, hooks: SessionHooks, supervisor: Supervisor, sessions: Sessions) -> None:
         self._core = core
@@ -103,7 +108,13 @@ class Archiver:
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         commit = shelved.snapshot.id if shelved is not None else ""
         ready = session.worktree_kind != WorktreeKind.OWN
-        archived = replace(session, state=State.ARCHIVED, worktree_ready=ready, archive_commit=commit)
+        archived = replace(
+            session,
+            state=State.ARCHIVED,
+            before_archive=before_archive(session),
+            worktree_ready=ready,
+            archive_commit=commit,
+        )
         await asyncio.to_thread(core.index.write, repo, archived)
         core.failpoint.hit("archive.recorded")
 
@@ -154,6 +165,7 @@ class Archiver:
             principal=principal,
             worktree_ready=session.worktree_kind != WorktreeKind.OWN,
             archive_commit=commit,
+            before_archive=before_archive(session),
         )
         archived = event_pb2.SessionArchived(ref=ref, freed_bytes=freed, commit=commit)
         events.log(unit, session, archived, principal)

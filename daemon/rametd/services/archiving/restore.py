@@ -35,7 +35,7 @@ from rametd.services.archiving.integrity import archived_as, ref_gone
 from rametd.services.archiving.steps import archive_ref
 from rametd.services.core import Core
 from rametd.services.hooks import SessionHooks
-from rametd.services.lifecycle import change_state
+from rametd.services.lifecycle import change_state, held_by_person
 from rametd.services.operations import new_operation, refuse_landing
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message
@@ -57,6 +57,29 @@ def answer_of(origin: str, session: session_pb2.Session, warnings: Sequence[str]
 def is_restored(reader: Reader, session_id: str) -> bool:
     session = reader.sessions.find(session_id)
     return session is not None and session.state != State.ARCHIVED
+
+
+def restored_state(reader: Reader, before: Session, now: Session) -> tuple[State, Hold, str]:
+    """State, hold and reason of a restored session. It does not continue by itself: the person
+    stopped it by archiving or removing it.
+
+    ``before`` is the session as archived or removed, ``now`` as restored.
+    """
+    state, hold, reason = before.state, before.hold, before.state_reason
+    if state == State.ARCHIVED:
+        given = before.before_archive or (State.IDLE, Hold.NONE, "")
+        state, hold, reason = State(given[0]), Hold(given[1]), given[2]
+    if state == State.FAILED:
+        return state, hold, reason
+    if state == State.PAUSED and hold == Hold.BUDGET:
+        return state, hold, reason
+    if state == State.PAUSED and hold == Hold.PERSON:
+        return state, hold, held_by_person(now)
+    if now.interrupted or reader.prompts.open(now.id):
+        return State.PAUSED, Hold.STOPPED, f"restored: `rametctl resume {now.reference}` continues it"
+    if state == State.IDLE:
+        return state, hold, reason
+    return State.IDLE, Hold.NONE, ""
 
 
 def unrestored(reader: Reader, session: Session, snapshot: Snapshot) -> tuple[str, ...]:
@@ -351,14 +374,11 @@ class Restorer:
             setup_digest="" if own else session.setup_digest,
             landed_reason="",
             archive_commit="",
+            before_archive=(),
         )
         unit.restores.put(Restore(back.id, data["origin"], tuple(warnings), unit.now))
-        if back.interrupted or unit.prompts.open(back.id):
-            # Do not resume it: the person stopped it by archiving or removing it.
-            reason = f"restored: `rametctl resume {back.reference}` continues it"
-            back = change_state(
-                unit, back, State.PAUSED, reason=reason, hold=Hold.STOPPED, principal=operation.principal
-            )
+        state, hold, reason = restored_state(unit, session, back)
+        back = change_state(unit, back, state, reason=reason, hold=hold, principal=operation.principal)
         restored = event_pb2.SessionRestored(origin=data["origin"], warnings=warnings)
         events.log(unit, back, restored, operation.principal)
         unit.operations.advance(operation.id, "stored", {"warnings": json.dumps(warnings)})

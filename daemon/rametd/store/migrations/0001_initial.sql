@@ -83,6 +83,7 @@ CREATE TABLE sessions (
     state_time REAL NOT NULL DEFAULT 0,
     setup_reason TEXT NOT NULL DEFAULT '',
     archive_commit TEXT NOT NULL DEFAULT '',
+    before_archive TEXT NOT NULL DEFAULT '[]',
     turn_seconds REAL NOT NULL DEFAULT 0,
     contest TEXT NOT NULL DEFAULT '',
     contest_check TEXT NOT NULL DEFAULT '',
