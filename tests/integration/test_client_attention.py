@@ -38,7 +38,7 @@ def test_the_outcome_of_a_wait_is_its_exit_code(
     world.state.wait = session_pb2.WaitSessionsResponse(outcome=outcome, sessions=[session])
     result = world.run("wait", "fix", "--timeout", "60", "--json")
     assert result.code == code
-    assert list(json.loads(result.out)) == ["outcome", "sessions", "open_requests"]
+    assert list(json.loads(result.out)) == ["outcome", "sessions", "open_requests", "reason"]
     assert bool(result.err) == bool(code)
     (sent,) = world.state.called("WaitSessions")
     assert 30e9 < sent.timeout.ToNanoseconds() <= 60e9  # the lookup of the name has ended

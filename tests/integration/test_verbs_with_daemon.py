@@ -9,10 +9,11 @@ import pytest
 from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.types import TextContent
+from ramet.v1 import session_pb2
 
 from tests.support.agents import script
 from tests.support.archiving import archive
-from tests.support.daemon import IDLE, WAITING, Client, Sandbox
+from tests.support.daemon import IDLE, WAITING, WORKING, Client, Sandbox
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.family import EDITS, bash, token_of, tool
 from tests.support.repositories import plain
@@ -39,6 +40,44 @@ async def test_a_message_starts_a_turn_and_is_listed(client: Client, sandbox: Sa
     own = sandbox.ctl("messages", "--json", RAMET_TOKEN=token_of(sandbox, session.id)).json
     assert [(each["from_name"], each["to_name"], each["text"]) for each in own] == [("says", "hears", "all is well")]
     assert "says → hears" in sandbox.ctl("messages", "hears").stdout
+
+
+async def test_a_wait_exits_with_the_code_of_the_turn_that_it_waits_for(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    await client.create(repository, name="two-turns")
+    verbs = (("send", "two-turns", script({"sleep": 1}, {"fail": "broken"}), "--wait"), ("wait", "two-turns"))
+    first = asyncio.create_task(asyncio.to_thread(sandbox.ctl, *verbs[0]))
+    await client.reach("two-turns", WORKING)
+    until_idle = asyncio.create_task(asyncio.to_thread(sandbox.ctl, *verbs[1]))
+    second = await asyncio.to_thread(sandbox.ctl, "send", "two-turns", script({"text": "mended"}), "--wait")
+
+    assert (second.code, "mended" in second.stdout) == (0, True), second
+    assert (await client.get("two-turns")).state == IDLE
+    for ran in (await first, await until_idle):
+        assert (ran.code, "broken" in ran.stderr, "mended" in ran.stdout) == (1, True, False), ran
+    assert sandbox.ctl("wait", "two-turns").code == 0  # nothing runs any more
+
+
+async def test_an_interrupted_or_withdrawn_prompt_is_not_done(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    await client.create(repository, name="cut-off")
+    hanging = asyncio.create_task(asyncio.to_thread(sandbox.ctl, "send", "cut-off", script({"hang": True}), "--wait"))
+    await client.reach("cut-off", WORKING)
+    more = await client.send("cut-off", script({"text": "never"}))
+    assert sandbox.ctl("interrupt", "cut-off").code == 0
+    ran = await hanging
+    assert (ran.code, ran.stderr.splitlines()[0]) == (
+        1,
+        "rametctl: the turn of cut-off was interrupted; see: rametctl logs cut-off",
+    )
+
+    request = session_pb2.WaitSessionsRequest(
+        sessions=["cut-off"], condition=session_pb2.WAIT_CONDITION_TURN, prompt_number=more.prompt.number
+    )
+    answer = await client.sessions.WaitSessions(request)
+    assert (answer.outcome, answer.reason) == (session_pb2.WAIT_OUTCOME_FAILED, "the prompt to cut-off was withdrawn")
 
 
 async def test_an_approval_for_always_is_a_rule_until_it_is_removed(

@@ -64,9 +64,9 @@ def command(
         return
     app.output.show(*created(answer.session))
     with going_on(app, [answer.session]):
-        waited = wait_sessions(app, [answer.session.id])
+        waited = wait_sessions(app, [answer.session.id], condition="turn")
         latest = waited.sessions[0] if waited.sessions else answer.session
         app.output.json(latest)
         app.output.text("")
-        show_end(app, latest)
+        show_end(app, latest, waited)
         check_outcome(waited)

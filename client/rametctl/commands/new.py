@@ -269,13 +269,13 @@ def _print_json(app: App, sessions: "Sequence[Session]", *, stream: bool = False
 
 
 def _wait(app: App, sessions: "Sequence[Session]") -> None:
-    answer = wait_sessions(app, [each.id for each in sessions])
+    answer = wait_sessions(app, [each.id for each in sessions], condition="turn")
     latest = {session.id: session for session in answer.sessions}
     now = [latest.get(each.id, each) for each in sessions]
     _print_json(app, now)
     for each in now:
         app.output.text("")
-        show_end(app, each)
+        show_end(app, each, answer)
         if setup_failed(each):
             app.output.warn([f"its setup failed; see: rametctl show {reference(each)}"])
     check_outcome(answer)

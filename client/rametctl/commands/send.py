@@ -97,9 +97,9 @@ def fate(sent: "SendPromptResponse", answer: str = "") -> str:
 
 
 def _wait(app: App, answer: "SendPromptResponse") -> None:
-    waited = wait_sessions(app, [answer.session.id])
+    waited = wait_sessions(app, [answer.session.id], condition="turn", prompt=answer.prompt.number)
     if waited.sessions:
         answer.session.CopyFrom(waited.sessions[0])
     app.output.json(answer)
-    show_end(app, answer.session, answer.prompt.id)
+    show_end(app, answer.session, waited, answer.prompt.id)
     check_outcome(waited)

@@ -23,8 +23,8 @@ def command(app: App, sessions: tuple[str, ...], any_of_them: bool, condition: s
     """Wait until all of SESSION... are idle, need your input, or have ended.
 
     Exits with 0 once they are, with 4 as soon as one needs your input (unless you wait for that),
-    with 1 if they cannot reach that state, and with 124 after the time limit. Continues over
-    restarts of the daemon.
+    with 1 if they cannot reach that state or a turn fails meanwhile, and with 124 after the time
+    limit. Continues over restarts of the daemon.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ PARENT = "parent"
 """Name by which a session addresses the session that spawned it."""
 LIVING = frozenset({"queued", "starting", "working", "waiting", "lost"})
 """States in which a session continues by itself; in others its agent may be alive but idle."""
-CONDITIONS = {name: f"WAIT_CONDITION_{name.upper()}" for name in ("idle", "settled", "waiting", "ended")}
+CONDITIONS = {name: f"WAIT_CONDITION_{name.upper()}" for name in ("idle", "settled", "waiting", "ended", "turn")}
 
 
 def session_pages(
@@ -100,11 +100,16 @@ def wait_sessions(
     condition: str = "idle",
     any_of_them: bool = False,
     timeout: float | None = None,
+    prompt: int = 0,
 ) -> "WaitSessionsResponse":
     """Wait, over restarts of the daemon, for at most ``timeout`` seconds, which the daemon
-    enforces."""
+    enforces. The condition "turn" waits for the turn of the prompt of that number, by default the
+    first."""
     request = session_pb2.WaitSessionsRequest(
-        sessions=sessions, any=any_of_them, condition=session_pb2.WaitCondition.Value(CONDITIONS[condition])
+        sessions=sessions,
+        any=any_of_them,
+        condition=session_pb2.WaitCondition.Value(CONDITIONS[condition]),
+        prompt_number=prompt,
     )
     if timeout is not None:
         request.timeout.FromNanoseconds(int(timeout * 1e9))
@@ -139,6 +144,10 @@ def person_needed(requests: Sequence["AttentionRequest"]) -> PersonNeededError:
 
 
 def _cannot_come(answer: "WaitSessionsResponse") -> ClientError:
+    if answer.reason and all(state_name(session) != "failed" for session in answer.sessions):
+        return ClientError(
+            answer.reason, hint=f"see: rametctl logs {reference(answer.sessions[0])}", reason="CANNOT_COME"
+        )
     stuck = [session for session in answer.sessions if state_name(session) in {"failed", "lost", "paused", "archived"}]
     if not stuck:
         resting = [session for session in answer.sessions if state_name(session) in {"idle", "stopped"}]
@@ -167,13 +176,14 @@ def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
         raise
 
 
-def show_end(app: "App", session: "Session", prompt_id: str = "") -> None:
-    """Print the reply to a prompt, by default the session's first one, complete unless on a
-    terminal, and the state. Later turns, as after a message of the daemon, are not shown."""
+def show_end(app: "App", session: "Session", waited: "WaitSessionsResponse", prompt_id: str = "") -> None:
+    """Print the reply to the awaited prompt, by default the session's first one, complete unless on
+    a terminal, and the state. Later turns, as after a message of the daemon, are not shown."""
     from rametctl.nouns.transcripts import read_reply
     from rametctl.render.transcript import last_words
 
-    if state_name(session) == "idle" and not app.output.json_mode:
+    ended = waited.outcome == session_pb2.WAIT_OUTCOME_DONE or state_name(session) == "idle"
+    if ended and not app.output.json_mode:
         look = app.output.look(folded=app.output.terminal)
         app.output.show(*last_words(read_reply(app, session, prompt_id), look))
     app.output.show(outcome(session))

@@ -110,6 +110,7 @@ CONDITIONS = {
     session_pb2.WAIT_CONDITION_WAITING: Condition.WAITING,
     session_pb2.WAIT_CONDITION_ENDED: Condition.ENDED,
     session_pb2.WAIT_CONDITION_SETTLED: Condition.SETTLED,
+    session_pb2.WAIT_CONDITION_TURN: Condition.TURN,
 }
 
 VARIABLE_KINDS = {each: session_pb2.VariableKind.Value(f"VARIABLE_KIND_{each.name}") for each in Kind}
@@ -283,12 +284,14 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             CONDITIONS[request.condition],
             any_one=request.any,
             within=request.timeout.ToNanoseconds() / 1e9 if request.HasField("timeout") else None,
+            prompt=request.prompt_number,
         )
         return await self._core.store.read(
             lambda reader: session_pb2.WaitSessionsResponse(
                 outcome=OUTCOMES[waited.outcome],
                 sessions=sessions_messages(reader, waited.sessions),
                 open_requests=request_messages(reader, waited.requests),
+                reason=waited.reason,
             )
         )
 

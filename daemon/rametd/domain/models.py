@@ -192,6 +192,10 @@ class Session:
         return self.turns > self.checkpointed_turns
 
 
+OK, ABORTED, ERROR = "ok", "aborted", "error: "
+"""Results of turns; the agent's message follows `ERROR`."""
+
+
 class AgentState(StrEnum):
     STARTING = "starting"  # the start is recorded; the keeper may not run yet
     LIVE = "live"
@@ -237,7 +241,7 @@ class Agent:
     cost_base: float = 0.0  # total cost that the process reported with its last result
     over_budget: str = ""  # which budget interrupted its turn; "" if none did
     limit_until: float = 0.0  # when the current usage limit is lifted; 0 without one
-    result: str = ""  # of the running turn: "" before the result, "ok", "aborted", or "error: " and the agent's message
+    result: str = ""  # of the running turn; "" before
     api_error: str = (
         ""  # of the running turn: what the model's side answered, "overload" or "login"; "" for anything else
     )
@@ -270,6 +274,7 @@ class Prompt:
     continues: bool = False  # it continues a turn that was cut off
     turn: int = 0  # the turn, from 1, in which the agent received it; 0 before
     images: int = 0  # number of images that go with it
+    result: str = ""  # of its turn, once that and all continuations have ended
 
 
 class RequestKind(StrEnum):

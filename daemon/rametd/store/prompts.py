@@ -13,6 +13,16 @@ class PromptReads(Table):
     def get(self, prompt_id: str) -> Prompt | None:
         return PROMPTS.find_one(self._db, "WHERE id = ?", prompt_id)
 
+    def numbered(self, session_id: str, number: int) -> Prompt | None:
+        """By its number, which, unlike its id, never changes (`Prompts.take_back`)."""
+        return PROMPTS.find_one(self._db, "WHERE session_id = ? AND number = ?", session_id, number)
+
+    def unsettled(self, session_id: str) -> list[Prompt]:
+        """Prompts that have no result yet, in order."""
+        return PROMPTS.find_all(
+            self._db, "WHERE session_id = ? AND state <> 'cancelled' AND result = '' ORDER BY number", session_id
+        )
+
     def open(self, session_id: str) -> list[Prompt]:
         """Prompts that no agent has confirmed, in order: `queued` and `sent` ones."""
         return PROMPTS.find_all(
@@ -99,6 +109,14 @@ class Prompts(PromptReads):
             self._scope.now,
             turn,
             prompt_id,
+        )
+
+    def settle(self, session_id: str, result: str) -> None:
+        """Store the result of the turn that the agent has just ended. It is that of all prompts
+        which the agent has received since the last result: earlier turns of them were cut off."""
+        self._db.execute(
+            "UPDATE prompts SET result = ? WHERE session_id = ? AND state = 'received' AND result = ''",
+            (result, session_id),
         )
 
     def take_back(self, prompt_id: str) -> bool:

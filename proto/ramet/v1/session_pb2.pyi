@@ -216,6 +216,8 @@ class _WaitConditionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitCon
     """The session has ended: stopped, failed, archived or removed."""
     WAIT_CONDITION_SETTLED: _WaitCondition.ValueType  # 4
     """As IDLE, and no command runs in the agent's background."""
+    WAIT_CONDITION_TURN: _WaitCondition.ValueType  # 5
+    """The turn of one prompt has ended well, whatever the session does afterwards."""
 
 class WaitCondition(_WaitCondition, metaclass=_WaitConditionEnumTypeWrapper):
     """WaitCondition is the condition to wait for."""
@@ -230,6 +232,8 @@ WAIT_CONDITION_ENDED: WaitCondition.ValueType  # 3
 """The session has ended: stopped, failed, archived or removed."""
 WAIT_CONDITION_SETTLED: WaitCondition.ValueType  # 4
 """As IDLE, and no command runs in the agent's background."""
+WAIT_CONDITION_TURN: WaitCondition.ValueType  # 5
+"""The turn of one prompt has ended well, whatever the session does afterwards."""
 Global___WaitCondition: _TypeAlias = WaitCondition  # noqa: Y015
 
 class _WaitOutcome:
@@ -247,7 +251,7 @@ class _WaitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitOutco
     WAIT_OUTCOME_TIMEOUT: _WaitOutcome.ValueType  # 3
     """The call timed out."""
     WAIT_OUTCOME_FAILED: _WaitOutcome.ValueType  # 4
-    """The condition can no longer hold: a session failed, is held, or was removed."""
+    """The condition can no longer hold: a session or its turn failed, is held, or was removed."""
 
 class WaitOutcome(_WaitOutcome, metaclass=_WaitOutcomeEnumTypeWrapper):
     """WaitOutcome is the reason why the wait ended."""
@@ -261,7 +265,7 @@ WAIT_OUTCOME_ATTENTION: WaitOutcome.ValueType  # 2
 WAIT_OUTCOME_TIMEOUT: WaitOutcome.ValueType  # 3
 """The call timed out."""
 WAIT_OUTCOME_FAILED: WaitOutcome.ValueType  # 4
-"""The condition can no longer hold: a session failed, is held, or was removed."""
+"""The condition can no longer hold: a session or its turn failed, is held, or was removed."""
 Global___WaitOutcome: _TypeAlias = WaitOutcome  # noqa: Y015
 
 @_typing.final
@@ -558,6 +562,7 @@ class Prompt(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     RECEIVE_TIME_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """A UUID; the agent confirms the prompt by it."""
     text: _builtins.str
@@ -568,6 +573,8 @@ class Prompt(_message.Message):
     """Its state."""
     images: _builtins.int
     """Number of its images."""
+    number: _builtins.int
+    """Its number in its session, from 1."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was queued."""
@@ -586,10 +593,11 @@ class Prompt(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         receive_time: _timestamp_pb2.Timestamp | None = ...,
         images: _builtins.int = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "receive_time", b"receive_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "id", b"id", "images", b"images", "receive_time", b"receive_time", "source", b"source", "state", b"state", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "id", b"id", "images", b"images", "number", b"number", "receive_time", b"receive_time", "source", b"source", "state", b"state", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1947,10 +1955,13 @@ class WaitSessionsRequest(_message.Message):
     ANY_FIELD_NUMBER: _builtins.int
     CONDITION_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
+    PROMPT_NUMBER_FIELD_NUMBER: _builtins.int
     any: _builtins.bool
     """Whether it is enough if the condition holds for one of them."""
     condition: Global___WaitCondition.ValueType
     """The awaited condition."""
+    prompt_number: _builtins.int
+    """For TURN: the prompt's number in each session; 0: the first."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The sessions."""
@@ -1966,10 +1977,11 @@ class WaitSessionsRequest(_message.Message):
         any: _builtins.bool = ...,
         condition: Global___WaitCondition.ValueType = ...,
         timeout: _duration_pb2.Duration | None = ...,
+        prompt_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["any", b"any", "condition", b"condition", "sessions", b"sessions", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["any", b"any", "condition", b"condition", "prompt_number", b"prompt_number", "sessions", b"sessions", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1984,8 +1996,11 @@ class WaitSessionsResponse(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
     OPEN_REQUESTS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     outcome: Global___WaitOutcome.ValueType
     """Why."""
+    reason: _builtins.str
+    """For FAILED: what happened, if the states of the sessions do not show it."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session]:
         """The sessions now, without removed ones."""
@@ -2000,10 +2015,11 @@ class WaitSessionsResponse(_message.Message):
         outcome: Global___WaitOutcome.ValueType = ...,
         sessions: _abc.Iterable[Global___Session] | None = ...,
         open_requests: _abc.Iterable[_attention_pb2.AttentionRequest] | None = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["open_requests", b"open_requests", "outcome", b"outcome", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["open_requests", b"open_requests", "outcome", b"outcome", "reason", b"reason", "sessions", b"sessions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -37,7 +37,10 @@ from rametd.agents.base import (
     TurnSkipped,
 )
 from rametd.domain.models import (
+    ABORTED,
     DAEMON,
+    ERROR,
+    OK,
     Agent,
     BackgroundCommand,
     ControlRequest,
@@ -379,17 +382,25 @@ class Projection:
             release_login(self.unit, self.session.agent)
         self._warn_of_budget()
         if fact.aborted:
-            result = "aborted"
+            result = ABORTED
         elif fact.is_error:
-            result = f"error: {first_line(fact.text) or 'the turn failed and the agent did not say why'}"
+            result = f"{ERROR}{first_line(fact.text) or 'the turn failed and the agent did not say why'}"
         else:
-            result = "ok"
+            result = OK
+        if not self._goes_on(fact):
+            self.unit.prompts.settle(self.session.id, result)
         self.agent = replace(self.agent, result=result, cost_base=fact.total_cost, in_turn=False)
         self.agent = replace(self.agent, interrupting=False, turn_offset=frame.end)
         if self.session.state == State.PAUSED:  # stopped while it asked: it took the end of its input for a refusal
             self._close(self.unit.requests.mark_all_gone(self.session.id))
         if self.agent.activity != "running":
             self._end_turn()
+
+    def _goes_on(self, fact: Answered) -> bool:
+        """Whether a later turn continues the work of a turn that failed or was cut off."""
+        if fact.aborted:
+            return bool(self.agent.over_budget) or self.session.hold in {Hold.PERSON, Hold.STOPPED}
+        return fact.is_error and (bool(self.agent.api_error) or self.agent.limit_until > self.unit.now)
 
     def _end_turn(self) -> None:
         """End the turn once the agent says that it is idle, has given its result, and runs nothing
@@ -400,14 +411,14 @@ class Projection:
         if agent.activity not in {"idle", ""}:
             return
         self._close(self.unit.requests.mark_all_gone(self.session.id))
-        failed, aborted = agent.result.startswith("error: "), agent.result == "aborted"
+        failed, aborted = agent.result.startswith(ERROR), agent.result == ABORTED
         spent = budgets.exceeded(self.unit, self.session, self._policy.config.budget)
         if failed and agent.limit_until > self.unit.now:
             self._hold_for_limit(agent.limit_until)
         elif failed and agent.api_error:
-            self._hold_for_trouble(agent.result.removeprefix("error: "))
+            self._hold_for_trouble(agent.result.removeprefix(ERROR))
         elif failed:
-            self._change(State.FAILED, agent.result.removeprefix("error: "))
+            self._change(State.FAILED, agent.result.removeprefix(ERROR))
         elif spent is not None or (agent.over_budget and aborted):
             # A running turn of another session in its family may have exceeded the budget; the
             # ledger does not have it yet.

@@ -147,6 +147,7 @@ CREATE TABLE prompts (
     hops INTEGER NOT NULL DEFAULT 0,
     turn INTEGER NOT NULL DEFAULT 0,
     images INTEGER NOT NULL DEFAULT 0,
+    result TEXT NOT NULL DEFAULT '',
     UNIQUE (session_id, number)
 ) STRICT;
 CREATE TABLE prompt_images (
