@@ -17,6 +17,8 @@ from rametctl.app import App
 from rametctl.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
+    from ramet.v1.daemon_pb2 import GetConfigResponse
+
     from rametctl.connection.channel import Connection, Method
 
 
@@ -37,6 +39,8 @@ MODES = {
     "manual": "PERMISSION_MODE_DEFAULT",
 }
 """Permission modes as people write them, with the contract's names."""
+UNATTENDED = frozenset({"auto", "bypassPermissions"})
+"""Modes that `permissions.allow_bypass` allows."""
 
 STATES = ("queued", "starting", "working", "waiting", "idle", "paused", "lost", "failed", "archived")
 
@@ -256,8 +260,29 @@ def env_option(function: Function) -> Function:
 
 def mode_option(help_text: str) -> Callable[[Function], Function]:
     return click.option(
-        "--mode", "--permission-mode", "mode", type=click.Choice(list(MODES)), metavar="MODE", help=help_text
+        "--mode",
+        "--permission-mode",
+        "mode",
+        type=click.Choice(list(MODES)),
+        metavar="MODE",
+        help=help_text,
+        shell_complete=complete_mode,
     )
+
+
+def complete_mode(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the modes that a running daemon allows; never starts one."""
+    from ramet.v1 import daemon_pb2
+
+    answer = _ask(ctx, lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
+    return _items(allowed_modes(answer), incomplete)
+
+
+def allowed_modes(settings: "GetConfigResponse | None") -> tuple[str, ...]:
+    """Return the modes to offer under these settings; all if they are not known."""
+    known = {each.key: each.value_json for each in settings.settings} if settings is not None else {}
+    forbidden = UNATTENDED if known.get("permissions.allow_bypass") == "false" else frozenset()
+    return tuple(mode for mode in MODES if mode not in forbidden)
 
 
 def effort_option(function: Function) -> Function:

@@ -231,6 +231,17 @@ def test_session_names_are_completed_from_a_daemon_that_runs_and_none_is_started
     assert not world.daemon.socket.exists()
 
 
+def test_modes_that_the_settings_forbid_are_not_completed(world: World) -> None:
+    complete = {"_RAMETCTL_COMPLETE": "fish_complete", "COMP_CWORD": ""}
+    for verb in ("new", "set fix", "adopt tree", "approve fix"):
+        words = {**complete, "COMP_WORDS": f"rametctl {verb} --mode "}
+        for value, offered in (("true", True), ("false", False)):
+            world.state.settings = [daemon_pb2.Setting(key="permissions.allow_bypass", value_json=value)]
+            modes = world.run(env=words).out.split()
+            assert "plain,default" in modes
+            assert {"plain,bypassPermissions", "plain,auto"}.issubset(modes) == offered, (verb, value, modes)
+
+
 def test_branches_are_completed_without_a_daemon(world: World) -> None:
     commands = """
         git init -q -b main && git -c user.name=n -c user.email=e@example.org commit -q --allow-empty -m x

@@ -2,7 +2,7 @@
 Textual."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -89,9 +89,14 @@ def suggested_rules(request: "AttentionRequest") -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def hints(shown: Shown, *, landable: bool = True) -> str:
+def plan_modes(allowed: Sequence[str]) -> list[str]:
+    """Return the modes in which a plan may start, by the number of their key."""
+    return [mode for mode in PLAN_MODES if mode in allowed]
+
+
+def hints(shown: Shown, *, landable: bool = True, modes: Sequence[str] = PLAN_MODES) -> str:
     """Return the keys that answer this request, in one line. ``landable``: its session has changes
-    to land."""
+    to land; ``modes``: those that the settings allow."""
     number = f" ({len(shown.answers) + 1} of {shown.count})" if shown.count > 1 else ""
     match kind_name(shown.request):
         case "permission":
@@ -101,8 +106,8 @@ def hints(shown: Shown, *, landable: bool = True) -> str:
         case "question":
             return f"1–9 choose{number} · t your own words"
         case "plan":
-            modes = " · ".join(f"{number} start in {mode}" for number, mode in enumerate(PLAN_MODES, 1))
-            return f"y start · d what to change · {modes}"
+            starts = " · ".join(f"{number} start in {mode}" for number, mode in enumerate(plan_modes(modes), 1))
+            return f"y start · d what to change · {starts}"
         case "elicitation":
             return "y fill in · d decline"
         case "review":

@@ -31,7 +31,7 @@ from rametctl.alerts import sequence
 from rametctl.connection.link import Link
 from rametctl.console.lines import Line, cell_width, line, to_text, truncated, wrapped
 from rametctl.dashboard import panes
-from rametctl.dashboard.answering import GRACE_S, PLAN_MODES, SOUGHT_S, Shown, as_json, hints, suggested_rules
+from rametctl.dashboard.answering import GRACE_S, SOUGHT_S, Shown, as_json, hints, plan_modes, suggested_rules
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Field, Form, Help
 from rametctl.dashboard.keyboard import Keyboard
 from rametctl.dashboard.keys import GROUPS, Key, at_column, of_hint
@@ -41,7 +41,7 @@ from rametctl.errors import ClientError, RefusedError
 from rametctl.nouns.contests import archive_requests, members, pick, picked_words, still_working
 from rametctl.nouns.prompts import IMAGE_BYTES, clipboard_image, completions, read_images, word_before
 from rametctl.nouns.requests import remember
-from rametctl.options import MODES, budget_of, mode_name, mode_number, new_request_id
+from rametctl.options import MODES, allowed_modes, budget_of, mode_name, mode_number, new_request_id
 from rametctl.render.contest import contest_blocks
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
@@ -239,6 +239,8 @@ class Dashboard(App[None]):
     def on_app_focus(self, event: events.AppFocus) -> None:
         self._report_focus()
         self._compare_again()
+        if self.view is not None:
+            self.view.refresh(parts.SETTINGS)  # the person may have changed them in another window: no event
 
     def on_app_blur(self, event: events.AppBlur) -> None:
         self._report_focus()
@@ -402,7 +404,9 @@ class Dashboard(App[None]):
     def _want(self) -> None:
         view = self.view
         assert view is not None
-        wanted: list[tuple[parts.Part[Any], str]] = [(parts.REQUESTS, ""), (parts.PULL_REQUESTS, "")]
+        wanted: list[tuple[parts.Part[Any], str]] = [
+            (part, "") for part in (parts.REQUESTS, parts.PULL_REQUESTS, parts.SETTINGS)
+        ]
         wanted += [(parts.CONFLICTS, each) for each in sorted({s.repo_id for s in view.sessions.values()})]
         cursor = max(self._list.cursor, 0)
         near = self._rows[max(cursor - COUNTED // 2, 0) : cursor + COUNTED]
@@ -588,7 +592,8 @@ class Dashboard(App[None]):
 
     def _hints(self, shown: Shown) -> str:
         session = self.session
-        return hints(shown, landable=session is None or not self._unchanged(session))
+        landable = session is None or not self._unchanged(session)
+        return hints(shown, landable=landable, modes=self._allowed)
 
     def _open_request(self) -> "AttentionRequest | None":
         """Return the request of the selected session to answer first."""
@@ -1093,8 +1098,9 @@ class Dashboard(App[None]):
         if shown is None:
             return
         if kind_name(shown.request) == "plan":
-            if number <= len(PLAN_MODES):
-                mode = PLAN_MODES[number - 1]
+            modes = plan_modes(self._allowed)
+            if number <= len(modes):
+                mode = modes[number - 1]
                 self._approve(shown.request, f"continues in {mode}", mode=mode_number(mode))
         elif shown.choose(number):
             self._reply(shown)
@@ -1327,11 +1333,16 @@ class Dashboard(App[None]):
                 session_pb2.PauseSessionRequest,
             )
 
+    @property
+    def _allowed(self) -> tuple[str, ...]:
+        """Permission modes that the settings allow."""
+        return allowed_modes(self.view.part(parts.SETTINGS).value if self.view is not None else None)
+
     def action_mode(self) -> None:
         session = self._chosen()
         if session is None:
             return
-        modes = list(MODES)
+        modes = list(self._allowed)
 
         async def work(mode: str) -> str:
             request = session_pb2.UpdateSessionRequest(
@@ -1368,7 +1379,7 @@ class Dashboard(App[None]):
             Field("base", "base", "branch or commit; empty: what is checked out"),
             Field("agent", "agent", "empty: claude"),
             Field("model", "model", "empty: the agent's own"),
-            Field("mode", "mode", ", ".join(MODES)),
+            Field("mode", "mode", ", ".join(self._allowed)),
             Field("budget", "budget", "dollars, or tokens as 2Mtok"),
             Field("owns", "owns", "paths, separated by blanks"),
             Field("count", "count", "", "1"),
@@ -1398,7 +1409,9 @@ class Dashboard(App[None]):
         except ValueError:
             problem = "budget: dollars, or tokens such as 2Mtok; count: a number"
         else:
-            problem = f"there is no mode {mode!r}; modes: {', '.join(MODES)}" if mode and mode not in MODES else ""
+            problem = (
+                f"there is no mode {mode!r}; modes: {', '.join(self._allowed)}" if mode and mode not in MODES else ""
+            )
         if problem:
             self._refused(ClientError(problem), self._answering)
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from markupsafe import Markup, escape
 from ramet.v1 import attention_pb2
 
-from rametctl.dashboard.answering import PLAN_MODES, as_json, suggested_rules
+from rametctl.dashboard.answering import as_json, plan_modes, suggested_rules
 from rametctl.errors import UsageError
 from rametctl.nouns.elicitation import content
 from rametctl.nouns.requests import by_urgency
@@ -69,7 +69,7 @@ def _card(site: Site, request: "AttentionRequest", visit: Visit, *, named: bool)
     return site.html(
         "request.html", request=request, kind=kind, title=title(request), body=body, named=named, visit=visit,
         questions=[_question(each) for each in asked], fields=_fields(data) if kind == "elicitation" else [],
-        rules=suggested_rules(request) if kind == "permission" else [], plan_modes=[mode for mode in PLAN_MODES if mode in site.modes],
+        rules=suggested_rules(request) if kind == "permission" else [], plan_modes=plan_modes(site.modes),
         why=request.reason if kind in {"permission", "plan"} and not _in(request.reason, data) else "",
     )  # fmt: skip
 

@@ -30,7 +30,7 @@ from starlette.responses import Response
 from rametctl.connection.link import Link, Stubs
 from rametctl.dashboard.keys import GROUPS, Key
 from rametctl.errors import ClientError
-from rametctl.options import MODES
+from rametctl.options import allowed_modes
 from rametctl.render.request import kind_name
 from rametctl.view.model import Change, Topic, View
 from rametctl.view.parts import REQUESTS, SETTINGS, AnyPart
@@ -242,13 +242,7 @@ class Site:
     @property
     def modes(self) -> tuple[str, ...]:
         """Permission modes that the settings allow."""
-        settings = self.view.part(SETTINGS).value
-        bypass = settings is None or any(
-            each.key == "permissions.allow_bypass" and each.value_json == "true" for each in settings.settings
-        )
-        return tuple(
-            mode for mode in MODES if mode != "manual" and (bypass or mode not in {"auto", "bypassPermissions"})
-        )
+        return tuple(mode for mode in allowed_modes(self.view.part(SETTINGS).value) if mode != "manual")
 
     @property
     def requests(self) -> "list[AttentionRequest]":

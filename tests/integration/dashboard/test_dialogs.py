@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ramet.v1 import worktree_pb2
+from ramet.v1 import daemon_pb2, worktree_pb2
 from rametctl.console.lines import line
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Field, Form
 from rametctl.dashboard.widgets import Prompt
@@ -151,6 +151,24 @@ async def test_modes_are_chosen_by_number(world: World) -> None:
         await shown.press("2")
         await eventually(lambda: world.state.called("UpdateSession"), within=20)
         assert world.state.called("UpdateSession")[0].update_mask.paths == ["mode"]
+
+
+async def test_a_mode_that_the_settings_forbid_is_not_offered(world: World) -> None:
+    world.state.settings = [daemon_pb2.Setting(key="permissions.allow_bypass", value_json="false")]
+    forbidden = {"auto", "bypassPermissions"}
+    asks(world, "PLAN", {"plan": "# Do"}, reason="why")
+    async with screen(world) as shown:
+        await shown.ready()
+        await shown.shows("2 start in acceptEdits")
+        assert not forbidden & {word for each in shown.lines() for word in each.split()}
+        await shown.press("m")
+        await shown.dialog(Choose)
+        await shown.shows("acceptEdits")
+        assert not forbidden & {word for each in shown.lines() for word in each.split()}
+        await shown.press("escape", "n")
+        await shown.dialog(Form)
+        await shown.shows("dontAsk")
+        assert not forbidden & {word.strip(",") for each in shown.lines() for word in each.split()}
 
 
 def _words(lines: list[str]) -> list[str]:
