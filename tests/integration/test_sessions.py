@@ -9,6 +9,9 @@ import pytest
 from google.protobuf import field_mask_pb2
 from ramet.v1 import attention_pb2, common_pb2, session_pb2, worktree_pb2
 from rametd import app
+from rametd.agents.claude.channel import ClaudeChannel
+from rametd.services.agents import conversation
+from rametd.services.agents.outgoing import Sender
 
 from tests.support.agents import script
 from tests.support.daemon import (
@@ -228,6 +231,29 @@ async def says(client: Client, name: str, words: str, *, times: int = 1) -> bool
     """Return whether the agent has said this so many times."""
     blocks = [block.text for event in await client.log(name) for block in event.assistant_message.blocks]
     return blocks.count(words) >= times
+
+
+async def test_an_interrupt_never_overtakes_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Sender._pending
+    slow = False
+
+    async def pending(self: Sender) -> Any:
+        found = await original(self)
+        if slow:
+            await asyncio.sleep(0.3)
+        return found
+
+    monkeypatch.setattr(Sender, "_pending", pending)
+    with make_sandbox() as sandbox:
+        async with daemon_here(sandbox), connected(sandbox) as client:
+            await client.create(sandbox.repository(), script({"text": "begun", "hang": True}), name="quick")
+            await eventually(lambda: says(client, "quick", "begun"))
+            slow = True
+            sent = await client.send("quick", script({"text": "unread"}))
+            answer = await client.sessions.InterruptSession(session_pb2.InterruptSessionRequest(session="quick"))
+            assert [each.text for each in answer.withdrawn] == [sent.prompt.text]
+            assert (await client.reach("quick", IDLE)).turns == 1
+            assert not await says(client, "quick", "unread")
 
 
 async def test_stop_ends_the_agent_and_the_next_prompt_resumes_the_conversation(

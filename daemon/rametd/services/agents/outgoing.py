@@ -29,12 +29,21 @@ class Sender:
         self._attachment = attachment
         self._ready = ready
         self._news = asyncio.Event()
+        self._calm = asyncio.Event()  # all lines are written that were committed before the last `wake`
+        self._closed = False
         self._offset = agent.stdin_offset
         self._released = agent.stdin_offset
 
     def wake(self) -> None:
         """Look for newly committed lines."""
+        self._calm.clear()
         self._news.set()
+
+    async def flush(self) -> None:
+        """Return once all committed lines are written, or the agent takes no more."""
+        if not self._closed:
+            self.wake()
+            await self._calm.wait()
 
     async def reconcile(self) -> None:
         """Find in the keeper's record the lines that a killed daemon wrote without marking them as
@@ -64,11 +73,17 @@ class Sender:
 
     async def run(self) -> None:
         """Write committed lines until the agent's input closes."""
-        while True:
-            self._news.clear()
-            if not await self._write_pending():
-                return
-            await self._news.wait()  # for lines that were committed since the read too
+        try:
+            while True:
+                self._news.clear()
+                if not await self._write_pending():
+                    return
+                if not self._news.is_set():
+                    self._calm.set()
+                await self._news.wait()  # for lines that were committed since the read too
+        finally:
+            self._closed = True
+            self._calm.set()
 
     async def _write_pending(self) -> bool:
         """Write the committed lines; return False if the agent takes no more. It holds none of them

@@ -411,7 +411,12 @@ class Runner:
         await self._live.conversation.follow_settings()
 
     async def interrupt(self) -> None:
-        """Ask the agent to end its turn; the turn's result confirms it."""
+        """Ask the agent to end its turn; the turn's result confirms it.
+
+        Write the committed prompts first: a prompt that arrives after the interrupt starts another
+        turn, instead of being withdrawn.
+        """
+        await self._live.sender.flush()
         await self._live.conversation.interrupt()
 
     def answered(self, request: Request) -> None:
