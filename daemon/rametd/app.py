@@ -51,8 +51,6 @@ log = structlog.get_logger()
 STOP_GRACE_S = 2.0
 LOCK_POLL_S = 0.05
 CONFIG_POLL_S = 2.0
-MODE_S = 5.0
-"""Seconds for an agent to take a stricter mode."""
 
 
 class Daemon:
@@ -249,17 +247,15 @@ class Daemon:
             log.info("configuration applied", file=str(file))
 
     async def _end_bypass(self, core: Core) -> None:
-        """Set the modes of all attached agents. End an agent that still bypasses permissions after
-        `MODE_S`; its program starts again in the new mode."""
+        """Set the modes of all attached agents. End an agent that bypasses permissions afterwards;
+        its program starts again in the new mode."""
 
         async def end(agent: LiveAgent) -> None:
             try:
-                async with asyncio.timeout(MODE_S):
-                    await agent.follow_settings()
+                await agent.follow_settings()
             except (RametError, TimeoutError) as error:
                 if await core.store.read(lambda reader: _bypasses(reader, agent.session_id)):
-                    words = str(error) or f"no answer within {MODE_S:g} seconds"
-                    log.warning("an agent that kept its former mode ends", session=agent.session_id, error=words)
+                    log.warning("an agent that kept its former mode ends", session=agent.session_id, error=str(error))
                     await agent.end("", STOP_GRACE_S)  # without an intent: an interrupted turn is resumed
 
         answers = await asyncio.gather(*(end(agent) for agent in core.live), return_exceptions=True)

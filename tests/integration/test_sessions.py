@@ -356,6 +356,50 @@ async def test_a_mode_that_the_running_agent_refuses_applies_from_its_next_start
             assert (Path(session.worktree) / "ran.txt").read_text() == "ran\n"
 
 
+async def test_a_deaf_agent_gets_a_changed_mode_once_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "ANSWER_S", 0.2)
+    with make_sandbox() as sandbox:
+        async with daemon_here(sandbox), connected(sandbox) as client:
+            await client.create(sandbox.repository(), script({"text": "done"}), name="deaf")
+            tree = (await client.reach("deaf", IDLE)).worktree
+            agents = [process for process in sandbox.processes() if process.cwd() == tree]
+            for process in agents:
+                process.suspend()
+            said = await asyncio.to_thread(sandbox.ctl, "set", "deaf", "--mode", "acceptEdits")
+            assert (said.code, said.stdout) == (0, "deaf: mode acceptEdits\n")
+            assert "the change is stored, and takes effect when it answers or starts again" in said.stderr
+            for process in agents:
+                process.resume()
+            await client.send("deaf", script(write("new.txt", "new\n"), {"text": "written"}))
+            await client.reach("deaf", IDLE)
+            assert (Path(tree) / "new.txt").exists()
+
+
+async def test_an_agent_that_starts_gets_a_changed_mode_before_its_first_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reached, goes_on = asyncio.Event(), asyncio.Event()
+    original = ClaudeChannel.open
+
+    async def slow(self: ClaudeChannel) -> None:
+        await original(self)
+        reached.set()
+        await goes_on.wait()
+
+    monkeypatch.setattr(ClaudeChannel, "open", slow)
+    with make_sandbox(config="[permissions]\nallow_bypass = true\n") as sandbox:
+        async with daemon_here(sandbox), connected(sandbox) as client:
+            await client.create(
+                sandbox.repository(), script(bash("echo ran > ran.txt"), {"text": "done"}), name="starts", mode=BYPASS
+            )
+            await reached.wait()
+            done = await asyncio.to_thread(sandbox.ctl, "config", "set", "permissions.allow_bypass", "false")
+            assert done.code == 0, done.stderr
+            goes_on.set()
+            session = await client.reach("starts", WAITING)
+            assert not (Path(session.worktree) / "ran.txt").exists()
+
+
 def test_a_setting_is_in_effect_when_config_set_returns() -> None:
     with make_sandbox() as sandbox, daemon_process(sandbox):
         repository = sandbox.repository()
@@ -368,8 +412,8 @@ def test_a_setting_is_in_effect_when_config_set_returns() -> None:
 
 
 async def test_a_living_agent_stops_bypassing_when_config_set_returns(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MODE_S", "STOP_GRACE_S"):
-        monkeypatch.setattr(app, name, 0.2)
+    monkeypatch.setattr(app, "STOP_GRACE_S", 0.2)
+    monkeypatch.setattr(conversation, "ANSWER_S", 0.2)
     with make_sandbox(config="[permissions]\nallow_bypass = true\n") as sandbox:
         async with daemon_here(sandbox), connected(sandbox) as client:
             await client.create(sandbox.repository(), script({"text": "done"}), name="first", mode=BYPASS)

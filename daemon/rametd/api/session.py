@@ -318,7 +318,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         session_id = await self._find(request.session_id)
         warnings = await refresh(self._core, session_id, environment.get(), call.principal, given_of(request.variables))
         if fields:
-            await self._sessions.update(session_id, changes, call.principal)
+            warnings += await self._sessions.update(session_id, changes, call.principal)
         return session_pb2.UpdateSessionResponse(session=await self._message(session_id), warnings=warnings)
 
     @mutation

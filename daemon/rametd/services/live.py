@@ -24,7 +24,8 @@ class LiveAgent(Protocol):
         """Send the agent a person's answer, after it is committed."""
 
     async def follow_settings(self) -> None:
-        """Set the agent's mode and model to those of the session."""
+        """Set the agent's mode and model to those of the session. Raise `TimeoutError` if it does
+        not answer within seconds."""
 
     async def interrupt(self) -> None:
         """Ask the agent to end its turn."""

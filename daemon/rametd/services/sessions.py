@@ -284,8 +284,8 @@ class Sessions:
         session, repo = await self._core.store.read(find)
         return await self._core.git.commits.files(await info_of(self._core, repo), session.base_commit)
 
-    async def update(self, session_id: str, changes: Changes, principal: str) -> Session:
-        """Change settings; a living agent gets them at once."""
+    async def update(self, session_id: str, changes: Changes, principal: str) -> list[str]:
+        """Change settings; a living agent gets them at once. Return warnings."""
         if changes.mode in UNATTENDED and not self._core.config.permissions.allow_bypass:
             raise BypassForbiddenError.of(changes.mode)
 
@@ -332,11 +332,16 @@ class Sessions:
             return session
 
         session = await self._core.store.write(work)
-        runner = self._core.live.get(session_id)
-        if runner is not None:
-            await runner.follow_settings()
         self._core.live.schedule()
-        return session
+        runner = self._core.live.get(session_id)
+        if runner is None:
+            return []
+        try:
+            await runner.follow_settings()
+        except TimeoutError:
+            silent = f"the agent of {session.name} does not answer: the change is stored, and takes effect when it answers or starts again"
+            return [f"{silent} (`rametctl stop {session.reference}` ends it; nothing is lost)"]
+        return []
 
     async def _get(self, session_id: str) -> Session:
         return await self._core.store.read(lambda reader: reader.sessions.get(session_id))

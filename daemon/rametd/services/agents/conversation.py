@@ -29,7 +29,8 @@ log = structlog.get_logger()
 
 OPEN_PATIENCE_S = 55.0
 """Time limit from an agent's start until it takes prompts; the SDK gives up after a minute."""
-
+ANSWER_S = 4.0
+"""Seconds to wait for an agent's answer to a changed setting: usually it takes milliseconds."""
 
 UNASKED = f"The person was not asked: the request no longer exists, or {MOST_OPEN} others of this session wait. End your turn."
 
@@ -63,7 +64,10 @@ class Conversation:
         self._unfed: list[dict[str, Any]] = []  # stored, for the channel once it exists
         self._answers: dict[str, asyncio.Future[Request]] = {}  # by request
         self._interrupting: asyncio.Task[None] | None = None
-        self.ready = asyncio.Event()  # the agent takes prompts
+        self._open = False  # the agent takes settings
+        self._setting = asyncio.Lock()
+        self._changes: set[asyncio.Task[None]] = set()  # calls of `_set`
+        self.ready = asyncio.Event()  # the agent takes prompts, and has the session's settings
 
     async def open(self) -> None:
         """Shake hands until the agent takes prompts. Raise `TimeoutError` if it does not become
@@ -76,8 +80,11 @@ class Conversation:
         await asyncio.wait_for(channel.open(), OPEN_PATIENCE_S)
         if self._counts_on and (said := await channel.cost()):
             await self.note(cost_base=said)
+        # In this order: a change that is committed after the read in `_set` must reach the agent by
+        # itself, and a prompt must not overtake a mode that forbids more.
+        self._open = True
+        await self._set()
         self.ready.set()
-        await self.follow_settings()
 
     def feed(self, message: dict[str, Any]) -> None:
         """Pass a stored control message of the agent to the channel."""
@@ -87,6 +94,10 @@ class Conversation:
             self._channel.feed(message)
 
     async def close(self) -> None:
+        for change in self._changes:
+            change.cancel()
+        if self._changes:
+            await asyncio.wait(self._changes)
         if self._channel is not None:
             await self._channel.close()
 
@@ -97,21 +108,40 @@ class Conversation:
             await self._channel.interrupt()
 
     async def follow_settings(self) -> None:
-        """Set the session's mode and model in the agent where they differ."""
-        session_id, generation = self._session_id, self._generation
-        if self._channel is None or not self.ready.is_set():
+        """Set the session's mode and model in the agent where they differ. An agent that starts
+        gets them before it takes prompts.
+
+        Raise `AgentRefusedError`, and `TimeoutError` if the agent does not answer within
+        `ANSWER_S`: it takes them when it reads its input again.
+        """
+        if not self._open:
             return
-        session, agent = await self._core.store.read(
-            lambda reader: (reader.sessions.get(session_id), reader.agents.get(session_id, generation))
-        )
-        if agent is None or (agent.mode, agent.model) == (session.mode, session.model):
-            return
-        if agent.mode != session.mode:
-            await self._channel.set_mode(session.mode)
-            await self.note(mode=session.mode)
-        if agent.model != session.model:
-            await self._channel.set_model(session.model)
-            await self.note(model=session.model)
+        change = asyncio.create_task(self._set(), name=f"settings-{self._session_id}")
+        self._changes.add(change)
+        change.add_done_callback(self._changed)
+        done, _ = await asyncio.wait({change}, timeout=ANSWER_S)
+        if not done:
+            raise TimeoutError(f"no answer within {ANSWER_S:g} seconds")
+        change.result()
+
+    def _changed(self, change: "asyncio.Task[None]") -> None:
+        self._changes.discard(change)
+        if not change.cancelled() and (error := change.exception()) is not None:
+            log.warning("settings not taken", session=self._session_id, error=str(error))
+
+    async def _set(self) -> None:
+        session_id, generation, channel = self._session_id, self._generation, self._channel
+        assert channel is not None, "it is open"
+        async with self._setting:
+            session, agent = await self._core.store.read(
+                lambda reader: (reader.sessions.get(session_id), reader.agents.get(session_id, generation))
+            )
+            if agent is not None and agent.mode != session.mode:
+                await channel.set_mode(session.mode)
+                await self.note(mode=session.mode)
+            if agent is not None and agent.model != session.model:
+                await channel.set_model(session.model)
+                await self.note(model=session.model)
 
     async def note(self, **columns: Unpack[AgentColumns]) -> None:
         """Store columns of the process's row."""

@@ -407,7 +407,8 @@ class Runner:
         self._core.live.schedule()
 
     async def follow_settings(self) -> None:
-        """Set the session's mode and model in the agent."""
+        """Set the session's mode and model in the agent. Raise `TimeoutError` if it does not answer
+        within seconds."""
         await self._live.conversation.follow_settings()
 
     async def interrupt(self) -> None:
