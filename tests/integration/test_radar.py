@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ramet.v1 import attention_pb2, session_pb2, worktree_pb2
+from ramet.v1 import attention_pb2, event_pb2, session_pb2, worktree_pb2
 
-from tests.support.agents import script
-from tests.support.daemon import WORKING, Client, git
+from tests.support.agents import bash, script
+from tests.support.daemon import IDLE, WAITING, Client, connected, daemon_here, git, make_sandbox
 from tests.support.eventually import eventually
 
 LINES = [f"{number} is a line of its own\n" for number in range(30)]
@@ -174,43 +174,89 @@ async def test_what_waits_in_the_inbox_about_a_removed_session_goes_by_itself(cl
     await eventually(gone)
 
 
-async def test_an_idle_agent_gets_the_warning_once_it_works_again(client: Client, shared: Path) -> None:
+async def warnings(client: Client, name: str) -> list[str]:
+    """Return the texts for the agent that contain a warning: prompts and results of calls."""
+    events = await client.log(name)
+    texts = [event.user_message.text for event in events]
+    texts += [result.text for event in events for result in event.user_message.results]
+    return [text for text in texts if "will not merge" in text]
+
+
+def prompts_of_the_daemon(events: list[event_pb2.Event]) -> list[str]:
+    return [event.prompt_queued.prompt.text for event in events if event.prompt_queued.prompt.source == "daemon"]
+
+
+async def test_an_idle_agent_gets_the_warning_with_its_next_prompt(client: Client, shared: Path) -> None:
     one, two = [await make(client, shared, name) for name in ("one", "two")]
     for each in (one, two):
         write(each, "shared.txt", edited(4, each.name))
     await listed(client, shared)
-    prompt = script({"text": "at it"}, {"hang": True})
-    await client.sessions.SendPrompt(session_pb2.SendPromptRequest(session="one", prompt=prompt))
+    for _ in range(2):
+        await client.send("one", script({"text": "at it"}))
+        await client.reach("one", IDLE)
+    session = await client.get("one")
+    (words,) = await warnings(client, "one")
+    assert ("'two'" in words, "at it" in words, session.turns) == (True, True, 2)
+    assert prompts_of_the_daemon(await client.log("one")) == []
+    assert (await client.get("two")).turns == 0
 
-    async def warnings_of() -> list[str]:
-        prompts = [event.prompt_queued.prompt for event in await client.log("one") if event.HasField("prompt_queued")]
-        return [each.text for each in prompts if "will not merge" in each.text]
 
-    assert len(await eventually(warnings_of)) == 1
-
-
-async def test_a_working_agent_hears_of_all_conflicts_at_once_and_an_idle_one_of_none(
+async def test_a_warning_for_a_working_agent_goes_with_a_result_and_starts_no_turn(
     client: Client, shared: Path
 ) -> None:
     names = ("one", "two", "three", "four")
+    for name in names[:2]:
+        await client.create(shared, script(bash("true"), {"text": "done"}), name=name)
+        await client.reach(name, WAITING)
+    for name in names[2:]:
+        await client.create(shared, name=name)
+    trees = {name: Path((await client.get(name)).worktree) for name in names}
     for name in names:
-        write(await client.create(shared, name=name), "shared.txt", edited(4, name))
-    # Write all files before any agent works: a check between two writes would report only some
-    # siblings.
+        (trees[name] / "shared.txt").write_text(edited(4, name))
+    # Write all files before the comparison: one between two writes would report only some siblings.
     for _ in range(2):
         assert sum(each.red for each in (await listed(client, shared)).conflicts) == 6
-    for name in names[:3]:
-        await client.send(name, script({"text": "at it"}, {"hang": True}))
-        await client.reach(name, WORKING)
 
-    async def warnings(name: str) -> list[str]:
-        prompts = [event.prompt_queued.prompt for event in await client.log(name) if event.HasField("prompt_queued")]
-        return [each.text for each in prompts if "will not merge" in each.text]
-
-    for name in names[:3]:
-        (words,) = await eventually(partial(warnings, name))
+    yes = attention_pb2.Resolution(approve=attention_pb2.Approval())
+    for name in names[:2]:
+        found = (await client.sessions.GetSession(session_pb2.GetSessionRequest(session=name))).open_requests
+        (asked,) = [each for each in found if each.kind == attention_pb2.ATTENTION_KIND_PERMISSION]
+        await client.attention.ResolveRequest(attention_pb2.ResolveRequestRequest(request=asked.id, resolution=yes))
+        assert (await client.reach(name, IDLE)).turns == 1
+        (words,) = await warnings(client, name)
         assert {other for other in names if f"'{other}'" in words} == set(names) - {name}
-    assert await warnings("four") == []
+        assert prompts_of_the_daemon(await client.log(name)) == []
+    for name in names[2:]:
+        assert (await client.get(name)).turns == 0
+
+
+@pytest.mark.full
+async def test_only_the_setting_always_starts_a_turn_for_a_warning() -> None:
+    with make_sandbox(config='[radar]\ntell_agents = "always"\n') as sandbox:
+        async with daemon_here(sandbox), connected(sandbox) as client:
+            repository = sandbox.repository()
+            one, two = [await make(client, repository, name) for name in ("one", "two")]
+            for each in (one, two):
+                write(each, "README.md", f"{each.name}\n")
+            for each in (one, two):
+                await eventually(partial(turned, client, each.name))
+                assert len(prompts_of_the_daemon(await client.log(each.name))) == 1
+
+
+async def turned(client: Client, name: str) -> bool:
+    return (await client.get(name)).turns == 1
+
+
+async def test_a_conflict_that_is_gone_is_not_warned_of(client: Client, shared: Path) -> None:
+    one, two = [await make(client, shared, name) for name in ("one", "two")]
+    for each in (one, two):
+        write(each, "shared.txt", edited(4, each.name))
+    assert (await listed(client, shared)).conflicts[0].red
+    write(two, "shared.txt", "".join(LINES))
+    await listed(client, shared)
+    await client.send("one", script({"text": "at it"}))
+    await client.reach("one", IDLE)
+    assert await warnings(client, "one") == []
 
 
 @pytest.mark.own_changes

@@ -420,6 +420,9 @@ class ChannelIO(Protocol):
     async def judge_result(self, use: ToolUse) -> str:
         """Check what a call has changed; return a message for the agent, or ""."""
 
+    async def notice(self) -> str:
+        """Return a text of the daemon that can go with the result of a call, once; "" for none."""
+
     async def prompt(self, words: str) -> None:
         """Queue a prompt of the daemon, for an agent whose protocol has no other way to pass on a
         message."""

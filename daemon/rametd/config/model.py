@@ -202,7 +202,8 @@ class Radar:
     tell_agents: str = setting(
         TELL,
         "running",
-        "Agents to warn when another session changes the same lines differently; a warning starts a paid turn of an idle agent.",
+        'Agents to warn when another session changes the same lines differently: with their next command or prompt ("running"),'
+        ' or also by a paid turn of an idle agent ("always").',
         repository=True,
     )
 

@@ -55,11 +55,23 @@ class PairConflict:
     kind: ConflictKind
     files: str  # JSON list, see `dump`
     change_time: float
-    notified: tuple[str, ...] = ()  # ids of the sessions whose agents have a message about it
+    notified: tuple[
+        str, ...
+    ] = ()  # ids of the sessions whose agents have a warning about it, or a notice that waits for them
 
     @property
     def red(self) -> bool:
         return self.kind not in GREEN
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A warning that a session's agent gets with its next tool result or prompt, since it is not
+    worth a turn of its own."""
+
+    session_id: str
+    other_ids: tuple[str, ...]  # of the sessions that it is about
+    text: str
 
 
 def dump(files: tuple[FileConflict, ...]) -> str:

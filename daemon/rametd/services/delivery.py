@@ -187,6 +187,9 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
         before = recap(unit, session) if session.conversation_lost and waiting else ""
         if waiting and not (kind.capabilities.brief or session.conversation_begun):
             before = _instructions(unit, session) + before
+        if waiting and not waiting[0].text.startswith("/"):  # a command of the agent must stay at the beginning
+            notice = unit.notices.take(session.id)
+            before += f"{notice}\n\n" if notice else ""
         for prompt in waiting:
             unit.prompts.mark_sent(prompt.id, session.generation)
             unit.outbox.add(

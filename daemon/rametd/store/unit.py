@@ -6,7 +6,7 @@ from rametd.store.calls import CallReads, Calls
 from rametd.store.checkpoints import CheckpointReads, Checkpoints, CutReads, Cuts
 from rametd.store.commands import CommandReads, Commands
 from rametd.store.comments import CommentReads, Comments
-from rametd.store.conflicts import ConflictReads, Conflicts
+from rametd.store.conflicts import ConflictReads, Conflicts, NoticeReads, Notices
 from rametd.store.control import Control, ControlReads, Outbox, OutboxReads
 from rametd.store.events import EventReads, Events
 from rametd.store.landings import LandingReads, Landings
@@ -52,6 +52,7 @@ class Reader:
     requests: RequestReads
     comments: CommentReads
     conflicts: ConflictReads
+    notices: NoticeReads
     control: ControlReads
     outbox: OutboxReads
     ledger: LedgerReads
@@ -81,6 +82,7 @@ class Reader:
         self.requests = RequestReads(scope)
         self.comments = CommentReads(scope)
         self.conflicts = ConflictReads(scope)
+        self.notices = NoticeReads(scope)
         self.control = ControlReads(scope)
         self.outbox = OutboxReads(scope)
         self.ledger = LedgerReads(scope)
@@ -113,6 +115,7 @@ class Unit(Reader):
     requests: Requests
     comments: Comments
     conflicts: Conflicts
+    notices: Notices
     control: Control
     outbox: Outbox
     ledger: Ledger
@@ -143,6 +146,7 @@ class Unit(Reader):
         self.requests = Requests(scope)
         self.comments = Comments(scope)
         self.conflicts = Conflicts(scope)
+        self.notices = Notices(scope)
         self.control = Control(scope)
         self.outbox = Outbox(scope)
         self.ledger = Ledger(scope)

@@ -210,10 +210,10 @@ class ClaudeChannel:
         return verdict(judged.effect, judged.reason) if judged.effect else {}
 
     async def _look(self, hook_input: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        """Check the changes of a call without a path, and add a message to its result."""
+        """Check the changes of a call without a path, and add messages to its result."""
         call = cast("PostToolUseHookInput | PostToolUseFailureHookInput", hook_input)
         use = ToolUse(call["tool_name"], call["tool_input"], call["cwd"], tool_use_id or "")
-        words = await self._io.judge_result(use)
+        words = "\n\n".join(filter(None, (await self._io.judge_result(use), await self._io.notice())))
         if not words:
             return {}
         return cast(

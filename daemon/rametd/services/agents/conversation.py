@@ -271,6 +271,12 @@ class Conversation:
         session_id = self._session_id
         return await self._watch.end(await self._core.store.read(lambda reader: reader.sessions.get(session_id)), use)
 
+    async def notice(self) -> str:
+        session_id, store = self._session_id, self._core.store
+        if await store.read(lambda reader: reader.notices.get(session_id)) is None:
+            return ""
+        return await store.write_for_sure(lambda unit: unit.notices.take(session_id))
+
     async def prompt(self, words: str) -> None:
         session_id, kind = self._session_id, self._kind
         await self._core.store.write_for_sure(

@@ -176,6 +176,9 @@ class WarmProcess:
     async def judge_result(self, use: ToolUse) -> str:
         return ""
 
+    async def notice(self) -> str:
+        return ""
+
     async def prompt(self, words: str) -> None:
         """There is no session yet."""
 

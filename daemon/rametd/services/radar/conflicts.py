@@ -1,7 +1,7 @@
 """Results of the radar as rows, events and texts."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ramet.v1 import event_pb2, worktree_pb2
@@ -13,17 +13,15 @@ from rametd.domain.conflicts import (
     ConflictKind,
     FileConflict,
     LineRange,
+    Notice,
     PairConflict,
     dump,
     load,
     mirrored,
     worst,
 )
-from rametd.domain.models import DAEMON, Request, RequestKind, RequestState, Session
-from rametd.domain.states import State
+from rametd.domain.models import Request, RequestKind, RequestState, Session
 from rametd.services import events
-from rametd.services.core import Policy
-from rametd.services.delivery import TURN_STATES, has_agent, post
 from rametd.services.landing.words import goal_of
 from rametd.services.lifecycle import ask_person, log_request
 from rametd.services.messages import enum_numbers, to_message
@@ -112,32 +110,40 @@ Clash = tuple[Session, tuple[FileConflict, ...]]
 """Another session, and the files that conflict with it."""
 
 
-def tell_agents(
-    unit: Unit, pairs: Sequence[PairConflict], policy: Policy, resting: Collection[str], *, idle_too: bool = False
-) -> list[str]:
-    """Warn each working agent of all its new conflicts in one message. Return the warned sessions.
+def notify_agents(unit: Unit, repo_id: str, *, tell: bool) -> set[str]:
+    """Write a notice for each agent about all conflicts that it has not heard of, and delete
+    notices about conflicts that are gone. Return the sessions with a notice. Only ``tell`` writes
+    new ones."""
+    red = [pair for pair in unit.conflicts.list(repo_id) if pair.other_id and pair.red]
+    waiting: set[str] = set()
+    for session in unit.sessions.list(repo_id=repo_id):
+        notice = unit.notices.get(session.id)
+        unread = notice.other_ids if notice is not None else ()
+        clashes: list[Clash] = []
+        for pair in red:
+            other = _other(unit, pair, session)
+            known = session.id in pair.notified
+            if other is None or (other.id not in unread if known else not tell):
+                continue
+            files = load(pair.files)
+            clashes.append((other, files if session.id == pair.session_id else mirrored(files)))
+            if not known:
+                now = unit.conflicts.get(pair.session_id, pair.other_id) or pair
+                unit.conflicts.put(replace(now, notified=(*now.notified, session.id)))
+        if clashes:
+            waiting.add(session.id)
+            new = Notice(session.id, tuple(other.id for other, _ in clashes), warning(unit, clashes))
+            if new != notice:
+                unit.notices.put(new)
+        elif notice is not None:
+            unit.notices.take(session.id)
+    return waiting
 
-    An idle agent is warned when it works again, unless ``idle_too``: a prompt would start a paid
-    turn. A ``resting`` agent was warned a moment ago, and is warned later.
-    """
-    unwarned: dict[str, list[tuple[PairConflict, Clash]]] = {}
-    for pair in pairs:
-        one, other = unit.sessions.find(pair.session_id), unit.sessions.find(pair.other_id)
-        if one is None or other is None:
-            continue
-        files = load(pair.files)
-        for session, clash in ((one, (other, files)), (other, (one, mirrored(files)))):
-            at_work = session.state in TURN_STATES and has_agent(unit, session)
-            at_work = at_work or (idle_too and session.state == State.IDLE)
-            if at_work and session.id not in resting and session.id not in pair.notified:
-                unwarned.setdefault(session.id, []).append((pair, clash))
-    for session_id, clashes in unwarned.items():
-        session = unit.sessions.get(session_id)
-        post(unit, policy.kinds[session.agent], session, warning(unit, [clash for _, clash in clashes]), DAEMON)
-        for pair, _ in clashes:
-            now = unit.conflicts.get(pair.session_id, pair.other_id) or pair
-            unit.conflicts.put(replace(now, notified=(*now.notified, session_id)))
-    return list(unwarned)
+
+def _other(reader: Reader, pair: PairConflict, session: Session) -> Session | None:
+    """The session with which ``session`` conflicts in this pair; None for a pair of others."""
+    ids = {pair.session_id, pair.other_id}
+    return reader.sessions.find((ids - {session.id}).pop()) if session.id in ids else None
 
 
 def warning(reader: Reader, clashes: Sequence[Clash]) -> str:

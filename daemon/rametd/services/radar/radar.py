@@ -1,7 +1,8 @@
 """The radar: predicts conflicts between sessions from all files in the worktrees, committed or not.
 
 The radar notes sessions whose work may have changed, and a moment later compares their pairs again.
-Results are rows, so that a restarted daemon sends no warning twice.
+Results are rows, so that a restarted daemon sends no warning twice. A warning reaches an agent with
+its next tool result or prompt; only the setting "always" starts a turn for it.
 """
 
 import asyncio
@@ -16,10 +17,11 @@ import structlog
 
 from rametd.domain.conflicts import FileConflict, PairConflict
 from rametd.domain.errors import RametError
-from rametd.domain.models import Repo, Session
+from rametd.domain.models import DAEMON, Repo, Session
 from rametd.domain.states import State
 from rametd.git import Matrix, Pair, RepositoryInfo, Tracker, Work
 from rametd.services.core import Core
+from rametd.services.delivery import post
 from rametd.services.radar import conflicts
 from rametd.services.repos import info_of
 from rametd.services.tasks import Tasks
@@ -92,7 +94,7 @@ DEBOUNCE_S = 0.3
 """Seconds from the first change to the comparison: a commit or a refactoring changes many files in
 a row."""
 REST_S = 60.0
-"""Minimum number of seconds between two warnings of an agent: each may cost a turn."""
+"""Minimum number of seconds between two warnings of an idle agent: each costs a turn."""
 BASE = "base:"
 """Prefix of a base's key among the ids of sessions."""
 OF_INTEREST = frozenset(
@@ -256,9 +258,7 @@ class Radar:
 
     async def _store(self, repo: Repo, info: RepositoryInfo, found: dict[Pair, tuple[FileConflict, ...]]) -> None:
         core = self._core
-        config = await for_repository(core, repo, info)
-        tell = config.radar.tell_agents
-        policy = core.policy
+        tell = (await for_repository(core, repo, info)).radar.tell_agents
         self._told = {each: when for each, when in self._told.items() if core.loop_time() - when < REST_S}
         resting = frozenset(self._told)
 
@@ -268,20 +268,21 @@ class Radar:
                 sibling = None if other.startswith(BASE) else unit.sessions.find(other)
                 if session is not None and (sibling is not None or other.startswith(BASE)):  # else removed meanwhile
                     conflicts.record(unit, session, sibling, files)
-            siblings = [pair for pair in unit.conflicts.list(repo.id) if pair.other_id]
-            for pair in siblings:
-                if unit.sessions.find(pair.other_id) is None:
+            for pair in unit.conflicts.list(repo.id):
+                if pair.other_id and unit.sessions.find(pair.other_id) is None:
                     conflicts.forget(unit, pair)
-            red = [pair for pair in siblings if pair.red]
-            return (
-                conflicts.tell_agents(unit, red, policy, resting, idle_too=tell == "always") if tell != "never" else []
-            )
+            waiting = conflicts.notify_agents(unit, repo.id, tell=tell != "never")
+            told = [unit.sessions.get(each) for each in sorted(waiting - resting)] if tell == "always" else []
+            idle = [each for each in told if each.state == State.IDLE]
+            for session in idle:
+                post(unit, core.policy.kinds[session.agent], session, unit.notices.take(session.id), DAEMON)
+            return [each.id for each in idle]
 
         for session_id in await core.store.write_for_sure(work):
             self._told[session_id] = core.loop_time()
             # Conflicts that appear meanwhile are reported after the pause.
             asyncio.get_running_loop().call_later(REST_S, self.note, session_id)
-            core.live.wake(session_id)
+            core.live.schedule()
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────
 

@@ -174,6 +174,12 @@ CREATE TABLE conflicts (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX conflicts_repo ON conflicts (repo_id);
 
+CREATE TABLE notices (
+    session_id TEXT PRIMARY KEY REFERENCES sessions (id) ON DELETE CASCADE,
+    other_ids TEXT NOT NULL,
+    text TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- No reference to sessions: the checkpoints of a removed session stay until its trash entry expires.
 CREATE TABLE checkpoints (
     id TEXT PRIMARY KEY,
