@@ -44,6 +44,7 @@ from rametd.services.pull_requests.tracker import PullRequestTracker
 from rametd.services.radar.radar import Radar
 from rametd.services.scheduler import Scheduler
 from rametd.services.sessions import Sessions, resolve_trouble
+from rametd.services.tasks import Tasks
 from rametd.services.trackers import Trackers
 from rametd.services.trust.withheld import WithheldInbox, resolve_withheld
 from rametd.services.upkeep.power import Power
@@ -238,6 +239,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
             ownership.after_turn,
             withheld.after_turn,
         ),
+        after_turns=Tasks("after-turn"),
         before_tree_removal=(warmer.before_tree_removal, setup.tear_down, trackers.before_tree_removal),
     )
     supervisor = Supervisor(core, hooks, warmer, transcripts)

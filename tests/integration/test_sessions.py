@@ -10,8 +10,10 @@ from google.protobuf import field_mask_pb2
 from ramet.v1 import attention_pb2, common_pb2, session_pb2, worktree_pb2
 from rametd import app
 from rametd.agents.claude.channel import ClaudeChannel
+from rametd.domain.models import Session
 from rametd.services.agents import conversation
 from rametd.services.agents.outgoing import Sender
+from rametd.services.ownership.handover import Ownership
 
 from tests.support.agents import script
 from tests.support.daemon import (
@@ -254,6 +256,36 @@ async def test_an_interrupt_never_overtakes_a_prompt(monkeypatch: pytest.MonkeyP
             assert [each.text for each in answer.withdrawn] == [sent.prompt.text]
             assert (await client.reach("quick", IDLE)).turns == 1
             assert not await says(client, "quick", "unread")
+
+
+async def test_what_follows_a_turn_outlives_its_agent_and_an_archive_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+    audited: list[bool] = []
+
+    async def audit(self: Ownership, session: Session) -> None:
+        begun.set()
+        await goes_on.wait()
+        audited.append(session.worktree.is_dir())
+
+    monkeypatch.setattr(Ownership, "after_turn", audit)
+    with make_sandbox() as sandbox:
+        async with daemon_here(sandbox), connected(sandbox) as client:
+            await client.create(sandbox.repository(), script({"text": "done"}), name="ends")
+            await begun.wait()
+            await client.sessions.StopSession(session_pb2.StopSessionRequest(session="ends"))
+            archiving = asyncio.ensure_future(
+                client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session="ends"))
+            )
+            await eventually(lambda: client_log_has(client, "agent_exited"))
+            goes_on.set()
+            await archiving
+            assert audited == [True]
+
+
+async def client_log_has(client: Client, kind: str) -> bool:
+    return any(event.WhichOneof("payload") == kind for event in await client.log("ends"))
 
 
 async def test_stop_ends_the_agent_and_the_next_prompt_resumes_the_conversation(

@@ -250,12 +250,12 @@ class Attachments:
 
         after = await core.store.write_for_sure(work)
         core.failpoint.hit("attach.taken")
-        await self._settle(after, outside)
+        self._settle(after, outside)
         core.live.schedule()
 
-    async def _settle(self, session: Session, outside: Outside) -> None:
+    def _settle(self, session: Session, outside: Outside) -> None:
         if outside.turns:
-            await self._with.hooks.turn_ended(session)
+            self._with.hooks.turn_ended(session)
 
     # ── conversations resumed by hand ─────────────────────────────────────────────────────────────
 
@@ -284,7 +284,7 @@ class Attachments:
             unit.attachments.put(replace(attachment, taken_until=outside.until))
             return import_turns(unit, kind, unit.sessions.get(session.id), outside, core.policy, OUTSIDE)
 
-        await self._settle(await core.store.write(work), outside)
+        self._settle(await core.store.write(work), outside)
 
     async def before_prompt(self, session_id: str) -> None:
         """End an idle agent whose conversation a person has continued, or has open, outside of

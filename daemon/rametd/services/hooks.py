@@ -7,6 +7,7 @@ from typing import Any
 from ramet.v1 import attention_pb2
 
 from rametd.domain.models import Request, Session
+from rametd.services.tasks import Tasks
 from rametd.store import Unit
 
 Hook = Callable[[Session], Awaitable[None]]
@@ -32,6 +33,7 @@ class SessionHooks:
     settle_checkpoint: Callable[[str], Awaitable[None]]  # returns once the checkpoint of its last turn exists
     use_tools: ToolUser
     after_turn: tuple[Hook, ...]  # after the end of a turn is committed
+    after_turns: Tasks  # runs them: neither the end of the agent nor that of a call cancels them
     before_tree_removal: tuple[BeforeRemoval, ...]  # before its worktree is removed
 
     def created(self, session: Session) -> None:
@@ -46,7 +48,10 @@ class SessionHooks:
         for hook in self.before_prompt:
             await hook(session)
 
-    async def turn_ended(self, session: Session) -> None:
+    def turn_ended(self, session: Session) -> None:
+        self.after_turns.queue(session.id, self._after_turn(session))
+
+    async def _after_turn(self, session: Session) -> None:
         for hook in self.after_turn:
             await hook(session)
 

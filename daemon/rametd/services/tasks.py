@@ -78,8 +78,11 @@ class Tasks:
         for task in self._running:
             task.cancel()
 
-    async def close(self) -> None:
-        """Cancel all tasks; return once they have ended."""
+    async def close(self, grace: float = 0.0) -> None:
+        """Cancel all tasks that do not end within ``grace`` seconds; return once they have
+        ended."""
+        if self._running and grace:
+            await asyncio.wait([*self._running], timeout=grace)
         self.cancel()
         if self._running:
             await asyncio.wait([*self._running])

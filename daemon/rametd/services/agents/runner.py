@@ -357,7 +357,7 @@ class Runner:
         if projected.turn_ended:
             self._core.live.running_costs.pop(session_id, None)
             self._live.conversation.turn_ended()
-            self._spawn(self._hooks.turn_ended(self._session), "after-turn")
+            self._hooks.turn_ended(self._session)
             self._core.live.schedule()
         elif self._agent.background_commands != commands:
             self._core.live.schedule()  # a session may wait for the end of a background command

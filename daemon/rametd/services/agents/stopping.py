@@ -25,6 +25,7 @@ async def end_agent(core: Core, supervisor: Supervisor, session: Session, why: s
     runner = core.live.get(session.id)
     if runner is not None:
         await runner.end(why, END_GRACE_S)
+        await supervisor.quiet(session.id)
         return
 
     def note(unit: Unit) -> None:
@@ -37,6 +38,7 @@ async def end_agent(core: Core, supervisor: Supervisor, session: Session, why: s
     await core.store.write_for_sure(note)
     for handle in await handles_of(core, session.id):
         await core.executor.end(handle, END_GRACE_S, epoch=core.fence)
+    await supervisor.quiet(session.id)
 
 
 async def handles_of(core: Core, session_id: str) -> list[Handle]:

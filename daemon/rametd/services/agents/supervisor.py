@@ -38,6 +38,8 @@ PATIENCE_S = 5.0
 LOOK_S = 0.05
 RESUME_DELAYS_S = (0.0, 2.0, 10.0)
 """Back-off before the first, second, and every further resume of a lost session."""
+AFTER_TURN_S = 2.0
+"""Seconds that `Supervisor.stop` waits for the hooks after turns that have ended."""
 LAUNCHES = 4
 """Maximum number of programs that start at the same time; each uses a core for a second."""
 
@@ -69,6 +71,10 @@ class Supervisor:
         which may take half an hour."""
         self._hooks.hurry(session_id)
         await self._tasks.wait(session_id)
+
+    async def quiet(self, session_id: str) -> None:
+        """Wait until the hooks after the session's last turn have run: they read its worktree."""
+        await self._hooks.after_turns.wait(session_id)
 
     async def _prepare(self, session: Session) -> None:
         """Run the hooks before a launch; a setup among them may take half an hour."""
@@ -298,6 +304,7 @@ class Supervisor:
             timer.cancel()
         await self._tasks.close()
         await asyncio.gather(*(runner.detach() for runner in self._core.live))
+        await self._hooks.after_turns.close(AFTER_TURN_S)
 
 
 def _store_process(unit: Unit, agent: Agent, process: Handle | Handover, home: str) -> Agent:
