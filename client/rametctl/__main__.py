@@ -24,6 +24,7 @@ def main(args: "Sequence[str] | None" = None) -> None:
     # A command ends before cyclic garbage matters; a watch still collects it, less often.
     gc.set_threshold(50_000)
     words = list(sys.argv[1:] if args is None else args)
+    sys.unraisablehook = press_again
     try:
         # Referenced until the end, with its channels: gRPC closes an unreferenced one, and that may
         # hang forever after a call that Ctrl-C interrupted.
@@ -38,6 +39,20 @@ def main(args: "Sequence[str] | None" = None) -> None:
         _discard_output()
     # The work is done, and gRPC's threads and module teardown would take longer than the verb did.
     os._exit(status)
+
+
+def press_again(lost: "sys.UnraisableHookArgs") -> None:
+    """Repeat a Ctrl-C that Python drops because it arrived in a finalizer, such as of a gRPC call;
+    the moment lets the finalizer return. A hook of `sys`, which prints all else as usual."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    import threading
+    from _thread import interrupt_main
+
+    again = threading.Timer(0.02, interrupt_main)
+    again.daemon = True
+    again.start()
 
 
 def application(args: list[str]) -> "App":
