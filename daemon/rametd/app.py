@@ -6,7 +6,8 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from functools import partial
 from importlib.metadata import version
@@ -19,6 +20,7 @@ from ramet.v1 import event_pb2
 from ramet.words import plural
 
 from rametd import config as configuration
+from rametd import shutdown
 from rametd.agents.registry import kinds_of
 from rametd.api.daemon import Facts
 from rametd.domain.errors import AlreadyRunningError, RametError
@@ -57,7 +59,8 @@ class Daemon:
     """One run of the daemon. The caller computes ``directories`` from ``environ``, the environment
     of the process.
 
-    ``patience``: seconds to wait for a lock whose holder does not listen.
+    ``patience``: seconds to wait for a lock whose holder does not listen. ``on_stop`` is called
+    when the run begins to end.
     """
 
     def __init__(
@@ -67,11 +70,13 @@ class Daemon:
         failpoint: Failpoint | None = None,
         *,
         patience: float = 0.0,
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         self._directories = directories
         self._environ = environ
         self._failpoint = failpoint or Failpoint()
         self._patience = patience
+        self._on_stop = on_stop
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
         self._configured: tuple[int, ...] = ()  # stamp of the configuration file in effect
@@ -102,7 +107,11 @@ class Daemon:
             for sentence in make_private(places):
                 log.warning("state directory", warning=sentence)
             runtime = await self._locked(stack)
-            # From here on, no other daemon touches this state.
+            # From here on, no other daemon touches this state: the lock also waits for the threads
+            # of `asyncio.to_thread`, whose files the next daemon must not find half written.
+            threads = ThreadPoolExecutor(thread_name_prefix="asyncio")
+            asyncio.get_running_loop().set_default_executor(threads)
+            stack.push_async_callback(_finish, threads)
             core = await stack.enter_async_context(self._core(owner, config))
             commands = LocalExecutor(places.home / "commands", places.runtime, variable=COMMAND_VARIABLE)
             parts = assemble(core, commands)
@@ -130,6 +139,7 @@ class Daemon:
             watchdog = asyncio.create_task(self._watchdog(notifier), name="watchdog")
             stack.callback(watchdog.cancel)
             await self._stop.wait()
+            self._on_stop()
             notifier.stopping()
             log.info("stopping")
             await healthy.enter_graceful_shutdown()
@@ -299,6 +309,13 @@ class Daemon:
             log.info("the disk has room again")
 
 
+async def _finish(threads: ThreadPoolExecutor) -> None:
+    """Wait for the threads of the default executor, and replace it by a new one."""
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
+    await loop.run_in_executor(None, threads.shutdown)
+
+
 def _bypasses(reader: Reader, session_id: str) -> bool:
     agent = reader.agents.latest(session_id)
     return agent is not None and agent.mode in UNATTENDED
@@ -327,7 +344,7 @@ async def serve(
     directories: Directories, environ: Mapping[str, str], failpoint: Failpoint | None = None, *, patience: float = 0.0
 ) -> None:
     """Run until SIGTERM or SIGINT."""
-    daemon = Daemon(directories, environ, failpoint, patience=patience)
+    daemon = Daemon(directories, environ, failpoint, patience=patience, on_stop=shutdown.limit)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, daemon.stop)

@@ -1,5 +1,6 @@
 """A state directory has one daemon, for any runtime directory of a shell."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -7,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +16,10 @@ import grpc
 import psutil
 import pytest
 from ramet.v1 import daemon_pb2, daemon_pb2_grpc
+from rametd.app import Daemon
+from rametd.domain.errors import AlreadyRunningError
 
-from tests.support.daemon import DaemonProcess, make_sandbox
+from tests.support.daemon import DaemonProcess, daemon_here, make_sandbox
 from tests.support.eventually import PATIENCE_S, eventually_sync
 
 pytestmark = pytest.mark.full
@@ -53,6 +57,20 @@ def test_a_client_finds_the_daemon_that_has_the_state(daemon: DaemonProcess, els
     status = daemon.sandbox.ctl("daemon", "status", "--json", RAMET_RUNTIME_DIR=str(elsewhere))
     assert status.json["pid"] == daemon.pid
     assert status.json["socket"] == str(daemon.sandbox.socket)
+
+
+async def test_the_lock_is_held_until_the_last_thread_has_ended() -> None:
+    gate = threading.Event()
+    with make_sandbox() as sandbox:
+        async with daemon_here(sandbox) as daemon:
+            writing = asyncio.get_running_loop().run_in_executor(None, gate.wait)
+            daemon.stop()
+            try:
+                with pytest.raises(AlreadyRunningError):
+                    await asyncio.wait_for(Daemon(sandbox.directories, sandbox.environ, patience=1.0).run(), 5)
+            finally:
+                gate.set()
+                await writing
 
 
 def test_the_lock_dies_with_its_holder(daemon: DaemonProcess, elsewhere: Path) -> None:
