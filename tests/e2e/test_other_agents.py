@@ -206,10 +206,10 @@ async def test_an_agent_starts_nothing_that_the_person_has_not_trusted(
     git(path, "add", "-A")
     git(path, "commit", "-qm", "settings")
     before = await client.create(path, script({"text": "hi"}), name=f"{agent}-before", agent=agent)
-    failed = await client.reach(before.id, FAILED)
+    failed = await client.reach(before.id, FAILED, within=START_S)
     assert "which you have not trusted" in failed.state_reason
     assert not mark.exists()
     await client.trust(path)
     after = await client.create(path, script({"text": "hi"}), name=f"{agent}-after", agent=agent)
-    await client.reach(after.id, IDLE)
+    await client.reach(after.id, IDLE, within=START_S)
     assert mark.exists()

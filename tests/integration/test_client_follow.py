@@ -273,6 +273,7 @@ def test_log_follow_continues_after_the_shown_lines(world: World, reader: Reader
     warn(world, "old", session)
     reader.start("log", "fix", "--follow", "--json")
     assert reader.json()["warning"]["message"] == "old"
+    watching(world)
     world.daemon.stop()
     warn(world, "new", session)
     world.daemon.start()
