@@ -228,7 +228,7 @@ async def test_what_a_person_writes_while_git_runs_stays(faulty: Git, place: Pla
 
 
 @both
-async def test_files_that_cannot_be_taken_back_are_told_after_gits_own_reason(
+async def test_an_error_names_gits_reason_before_the_files_that_stay(
     faulty: Git, place: Place, change: Change
 ) -> None:
     failing_filter(place)
