@@ -27,7 +27,7 @@ def limit(warn_s: float = WARN_S, limit_s: float = LIMIT_S, end: Callable[[], No
 
     def count() -> None:
         time.sleep(warn_s)
-        log.warning("the daemon stops once these threads end", threads=busy(), limit=f"{limit_s:g} seconds")
+        log.warning("the daemon stops once these threads end", threads=busy(), limit_s=limit_s)
         time.sleep(limit_s - warn_s)
         log.error("the daemon ends without these threads; the next one finishes or undoes their work", threads=busy())
         time.sleep(0.1)  # another thread writes the log

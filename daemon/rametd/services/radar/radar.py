@@ -272,8 +272,8 @@ class Radar:
                 if pair.other_id and unit.sessions.find(pair.other_id) is None:
                     conflicts.forget(unit, pair)
             waiting = conflicts.notify_agents(unit, repo.id, tell=tell != "never")
-            told = [unit.sessions.get(each) for each in sorted(waiting - resting)] if tell == "always" else []
-            idle = [each for each in told if each.state == State.IDLE]
+            rested = [unit.sessions.get(each) for each in sorted(waiting - resting)] if tell == "always" else []
+            idle = [each for each in rested if each.state == State.IDLE]
             for session in idle:
                 post(unit, core.policy.kinds[session.agent], session, unit.notices.take(session.id), DAEMON)
             return [each.id for each in idle]
