@@ -68,10 +68,12 @@ async def run(*argv: str, env: Mapping[str, str]) -> tuple[int, str]:
         async with _process(*argv, env=env, cwd=None) as process:
             # Give it an empty input: an adapter that ignores its arguments waits for the end of its
             # input.
-            out, errors = await asyncio.wait_for(process.communicate(b""), VERSION_S)
+            out, errors = await asyncio.wait_for(groups.communicate(process), VERSION_S)
             return process.returncode or 0, (out or errors).decode("utf-8", "replace")
     except TimeoutError:  # also an OSError
         return -1, f"it did not end within {VERSION_S:.0f} seconds"
+    except groups.OutputError as error:
+        return -1, f"it {error}"
     except OSError as error:
         return -1, error.strerror or str(error)
 
@@ -117,7 +119,7 @@ async def _opened(
         return replace(found, problem=f"it did not answer within {START_S:.0f} seconds")
     except EOFError:
         return replace(found, problem=ENDS)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return replace(found, problem=f"it does not start: {error}")
     refusal = opened.get("error")
     if refusal is None:
@@ -147,6 +149,7 @@ async def _process(
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        groups.hang_up(process)
         await process.wait()
 
 

@@ -52,7 +52,7 @@ async def inspected(preset: Preset, claude: Claude, environment: Mapping[str, st
     _, output = await run(found.path, "auth", "status", env={**environment, **claude.variables})
     try:
         return replace(found, logged_in=bool(json.loads(output)["loggedIn"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return found
 
 

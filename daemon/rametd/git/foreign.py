@@ -23,6 +23,7 @@ from typing import Final
 
 from rametd.domain.trust import item_digest, shown
 from rametd.git.registrations import common_of, existing_git_dir
+from rametd.platform.files import open_regular, read_regular
 
 # Keys that make git run a command, with the replacements for keys that the person has not set.
 _RUNNING: Final = {
@@ -50,13 +51,16 @@ _MAY_RUN: Final = re.compile(
 _NO_TRANSPORT: Final = {"GIT_ALLOW_PROTOCOL": "none"}
 """Else git would run a command from the configuration to fetch missing objects of a partial
 clone."""
-_CONNECTING: Final = frozenset({"clone", "fetch", "lfs", "ls-remote", "push", "submodule"})
+CONNECTING: Final = frozenset({"clone", "fetch", "lfs", "ls-remote", "push", "submodule"})
+"""Commands that talk to a server."""
 _ENTERING: Final = frozenset({"add", "commit", "diff", "diff-files", "status"})
 """Commands that make git run in the submodules of a worktree, to find changes there."""
 _LINK: Final = (0o160000).to_bytes(4, "big")
 """The mode of an entry of the index that points at a commit (gitformat-index(5))."""
 _PATIENCE_S: Final = 60.0
 """Time limit: a configuration may include a pipe, at which git would wait for ever."""
+_LARGEST: Final = 16 << 20
+"""Maximum bytes of a configuration file."""
 _ELSEWHERE: Final = b"link"
 """The extension of an index that has entries in a shared one."""
 
@@ -66,12 +70,21 @@ def has_no_links(index: Path) -> bool:
     as fast as listing its entries. The answer is no also if the bytes occur by chance, or if some
     entries are in another file."""
     try:
-        if not index.exists():  # nothing was ever added
-            return True
-        content = index.read_bytes() if index.is_file() else _LINK
+        file = open_regular(index)
+        if file is None:
+            return False
+        with file:
+            end = b""
+            while piece := file.read(1 << 20):  # an index has no limit: it is a tenth of a gigabyte for 10⁶ files
+                part = end + piece
+                if _LINK in part or _ELSEWHERE in part:
+                    return False
+                end = part[-3:]
+    except FileNotFoundError:  # nothing was ever added
+        return True
     except OSError:
         return False
-    return _LINK not in content and _ELSEWHERE not in content
+    return True
 
 
 def restrictions(
@@ -100,7 +113,7 @@ def restrictions(
     entered += _existing_modules(git_dir, _real(top), environment) if verb == "submodule" else []
     settings = [key for each in ([git_dir] if foreign else []) + entered for key in _running(each, environment)]
     included = [] if foreign else _included(git_dir, common, trusted[common], environment)
-    if included and verb in _CONNECTING:
+    if included and verb in CONNECTING:
         raise OSError(
             f"the configuration includes {included[0].name}, which changed since you trusted it; see `rametctl repo trust`"
         )
@@ -115,7 +128,7 @@ def restrictions(
             own[key] = value
     # Git uses the first value of these keys, which a variable cannot replace. They do not apply to
     # a path.
-    named = verb in _CONNECTING and not any(word.startswith("/") for word in arguments)
+    named = verb in CONNECTING and not any(word.startswith("/") for word in arguments)
     if named and (packs := [key for key in settings if key.endswith((".uploadpack", ".receivepack"))]):
         raise OSError(f"a repository's own configuration sets {packs[0]}")
     values = {key: own.get(key, value) for key in settings for value in [_replacement(key)] if value is not None}
@@ -257,13 +270,17 @@ def _is_file(file: Path) -> bool:
 
 
 def _content(file: Path) -> bytes:
-    """Return the bytes of a file, none if it is missing. Raise OSError for a pipe."""
+    """Return the bytes of a file, none if it is missing. Raise OSError for a pipe, and for a file
+    that is too large to be a configuration."""
     if not _is_file(file):
         return b""
     try:
-        return file.read_bytes()
+        data = read_regular(file, _LARGEST)
     except OSError:
         return b""
+    if data is None:
+        raise OSError(f"{file} has more than {_LARGEST:,} bytes")
+    return data
 
 
 def _configured(git_dir: Path, environment: Mapping[str, str]) -> Iterator[tuple[str, Path, str, str]]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rametd.domain.errors import GitBusyError, GitFailedError
-from rametd.git.foreign import restrictions
+from rametd.git.foreign import CONNECTING, restrictions
 from rametd.platform import groups
 from rametd.platform.groups import LOWEST
 
@@ -160,11 +160,14 @@ class GitProcess:
         try:
             # Read both at the same time: git would block on a full stderr while we wait for its
             # output.
-            output, words = await asyncio.gather(_head(process, limit), _rest(process.stderr))
+            (output, more), (words, _) = await asyncio.gather(
+                groups.read(process, process.stdout, limit), groups.read(process, process.stderr, groups.MOST_WORDS)
+            )
+            await process.wait()
         finally:
             await groups.end(process)
-        if len(output) > limit:
-            return output[:limit], True
+        if more:
+            return output, True
         if process.returncode:
             raise failed(Completed(process.returncode, output, words), arguments)
         return output, False
@@ -229,8 +232,13 @@ class GitProcess:
         lock: int | None,
     ) -> Completed:
         process = await self._start(where, arguments, environment, lock, piped=stdin is not None)
+        verb = verb_of(arguments)
         try:
-            stdout, stderr = await process.communicate(stdin)
+            stdout, stderr = await groups.communicate(
+                process, stdin, most=groups.MOST_WORDS if verb in CONNECTING else None
+            )
+        except groups.OutputError as error:
+            raise GitFailedError(f"git {verb} {error}", command=verb) from None
         finally:
             await groups.end(process)  # cancelled, unless it has ended
         assert process.returncode is not None  # communicate() has waited
@@ -277,21 +285,6 @@ class GitProcess:
             raise GitFailedError(
                 "git was not found", hint="install git, or put its directory on the daemon's PATH"
             ) from error
-
-
-async def _rest(stream: asyncio.StreamReader | None) -> bytes:
-    return await stream.read() if stream is not None else b""
-
-
-async def _head(process: asyncio.subprocess.Process, limit: int) -> bytes:
-    """Return the complete output, or the first ``limit`` bytes after ending git."""
-    output = bytearray()
-    while process.stdout is not None and len(output) <= limit and (piece := await process.stdout.read(1 << 16)):
-        output += piece
-    if len(output) <= limit:
-        await process.wait()
-    await groups.end(process)
-    return bytes(output)
 
 
 def _busy(where: Path, lock_file: str) -> GitBusyError:

@@ -14,6 +14,7 @@ import pygit2
 
 from rametd.domain.errors import WorktreeChangedError
 from rametd.git.locks import DIRECTORY
+from rametd.platform.files import read_regular
 
 REASON = "in use by ramet (rametctl rm removes it)"
 """Lock reason of Ramet's worktrees; `git worktree prune` and `git worktree remove` refuse locked
@@ -21,6 +22,9 @@ ones."""
 WORKTREE_CONFIG: Final = "config.worktree"
 """File in a worktree's git directory with its own configuration, if ``extensions.worktreeConfig``
 is on."""
+_LONGEST_LINE: Final = 64 << 10
+_LARGEST_CONFIG: Final = 16 << 20
+"""Maximum bytes of the files that are read here."""
 UNFINISHED: Final = frozenset({REASON, "initializing"})
 """Lock reasons of an entry under creation: Ramet's, or git's own."""
 
@@ -303,7 +307,7 @@ def diverted(git_dir: Path, path: Path, common: Path) -> Path | None:
 
 def _bytes(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return read_regular(file, _LARGEST_CONFIG) or b""
     except OSError:
         return b""
 
@@ -331,14 +335,13 @@ def fault_of(path: Path, branch: str) -> str:
 
 
 def line_of(file: Path) -> str | None:
-    """Return a file's text without its line end. None for a missing file, and for a pipe or the
-    like, which could block for ever."""
+    """Return a file's text without its line end. None for a missing file, for a pipe or the like,
+    which could block for ever, and for more than a line: an agent may write to its ``.git``."""
     try:
-        if not file.is_file():
-            return None
-        return file.read_text(errors="surrogateescape").rstrip("\n")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        data = read_regular(file, _LONGEST_LINE) if file.is_file() else None
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    return None if data is None else data.decode(errors="surrogateescape").rstrip("\n")
 
 
 def _absolute(path: Path) -> Path:

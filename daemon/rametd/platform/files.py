@@ -11,18 +11,28 @@ import shutil
 import stat
 import sys
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 
 def read_regular(path: Path, largest: int) -> bytes | None:
     """Read a regular file of at most ``largest`` bytes, through symbolic links. Return None for
     anything else, without waiting for a pipe. Raises OSError.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return None
+    file = open_regular(path)
+    if file is None:
+        return None
+    with file:
         data = file.read(largest + 1)
     return data if len(data) <= largest else None
+
+
+def open_regular(path: Path) -> BinaryIO | None:
+    """Open a regular file for reading; otherwise as `read_regular`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)  # for a directory, `fdopen` would raise and leave it open
+    return None
 
 
 def free_bytes(path: Path) -> int:

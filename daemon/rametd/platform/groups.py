@@ -1,5 +1,5 @@
-"""Child processes in separate process groups, so that their descendants end with them, and child
-processes of the lowest priority."""
+"""Child processes in separate process groups, so that their descendants end with them, with bounded
+output; and child processes of the lowest priority."""
 
 import asyncio
 import contextlib
@@ -25,6 +25,13 @@ LOWEST: Final = ("sh", "-c", _SCRIPT, "sh")
 """Prefix of a command line for the lowest priority on processor and disk. The process id stays the
 same."""
 
+MOST_WORDS: Final = 16 << 20
+"""Maximum bytes that a child process may print as messages, and a short command as its output."""
+
+
+class OutputError(Exception):
+    """Raised for a program that prints without end. The message has no subject."""
+
 
 async def start(*argv: str, **options: Any) -> asyncio.subprocess.Process:
     """Start a program as the leader of a new group. On a cancellation, end the group. Raise
@@ -43,12 +50,67 @@ async def start(*argv: str, **options: Any) -> asyncio.subprocess.Process:
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """End a group whose leader runs: SIGTERM, on which git removes its lock files, then SIGKILL."""
+    """End a group whose leader runs: SIGTERM, on which git removes its lock files, then SIGKILL.
+    Hang up on processes that a leader left."""
     if process.returncode is not None:
+        hang_up(process)
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+        hang_up(process)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), 3.0)
             return
+
+
+def hang_up(process: asyncio.subprocess.Process) -> None:
+    """Close this end of a process's pipes. `Process.wait` waits for their end, which does not come
+    while output is unread or while a process outside the group has them open."""
+    transport: asyncio.SubprocessTransport = process._transport  # type: ignore[attr-defined]  # the only way to it
+    for descriptor in range(3):
+        if (pipe := transport.get_pipe_transport(descriptor)) is not None:
+            pipe.close()
+
+
+async def communicate(
+    process: asyncio.subprocess.Process, stdin: bytes | None = None, *, most: int | None = MOST_WORDS
+) -> tuple[bytes, bytes]:
+    """Write ``stdin`` to a process, wait for its end, and return its standard output and error.
+
+    End the group and raise OutputError beyond ``most`` bytes of output (None: any number) or
+    `MOST_WORDS` bytes of errors: a server or a filter decides what its client prints, and
+    `Process.communicate` would take all memory.
+    """
+    _, (output, more), (errors, worse) = await asyncio.gather(
+        _feed(process, stdin), read(process, process.stdout, most), read(process, process.stderr, MOST_WORDS)
+    )
+    await process.wait()
+    if more or worse:
+        raise OutputError(f"printed more than {(most if more else None) or MOST_WORDS:,} bytes and was ended")
+    return output, errors
+
+
+async def read(
+    process: asyncio.subprocess.Process, stream: asyncio.StreamReader | None, most: int | None
+) -> tuple[bytes, bool]:
+    """Return a stream of a process up to its end, or its first ``most`` bytes after ending the
+    group, and whether there was more."""
+    pieces: list[bytes] = []
+    size = 0
+    while stream is not None and (piece := await stream.read(1 << 16)):
+        pieces.append(piece)
+        size += len(piece)
+        if most is not None and size > most:
+            await end(process)
+            return b"".join(pieces)[:most], True
+    return b"".join(pieces), False
+
+
+async def _feed(process: asyncio.subprocess.Process, data: bytes | None) -> None:
+    if process.stdin is None:
+        return
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(data or b"")
+        await process.stdin.drain()
+    process.stdin.close()

@@ -36,7 +36,9 @@ from rametd.agents.claude.frames import UNKNOWN_CONVERSATION, read_frame
 from rametd.config import ClaudeSettings, Config
 from rametd.domain.errors import AgentUnavailableError
 from rametd.domain.models import OWNER, Agent, Mode, Prompt, Session
+from rametd.platform import groups
 
+VERSION_S = 20.0
 KEYS = ("ANTHROPIC_", "AWS_", "CLAUDE_CODE_OAUTH_TOKEN", "GOOGLE_")
 """Prefixes of the environment variables that carry credentials for the model."""
 PLACES = 1000
@@ -223,19 +225,24 @@ async def _version_of(path: Path) -> str:
     if not await asyncio.to_thread(os.access, path, os.X_OK):
         raise AgentUnavailableError(f"{path} may not be executed", hint=hint)
     try:
-        process = await asyncio.create_subprocess_exec(
-            path,
+        process = await groups.start(
+            str(path),
             "--version",
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            stdout, stderr = await asyncio.wait_for(process.communicate(), 20)
+            async with asyncio.timeout(VERSION_S):
+                stdout, stderr = await groups.communicate(process)
         except TimeoutError:
-            process.kill()
-            await process.wait()
-            raise AgentUnavailableError(f"{path} --version did not answer within 20 seconds", hint=hint) from None
+            raise AgentUnavailableError(
+                f"{path} --version did not answer within {VERSION_S:.0f} seconds", hint=hint
+            ) from None
+        except groups.OutputError as error:
+            raise AgentUnavailableError(f"{path} --version {error}", hint=hint) from None
+        finally:
+            await groups.end(process)
     except OSError as error:
         raise AgentUnavailableError(f"{path} cannot be run: {error.strerror}", hint=hint) from error
     if process.returncode != 0:

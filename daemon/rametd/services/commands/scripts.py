@@ -161,6 +161,7 @@ def digest_of(tree: Path, config: Config) -> str:
     """Digest of a setup: its commands, and the content of the files that it depends on. Blocks."""
     digest = hashlib.sha256(repr(config.setup).encode())
     for path in projects.named_files(tree, config.setup_files):
-        content = hashlib.sha256(path.read_bytes()).digest()
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").digest()
         digest.update(str(path.relative_to(tree)).encode("utf-8", "surrogateescape") + b"\0" + content)
     return digest.hexdigest()[:32]

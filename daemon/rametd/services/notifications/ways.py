@@ -115,9 +115,11 @@ async def _run(argv: Sequence[str], environment: ProcessEnvironment, *, stdin: b
         raise DeliveryError(f"{argv[0]} cannot be run: {error.strerror}") from error
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            _, errors = await process.communicate(stdin)
+            _, errors = await groups.communicate(process, stdin)
     except TimeoutError:
         raise DeliveryError(f"{argv[0]} did not end within {TIMEOUT_S:.0f} s", certain=False) from None
+    except groups.OutputError as error:
+        raise DeliveryError(f"{argv[0]} {error}", certain=False) from None
     finally:
         await groups.end(process)
     if process.returncode:

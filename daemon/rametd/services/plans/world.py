@@ -17,6 +17,7 @@ from rametd.git import RepositoryInfo, Tree
 from rametd.plans import Known, PlanText, Problem, Reading, Thread, World, check, read, resolve
 from rametd.plans.keys import PLAN, THREAD
 from rametd.plans.model import ERROR, WARNING
+from rametd.platform.files import read_regular
 from rametd.services.checks import PROMPT_LIMIT, check_model, check_name, check_prompt
 from rametd.services.core import Core
 from rametd.services.trust.plan_checks import check_item, is_own_plan
@@ -214,11 +215,14 @@ def _allowed(name: str, files: Mapping[str, Path]) -> Path:
 
 def _read_prompt(path: Path) -> str:
     try:
-        if path.stat().st_size > PROMPT_LIMIT:
+        data = read_regular(path, PROMPT_LIMIT)
+        if data is None and path.is_file():
             raise PromptTooLargeError(
                 f"{path} is over {PROMPT_LIMIT:,} bytes", hint="name the file in the prompt instead"
             )
-        text = path.read_text(encoding="utf-8")
+        if data is None:
+            raise InvalidInputError(f"{path} is not a regular file", hint="name a file with the prompt's text")
+        text = data.decode("utf-8")
     except OSError as error:
         raise InvalidInputError(
             f"{path} cannot be read: {error.strerror}", hint="paths are relative to the plan's file"

@@ -43,7 +43,7 @@ class Answer:
         """Parse the body. Raises `ForgeUnavailableError` if it is not JSON, as a proxy's page."""
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ForgeUnavailableError(
                 "GitHub's answer is not JSON", hint="a proxy may be in the way; try again later"
             ) from None
@@ -123,13 +123,15 @@ class GitHub:
             ) from None
         try:
             async with asyncio.timeout(self._deadline):
-                output, errors = await process.communicate(stdin)
+                output, errors = await groups.communicate(process, stdin, most=LARGEST_ANSWER)
         except TimeoutError:
             raise _unavailable(f"{self.host} did not answer within {self._deadline:.0f} seconds", 0.0) from None
+        except groups.OutputError as error:
+            raise _unavailable(f"{self.host}: gh {error}", 0.0) from None
         finally:
             await groups.end(process)
         assert process.returncode is not None
-        return process.returncode, output[:LARGEST_ANSWER], " ".join(errors.decode(errors="replace").split())[:400]
+        return process.returncode, output, " ".join(errors.decode(errors="replace").split())[:400]
 
 
 def _parse(output: bytes) -> Answer | None:
@@ -163,7 +165,7 @@ def _words(answer: Answer) -> str:
     """GitHub's message, with its details on fields."""
     try:
         data = json.loads(answer.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict):
         return f"HTTP {answer.status}"

@@ -1,0 +1,84 @@
+"""Programs that print without end, and programs whose output nobody reads to its end."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from rametd.agents import inspection
+from rametd.agents.inspection import inspect
+from rametd.agents.presets import Preset
+from rametd.domain.errors import GitFailedError
+from rametd.git.process import GitProcess
+from rametd.platform import groups
+
+from tests.support import repositories
+
+SOON_S = 2.0
+"""Less than the time that `groups.end` grants a program before SIGKILL."""
+PIPE = asyncio.subprocess.PIPE
+
+
+async def started(command: str) -> asyncio.subprocess.Process:
+    return await groups.start("sh", "-c", command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "exec yes",
+        "exec yes >&2",
+        "yes & exec yes >&2",
+        "tr '\\0' x </dev/zero",
+        "trap '' TERM; while :; do echo x; done",
+    ],
+    ids=["output", "errors", "both", "one endless line", "deaf"],
+)
+async def test_a_program_that_prints_without_end_is_ended(command: str) -> None:
+    process = await started(command)
+    async with asyncio.timeout(30):
+        with pytest.raises(groups.OutputError, match=r"printed more than [\d,]+ bytes and was ended"):
+            await groups.communicate(process, most=1 << 20)
+    assert process.returncode
+
+
+async def test_all_output_up_to_the_limit_and_all_input_pass() -> None:
+    data = bytes(range(256)) * 4096
+    assert await groups.communicate(await started("tee /dev/stderr"), data, most=len(data)) == (data, data)
+    assert await groups.communicate(await started("exec true"), data) == (b"", b"")
+
+
+@pytest.mark.parametrize("command", ["yes", "yes >&2"])
+async def test_a_program_with_unread_output_ends_at_once(command: str) -> None:
+    process = await started(command)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await process.wait()
+    async with asyncio.timeout(SOON_S):
+        await groups.end(process)
+    assert process.returncode
+
+
+async def test_a_server_that_talks_without_end_is_an_error(tmp_path: Path) -> None:
+    environment = repositories.git_environment(tmp_path / "home")
+    sample = repositories.plain(tmp_path / "repo", environment)
+    server = tmp_path / "ssh"
+    server.write_text("#!/bin/sh\nexec yes 'remote: more' >&2\n")
+    server.chmod(0o755)
+    git = GitProcess({**environment, "GIT_SSH": str(server), "GIT_SSH_VARIANT": "simple"})
+    async with asyncio.timeout(30):
+        with pytest.raises(GitFailedError, match="git ls-remote printed more than"):
+            await git.run(sample.path, "ls-remote", "ssh://example.org/x")
+
+
+@pytest.mark.parametrize("flood", ["exec yes", "tr '\\0' x </dev/zero"])
+async def test_an_agent_that_prints_without_end_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flood: str
+) -> None:
+    monkeypatch.setattr(inspection, "START_S", 0.5)
+    program = tmp_path / "agent"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec echo 1.0\n{flood}\n')
+    program.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    async with asyncio.timeout(30):
+        found = await inspect(Preset("agent", "Agent", ("agent", "acp"), {}), path, start=True)
+    assert (found.version, bool(found.problem)) == ("1.0", True)
