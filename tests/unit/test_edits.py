@@ -173,3 +173,10 @@ def test_a_notebooks_cell_is_shown_without_the_json_around_it(
     edit = planned("NotebookEdit", {"notebook_path": str(tmp_path / "n.ipynb"), **call}, tmp_path)
     assert edit is not None
     assert (edit.path, edit.patch.split("\n")[1:]) == ("n.ipynb", patch)
+
+
+def test_a_notebook_that_nests_without_end_is_shown_as_none(tmp_path: Path) -> None:
+    (tmp_path / "n.ipynb").write_text("[" * 100_000)
+    edit = planned("NotebookEdit", {"notebook_path": str(tmp_path / "n.ipynb"), "new_source": "z"}, tmp_path)
+    assert edit is not None
+    assert edit.patch.split("\n")[1:] == ["+z"]

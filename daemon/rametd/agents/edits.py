@@ -86,7 +86,7 @@ def _cell_source(notebook: str, cell_id: object) -> str:
             if cell_id in {cell.get("id"), f"cell-{number}"}:
                 source = cell["source"]
                 return source if isinstance(source, str) else "".join(source)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass  # no notebook; the agent will report that
     return ""
 

@@ -24,7 +24,7 @@ def parse(line: bytes) -> Message | None:
         value = json.loads(words)
         if HALF_CHARACTER.search(words):
             value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
