@@ -1,6 +1,7 @@
 """Copies of transcripts: new lines are added, and lines that only the copy has stay."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,44 @@ def test_a_copy_gives_way_to_a_transcript_with_the_same_first_message(tmp_path: 
     kept = put(tmp_path / "copies", "-w", message("a", None) + message("b", "a"))
     assert copy("one", tmp_path / "home", tmp_path / "copies", overwrite=True)
     assert kept.read_text() == message("a", None) + message("c", "a")
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "",
+        '{"type":"mode"}\n',
+        '{"type":"summary"}\n{"type":"mode"}\n',
+        "\0" * 4096,
+        "\0\n" * 9,
+        OLD[:30],
+        "[" * 100_000 + "\n",
+    ],
+)
+def test_a_transcript_without_messages_replaces_no_copy_and_is_replaced(tmp_path: Path, damaged: str) -> None:
+    home, copies = tmp_path / "home", tmp_path / "copies"
+    theirs, ours = put(home, "-w", damaged), put(copies, "-w", OLD)
+
+    assert copy("one", home, copies, overwrite=True)
+    assert ours.read_text() == OLD
+
+    assert copy("one", copies, home, overwrite=False)
+    assert theirs.read_text() == OLD
+
+
+def test_what_is_no_file_beside_a_transcript_is_not_copied(tmp_path: Path) -> None:
+    home, copies = tmp_path / "home", tmp_path / "copies"
+    folder = put(home, "-w", OLD, result="result\n").with_suffix("")
+    os.mkfifo(folder / "pipe")
+    (folder / "zero").symlink_to("/dev/zero")
+    (folder / "secret").symlink_to(tmp_path / "secret")
+    (tmp_path / "secret").write_text("secret\n")
+    with (folder / "sparse").open("wb") as file:
+        file.truncate(5 << 30)
+
+    assert copy("one", home, copies, overwrite=True)
+
+    assert [each.name for each in (copies / "projects" / "-w" / "one").iterdir()] == ["result"]
 
 
 def test_files_of_subagents_are_copied_too(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ the conversation began; the program searches all projects.
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ from rametd.agents.values import parse, text
 
 TASK_ID = re.compile(r"[A-Za-z0-9_-]+")
 NOT_IN_PROJECT = re.compile(r"[^A-Za-z0-9]")
+LARGEST = 256 << 20
+"""Maximum number of bytes of a file beside a transcript that is copied."""
 COMPARED = 64 * 1024
 """Number of bytes before the end of the shorter file to compare: if they are equal, the longer file
 continues it, because transcripts only grow."""
@@ -70,8 +73,14 @@ def copy(conversation_id: str, source: Path, target: Path, *, overwrite: bool) -
 
 
 def _files(directory: Path) -> Iterator[Path]:
+    """Yield the files below a directory to which the agent may write: no links, pipes and devices,
+    and none without a sensible size."""
     for folder, _, names in os.walk(directory):
-        yield from (Path(folder, name) for name in names)
+        for file in (Path(folder, name) for name in names):
+            with suppress(FileNotFoundError):
+                status = file.lstat()
+                if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST:
+                    yield file
 
 
 def _update(source: Path, target: Path, *, overwrite: bool) -> None:
@@ -103,17 +112,20 @@ def _update(source: Path, target: Path, *, overwrite: bool) -> None:
     else:
         temporary.write_bytes(joined)
     temporary.chmod(0o600)
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())  # a power cut must not leave an empty file in place of the old one
     temporary.replace(target)
 
 
 def _joined(source: Path, target: Path, *, overwrite: bool) -> bytes | None:
     """Return both files' lines, if the newer file (``source`` with ``overwrite``, else ``target``)
-    lacks the first messages of the older one, else None."""
+    lacks the first messages of the older one, else None. Return the older one's alone if the newer
+    has no message at all: a crash left it empty, zeroed, or with notes of the program only."""
     older, newer = (_lines(file) for file in ((target, source) if overwrite else (source, target)))
     first, later = ({key: None for key in lines if isinstance(key, str)} for lines in (older, newer))
-    if not first or not later or next(iter(first)) in later:
+    if not first or next(iter(first)) in later:
         return None
-    return b"".join((older | newer).values())
+    return b"".join((older | newer if later else older).values())
 
 
 def _lines(file: Path) -> dict[str | bytes, bytes]:
