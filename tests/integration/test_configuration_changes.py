@@ -3,6 +3,9 @@ file is invalid."""
 
 import os
 import signal
+import stat
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.support.daemon import Client, DaemonProcess, Sandbox
 from tests.support.doctor import findings
@@ -51,3 +54,44 @@ async def test_a_setting_saved_beside_an_older_error_is_reported_as_not_in_effec
         assert "max_wroking" in result.stderr
     finally:
         file.write_text(right)
+
+
+async def test_settings_that_are_set_at_the_same_time_are_all_kept(sandbox: Sandbox, running: DaemonProcess) -> None:
+    (file,) = [path for path in sandbox.root.rglob("config.toml") if "[pool]" in path.read_text()]
+    before = file.read_text()
+    file.chmod(0o600)
+    keys = ("caps.depth", "caps.tree", "caps.children", "pool.warm_agents", "agents.max_resumes")
+    try:
+        with ThreadPoolExecutor() as threads:
+            for ran in threads.map(lambda key: sandbox.ctl("config", "set", key, "2"), keys):
+                assert ran.code == 0, ran.stderr
+        written = tomllib.loads(file.read_text())
+        assert [written[table][name] for table, _, name in (key.partition(".") for key in keys)] == [2] * len(keys)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert [each.name for each in file.parent.iterdir()] == ["config.toml"]
+    finally:
+        file.write_text(before)
+
+
+async def test_an_edit_of_a_file_that_changed_meanwhile_is_kept_apart(sandbox: Sandbox, running: DaemonProcess) -> None:
+    (file,) = [path for path in sandbox.root.rglob("config.toml") if "[pool]" in path.read_text()]
+    before = file.read_text()
+    editor = sandbox.root / "bin" / "editor"
+    editor.write_text(f"#!/bin/sh\necho '# theirs' >> {file}\necho '# mine' >> $1\n")
+    editor.chmod(0o755)
+    try:
+        ran = sandbox.ctl("config", "edit", VISUAL=str(editor))
+        kept = file.with_name("config.toml.edited")
+        assert (ran.code, f"{file} was changed meanwhile; your version is in {kept}" in ran.stderr) == (1, True)
+        assert (file.read_text(), kept.read_text()) == (f"{before}# theirs\n", f"{before}# mine\n")
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        kept.unlink()
+    finally:
+        file.write_text(before)
+
+
+def test_a_new_file_is_readable_only_by_its_owner(sandbox: Sandbox, running: DaemonProcess) -> None:
+    elsewhere = sandbox.root / "elsewhere"
+    ran = sandbox.ctl("config", "set", "notify.ntfy.token", "secret", XDG_CONFIG_HOME=str(elsewhere))
+    assert ran.code == 0, ran.stderr
+    assert stat.S_IMODE((elsewhere / "ramet" / "config.toml").stat().st_mode) == 0o600

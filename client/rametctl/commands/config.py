@@ -1,8 +1,11 @@
 """`rametctl config`: show, change and check the settings."""
 
+import fcntl
+import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -151,8 +154,7 @@ def set_value(app: App, key: str, value: str) -> None:
       rametctl config set land.protected '["main", "release/*"]'
     """
     file = app.directories.config_file
-    before = _text(file)
-    running = _write(app, file, with_setting(before or "", key, toml_value(value)), placed=False)
+    running = _write(app, file, lambda now: with_setting(now or "", key, toml_value(value)), placed=False)
     app.output.json({"ok": True, "key": key, "file": str(file)})
     app.output.text(f"{key} = {toml_value(value)}")
     _say_how_it_takes_effect(app, key, running=running)
@@ -174,7 +176,15 @@ def edit(app: App) -> None:
     if after is None or after == before:
         app.output.text("nothing was changed")
         return
-    running = _write(app, file, after, placed=True)
+
+    def edited(now: str | None) -> str:
+        if now == before:
+            return after
+        ours = file.with_name(f"{file.name}.edited")
+        _store(ours, after, 0o600)
+        raise ClientError(f"nothing was changed: {file} was changed meanwhile", hint=f"your version is in {ours}")
+
+    running = _write(app, file, edited, placed=True)
     app.output.text(f"{file}: ok")
     _say_how_it_takes_effect(app, running=running)
 
@@ -188,9 +198,13 @@ def _text(file: Path) -> str | None:
         raise ClientError(f"{file} cannot be read: {error}", reason="BAD_CONFIG") from error
 
 
-def _write(app: App, file: Path, text: str, *, placed: bool) -> bool:
-    """Replace the file if the daemon would accept the new one, else raise ClientError. Return
-    whether a running daemon has applied it.
+def _write(app: App, file: Path, change: Callable[[str | None], str], *, placed: bool) -> bool:
+    """Replace the file by its ``change`` if the daemon would accept that, else raise ClientError.
+    Return whether a running daemon has applied it.
+
+    One process at a time reads and replaces the file, so that no change of another is lost. The new
+    file is complete on the disk before it has the name, and only the person can read it, as it may
+    have tokens, unless the old one was open to others.
 
     ``placed``: the error names file and line, for a person who has edited the file.
     """
@@ -199,20 +213,39 @@ def _write(app: App, file: Path, text: str, *, placed: bool) -> bool:
     scratch = target.with_name(f".{target.name}.new")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(text, encoding="utf-8")
-    except OSError as error:  # a link into a directory that is missing or read-only
-        raise ClientError(f"nothing was changed: {target} cannot be written: {error.strerror}") from error
+        lock = os.open(target.parent, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _unwritable(target, error) from error
     try:
-        if file.exists():
-            scratch.chmod(file.stat().st_mode & 0o777)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        text = change(_text(file))
+        _store(scratch, text, file.stat().st_mode & 0o777 if file.exists() else 0o600)
         found = [each for each in _problems(app, None, owner_file=scratch) if not each.startswith(WARNING)]
         if wrong := [each for each in found if _without_place(each) not in known]:
             problem = wrong[0].replace(str(scratch), str(file)) if placed else _without_place(wrong[0])
             raise ClientError(f"nothing was changed: {problem}", reason="BAD_CONFIG")
         scratch.replace(target)
+    except OSError as error:  # a link into a directory that is read-only, a full disk
+        raise _unwritable(target, error) from error
     finally:
-        scratch.unlink(missing_ok=True)
+        with suppress(OSError):
+            scratch.unlink()
+        os.close(lock)
     return _apply(app, file)
+
+
+def _store(scratch: Path, text: str, mode: int) -> None:
+    """Write a new file to the disk."""
+    scratch.unlink(missing_ok=True)  # of a killed command
+    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as made:
+        made.write(text.encode("utf-8"))
+        made.flush()
+        os.fsync(made.fileno())
+        os.fchmod(made.fileno(), mode)
+
+
+def _unwritable(target: Path, error: OSError) -> ClientError:
+    return ClientError(f"nothing was changed: {target} cannot be written: {error.strerror}")
 
 
 def _apply(app: App, file: Path) -> bool:

@@ -62,7 +62,10 @@ class Access:
             return []
         stamp = found.st_mtime_ns, found.st_ino, found.st_size
         if stamp != self._read_at:
-            self._known = [Grant(**each) for each in json.loads(self.file.read_text())]
+            try:
+                self._known = [Grant(**each) for each in json.loads(self.file.read_text())]
+            except (ValueError, TypeError):  # truncated by a loss of power: the person opens a new link
+                self._known = []
             self._read_at = stamp
         now = self._clock()
         return [each for each in self._known if each.expires > now]
@@ -123,6 +126,8 @@ class Access:
             fresh.unlink(missing_ok=True)
             with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 json.dump([asdict(each) for each in grants], file)
+                file.flush()
+                os.fsync(file.fileno())
             fresh.replace(self.file)
         finally:
             os.close(lock)
