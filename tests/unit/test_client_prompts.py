@@ -212,9 +212,35 @@ def test_an_image_that_cannot_go_with_a_prompt_is_refused_before_it_is_sent(tmp_
     (tmp_path / "a.png").write_bytes(b"\x89PNG")
     (tmp_path / "large.png").write_bytes(b"0" * (IMAGE_BYTES + 1))
     assert [each.data for each in read_images(["a.png"], str(tmp_path))] == [b"\x89PNG"]
-    for name, words in (("large.png", "over"), ("none.png", "cannot be read"), (".", "cannot be read")):
+    for name, words in (("large.png", "over"), ("none.png", "cannot be read"), (".", "regular file")):
         with pytest.raises(UsageError, match=words):
             read_images([name], str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "pipe", "grown", "/proc/self/mem"])
+def test_what_has_no_end_is_neither_an_image_nor_part_of_a_prompt(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "grown").open("wb") as file:
+        file.truncate(5 << 30)
+    with pytest.raises(UsageError, match=r"regular file|over|cannot be read"):
+        read_images([name], str(tmp_path))
+    assert with_files(f"see @{name}", str(tmp_path)) == f"see @{name}"
+    if name != "pipe":  # a pipe may be `<(command)`
+        with pytest.raises(UsageError, match=r"over|cannot be read"):
+            read_prompt(None, str(tmp_path / name), io.StringIO(), print)
+
+
+def test_a_link_out_of_the_directory_is_no_part_of_a_prompt(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    (tmp_path / "secret").write_text("secret\n")
+    (top / "near").write_text("near\n")
+    (top / "link").symlink_to(tmp_path / "secret")
+    (top / "out").symlink_to(tmp_path)
+    (top / "same").symlink_to("near")
+    assert with_files("see @link @out/secret", str(top)) == "see @link @out/secret"
+    assert "Contents of same:" in with_files("see @same", str(top))
+    assert "Contents of ../secret:" in with_files("see @../secret", str(top))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 from urllib.parse import unquote
 
 import click
@@ -22,6 +22,8 @@ from rametctl.options import Verb
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import Image
 
+PROMPT_BYTES = 16 << 20
+"""Size up to which the daemon takes a prompt."""
 IMAGE_BYTES = 3_750_000
 """Size up to which an image goes with a prompt."""
 IMAGE_NAMES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
@@ -121,7 +123,8 @@ def read_prompt(
         raise UsageError("a prompt and -f were both given", hint="give one of them")
     if file is not None and file != "-":
         try:
-            return _checked(Path(file).read_bytes(), f"the file {file}")
+            with Path(file).open("rb") as given:  # it may be a pipe, as `<(command)`
+                return _checked(given, f"the file {file}")
         except OSError as error:
             raise UsageError(
                 f"the prompt file {file!r} cannot be read: {error.strerror}",
@@ -137,23 +140,29 @@ def read_prompt(
         raise UsageError("the prompt is to come from standard input, which is closed", reason="EMPTY_PROMPT")
     if not select.select([stdin], [], [], SILENCE_S)[0]:
         note("reading the prompt from standard input until it ends; without one, run the command with </dev/null")
-    return _checked(stdin.buffer.read(), "standard input")
+    return _checked(stdin.buffer, "standard input")
 
 
 def with_files(prompt: str, directory: str) -> str:
     """Return the prompt with the contents of text files that it names as ``@path``, relative to
     ``directory``.
 
-    A name without a text file of at most `ATTACHED_BYTES` stays a word of the prompt.
+    A name without a text file of at most `ATTACHED_BYTES` stays a word of the prompt. So does a
+    link in ``directory`` that leads out of it: the person who wrote the prompt may not know where
+    to, and the model would get that file.
     """
+    top = Path(directory).resolve()
     added: dict[str, str] = {}
     for match in _MENTION.finditer(prompt):
         for name in (match[1], match[1].rstrip(".,;:!?)]}\"'")):
             path = Path(directory, name).expanduser()
             try:
-                if name in added or not path.is_file() or path.stat().st_size > ATTACHED_BYTES:
+                named = Path(os.path.normpath(top / Path(name).expanduser()))
+                if name in added or (named.is_relative_to(top) and not named.resolve().is_relative_to(top)):
                     continue
-                added[name] = path.read_text(encoding="utf-8")
+                if (data := _read_regular(path, ATTACHED_BYTES)) is None:
+                    continue
+                added[name] = data.decode("utf-8")
             except (OSError, ValueError):
                 continue  # unreadable, or no text
             break
@@ -203,15 +212,33 @@ def read_images(files: Sequence[str], directory: str) -> "list[Image]":
     for file in files:
         try:
             path = Path(directory, file).expanduser()
-            if path.stat().st_size > IMAGE_BYTES:
-                raise UsageError(f"the image {file} is over {IMAGE_BYTES:,} bytes", hint="make it smaller")
-            images.append(Image(data=path.read_bytes()))
+            if (data := _read_regular(path, IMAGE_BYTES)) is None:
+                fault = f"is over {IMAGE_BYTES:,} bytes" if path.is_file() else "is not a regular file"
+                raise UsageError(f"the image {file} {fault}", hint="give a file that is smaller than that")
+            images.append(Image(data=data))
         except OSError as error:
             raise UsageError(f"the image {file!r} cannot be read: {error.strerror}") from error
     return images
 
 
-def _checked(data: bytes, source: str) -> str:
+def _read_regular(path: Path, most: int) -> bytes | None:
+    """Return the content of a regular file; None for another one, such as a device or a pipe, and
+    for a file of more than ``most`` bytes, however it grows."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(most + 1)
+    return data if len(data) <= most else None
+
+
+def _checked(stream: BinaryIO, source: str) -> str:
+    data = stream.read(PROMPT_BYTES + 1)
+    if len(data) > PROMPT_BYTES:
+        raise UsageError(
+            f"the prompt is over {PROMPT_BYTES:,} bytes: {source}", hint="name the file in the prompt instead"
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
