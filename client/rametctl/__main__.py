@@ -1,8 +1,8 @@
 """The entry point: run a verb, and turn every error into one line on standard error and an exit
 code.
 
-Imports only modules that Python has imported already: until ``main`` runs, Ctrl-C prints a
-traceback.
+The module itself imports only what Python has loaded already, since Ctrl-C prints a traceback until
+``main`` runs.
 """
 
 import gc

@@ -68,8 +68,8 @@ class App:
         doing: str = "",
         timeout: float | None = None,
     ) -> Response:
-        """`Connection.call`, with a spinner that says ``doing``; prints the answer's warnings on
-        standard error."""
+        """Call ``method`` as `Connection.call` does, with ``doing`` beside a spinner. Print the
+        answer's warnings on standard error."""
         with self.output.spinner(doing) if doing else nullcontext():
             answer = self.connection.call(method, request, timeout=timeout)
         self.output.warn(getattr(answer, "warnings", ()))
@@ -88,7 +88,7 @@ class App:
         """Call ``act`` for every name and return the exit code of the first failure, or 0.
 
         ``act`` prints for people and returns the JSON: one object for one name, an array for
-        several, with an error in place of a failed name. Raise the ClientError of a single name.
+        several, with an error in place of a failed name. With a single name, raise its ClientError.
         """
         unique = list(dict.fromkeys(names))
         if len(unique) == 1:
@@ -112,7 +112,7 @@ class App:
     def connect(self, *, autostart: bool, lasting: bool = False) -> "Connection":
         from rametctl.connection.channel import Connection
 
-        made = Connection(
+        connection = Connection(
             self.directories,
             self.environ,
             autostart=autostart,
@@ -120,8 +120,8 @@ class App:
             tell=lambda words: self.output.note(f"rametctl: {words}"),
             lasting=lasting,
         )
-        self.connections.append(made)
-        return made
+        self.connections.append(connection)
+        return connection
 
     @cached_property
     def cwd(self) -> str:
@@ -142,7 +142,7 @@ class App:
         here = Path(self.cwd)
         for directory in (here, *here.parents):
             if (directory / ".git").is_file():
-                return str(here) if _leads_on(directory / ".git") else None
+                return str(here) if _git_directory_exists(directory / ".git") else None
             if _is_git_directory(directory / ".git") or _is_git_directory(directory):
                 return str(here)
         return None
@@ -155,9 +155,9 @@ def _directory() -> str:
     return ""
 
 
-def _leads_on(link: Path) -> bool:
-    """Return whether the git directory exists that a worktree's ``.git`` names; that of an archived
-    or removed session does not."""
+def _git_directory_exists(link: Path) -> bool:
+    """Return whether the git directory that a worktree's ``.git`` file names exists; that of an
+    archived or removed session does not."""
     try:
         return Path(link.parent, os.fsdecode(link.read_bytes()).removeprefix("gitdir:").strip()).is_dir()
     except OSError:

@@ -106,7 +106,7 @@ class VerbGroup(click.Group):
                 formatter.write(f"  {_shown(row):<{width}}  {words}\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Leave out --help and --version, which the last line names."""
+        """Leave out --help and --version: the verbs `help` and `version` do the same."""
         formatter.write("\n")
         self.format_commands(ctx, formatter)
 

@@ -25,16 +25,16 @@ def configured_editor(app: "App") -> list[str]:
     try:
         return list(found or shlex.split(editor_command(app)))
     except ValueError as error:
-        raise ClientError(f"$EDITOR cannot be read: {error}", hint="set VISUAL or EDITOR") from error
+        raise ClientError(f"$EDITOR cannot be parsed: {error}", hint="set VISUAL or EDITOR") from error
 
 
 def edit(app: "App", text: str, *, extension: str, undone: str) -> str | None:
-    """Open ``text`` in the editor; return None if it was not saved. ``undone`` begins the
-    ClientError's message without an editor."""
+    """Open ``text`` in the editor; return None if it was not saved. Raise ClientError if the editor
+    does not start; ``undone`` begins its message."""
     try:
         return click.edit(text, editor=editor_command(app), extension=extension)
     except click.ClickException as error:
-        raise ClientError(f"{undone}: {error.format_message()}", hint="is $EDITOR right?") from error
+        raise ClientError(f"{undone}: {error.format_message()}", hint="set VISUAL or EDITOR") from error
 
 
 def write_prompt(app: "App") -> str:

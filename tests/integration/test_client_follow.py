@@ -18,7 +18,7 @@ from tests.support.client import world as make_world
 from tests.support.eventually import eventually_sync
 from tests.support.fake_state import Refusal
 
-GONE = "rametctl: the daemon went away before it answered; waiting for one: rametctl daemon start\n"
+GONE = "rametctl: the daemon stopped before it answered; waiting for another: rametctl daemon start\n"
 
 
 @pytest.fixture
@@ -300,7 +300,7 @@ def test_a_watch_survives_the_daemons_death_and_says_so(world: World, reader: Re
     code, err = reader.interrupt()
     assert code == 130
     assert err.splitlines() == 2 * [
-        "rametctl: the daemon went away; connecting again …",
+        "rametctl: the daemon stopped; connecting again …",
         "rametctl: connected again; the current state:",
     ]
     assert len(world.state.called(method)) >= 3
@@ -326,7 +326,7 @@ def test_a_live_view_stays_on_the_screen_while_the_daemon_is_away(world: World) 
     with world.terminal("conflicts", "fix", "--watch") as terminal:
         terminal.shows("no conflicts")
         world.daemon.stop()
-        terminal.shows("the daemon went away; connecting again …")
+        terminal.shows("the daemon stopped; connecting again …")
         assert any("no conflicts" in line for line in terminal.lines)
         world.daemon.start()
         eventually_sync(lambda: len(world.state.called("WatchConflicts")) > 1)
@@ -389,8 +389,8 @@ def test_what_was_asked_of_a_daemon_that_never_answered_may_have_been_done(
     if method.startswith("Get"):
         assert result.err == f"{GONE}rametctl: no daemon is running; run: rametctl daemon start\n"
     else:
-        assert result.err.startswith(f"{GONE}rametctl: the daemon went away before it answered, so that this may have")
-        assert result.err.endswith("look, before you do it again: rametctl ls\n")
+        assert result.err.startswith(f"{GONE}rametctl: the daemon stopped before it answered, and may have carried the")
+        assert result.err.endswith("before you repeat the command, see: rametctl ls\n")
 
 
 def test_ls_watch_prints_a_line_per_change_where_there_is_no_terminal(world: World, reader: Reader) -> None:

@@ -9,7 +9,7 @@ from rametctl.app import App
 from rametctl.commands.new import report_one
 from rametctl.errors import UsageError
 from rametctl.nouns.prompts import PromptCommand, read_prompt
-from rametctl.nouns.sessions import check_outcome, going_on, session_name, show_end, wait_sessions
+from rametctl.nouns.sessions import check_outcome, detachable, session_name, show_end, wait_sessions
 from rametctl.options import agent_option, session_argument
 from rametctl.render.session import created
 
@@ -63,7 +63,7 @@ def command(
         report_one(app, answer.session, idle=text is None)
         return
     app.output.show(*created(answer.session))
-    with going_on(app, [answer.session]):
+    with detachable(app, [answer.session]):
         waited = wait_sessions(app, [answer.session.id], condition="turn")
         latest = waited.sessions[0] if waited.sessions else answer.session
         app.output.json(latest)

@@ -55,7 +55,7 @@ def command(
       rametctl land fix-login docs --check "make test"
       rametctl land docs --method squash --target release --detach
     """
-    from rametctl.connection.channel import GRACE
+    from rametctl.connection.channel import ANSWER_GRACE
 
     if detach and timeout is not None:
         raise UsageError("--detach and --timeout were both given", hint="give one of them")
@@ -70,7 +70,7 @@ def command(
     )
     live = not app.output.json_mode
     begin = time.monotonic()
-    with app.connection.within(None if timeout is None else timeout + GRACE):
+    with app.connection.within(None if timeout is None else timeout + ANSWER_GRACE):
         # Read the log's end first: events between the call and the first read of the entries must
         # count.
         cursor = app.connection.info().cursor

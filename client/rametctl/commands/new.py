@@ -14,7 +14,7 @@ from rametctl.connection.environment import variable_changes
 from rametctl.editor import write_prompt
 from rametctl.errors import ClientError, UsageError
 from rametctl.nouns.prompts import PromptCommand, image_option, read_images, read_prompt, with_files
-from rametctl.nouns.sessions import check_outcome, going_on, show_end, wait_sessions
+from rametctl.nouns.sessions import check_outcome, detachable, show_end, wait_sessions
 from rametctl.options import (
     Budget,
     budget_option,
@@ -173,12 +173,12 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
     if not (wait and app.output.json_mode):
         _report(app, sessions, stream=watch, idle=text is None, hint=not (wait or watch))
     if wait:
-        with going_on(app, sessions):
+        with detachable(app, sessions):
             _wait(app, sessions)
     if watch:
         from rametctl.commands.watch import watch_sessions
 
-        with going_on(app, sessions):
+        with detachable(app, sessions):
             watch_sessions(app, [session.id for session in sessions])
 
 

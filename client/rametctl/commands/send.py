@@ -11,7 +11,7 @@ from rametctl.editor import write_prompt
 from rametctl.errors import UsageError
 from rametctl.nouns.prompts import PromptCommand, image_option, read_images, read_prompt, with_files
 from rametctl.nouns.requests import by_urgency
-from rametctl.nouns.sessions import addressee, check_outcome, get_session, going_on, show_end, wait_sessions
+from rametctl.nouns.sessions import addressee, check_outcome, detachable, get_session, show_end, wait_sessions
 from rametctl.options import session_argument
 from rametctl.render.request import answer_command
 from rametctl.render.session import reference, state_name
@@ -54,7 +54,7 @@ def command(
     request = session_pb2.SendPromptRequest(session=name, prompt=text, images=read_images(images, app.cwd))
     answer = app.call(lambda daemon: daemon.sessions.SendPrompt, request, doing="sending …")
     if wait:
-        with going_on(app, [answer.session]):
+        with detachable(app, [answer.session]):
             _wait(app, answer)
         return
     app.output.json(answer, stream=watch)
@@ -62,7 +62,7 @@ def command(
     if watch:
         from rametctl.commands.watch import watch_sessions
 
-        with going_on(app, [answer.session]):
+        with detachable(app, [answer.session]):
             watch_sessions(app, [answer.session.id])
 
 

@@ -5,7 +5,7 @@ import time
 import click
 
 from rametctl.app import App
-from rametctl.nouns.sessions import check_outcome, get_session, going_on, wait_sessions
+from rametctl.nouns.sessions import check_outcome, detachable, get_session, wait_sessions
 from rametctl.options import Verb, sessions_argument
 from rametctl.render.session import outcome
 
@@ -31,15 +31,15 @@ def command(app: App, sessions: tuple[str, ...], any_of_them: bool, condition: s
       rametctl wait fix-login docs && rametctl diff docs
       rametctl wait fix-login --for waiting --timeout 600
     """
-    from rametctl.connection.channel import GRACE
+    from rametctl.connection.channel import ANSWER_GRACE
 
     begin = time.monotonic()
-    with app.connection.within(None if timeout is None else timeout + GRACE):
+    with app.connection.within(None if timeout is None else timeout + ANSWER_GRACE):
         # Resolve names once: a session may be renamed meanwhile.
         found = [get_session(app, session).session for session in sessions]
         left = None if timeout is None else max(timeout - (time.monotonic() - begin), 0.0)
         ids = [session.id for session in found]
-        with going_on(app, found):
+        with detachable(app, found):
             answer = wait_sessions(app, ids, condition=condition, any_of_them=any_of_them, timeout=left)
     app.output.answer(answer, (outcome(session) for session in answer.sessions))
     check_outcome(answer)

@@ -61,8 +61,8 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
 )
-GRACE = 1.0
-"""Seconds beyond a person's time limit within which the daemon, which enforces it, answers."""
+ANSWER_GRACE = 1.0
+"""Seconds after a person's time limit in which the daemon, which enforces it, may still answer."""
 
 Request_contra = TypeVar("Request_contra", contravariant=True)
 Response_co = TypeVar("Response_co", covariant=True)
@@ -141,10 +141,13 @@ def stub_of(name: str, channel: "grpc.Channel | grpc.aio.Channel") -> Any:
 
 
 class Connection:
-    """One command's connection. ``autostart``: whether to start a daemon if none runs. ``tell``
-    gets messages for the person while it waits for a daemon that it may not start. ``lasting``: see
-    `CallerEnvironment`. ``directory`` is the caller's; a name that fits sessions of several
-    repositories means the one in the repository around it."""
+    """One command's connection.
+
+    ``autostart``: whether to start a daemon if none runs. ``tell`` gets messages for the person
+    while the connection waits for a daemon that it may not start. ``lasting``: see
+    `CallerEnvironment`. ``directory`` is the caller's: the daemon resolves a session name that
+    several repositories have to the session of the repository around it.
+    """
 
     attention: "attention_pb2_grpc.AttentionServiceStub"
     daemon: "daemon_pb2_grpc.DaemonServiceStub"
@@ -172,7 +175,7 @@ class Connection:
         self._environ = environ
         self._tell = tell
         self._channel: grpc.Channel | None = None
-        self._listener: Listener | None = None  # that of the channel
+        self._listener: Listener | None = None  # of the channel
         self._end: float | None = None  # see `within`
         self._metadata: tuple[tuple[str, str | bytes], ...] = call_metadata(environ)
         if directory:
@@ -248,15 +251,16 @@ class Connection:
                 )
             except grpc.RpcError as error:
                 failure = from_rpc_error(error)
-                if not retry or not may_pass(failure):
+                if not retry or not is_retryable(failure):
                     raise failure from error
             except UnreachableError as error:
-                # No daemon, and we must not start one: give up, unless one ran a moment ago.
+                # No daemon runs, and this connection must not start one: give up, unless one ran a
+                # moment ago.
                 if failing_since is None or error.reason != UnreachableError.reason:
                     raise
                 failure = error
                 if not noted:
-                    self._tell("the daemon went away before it answered; waiting for one: rametctl daemon start")
+                    self._tell("the daemon stopped before it answered; waiting for another: rametctl daemon start")
                     noted = True
             now = time.monotonic()
             # A call that ran for a while reached a daemon, so its end is a new failure.
@@ -318,7 +322,7 @@ class Connection:
         try:
             return start.ensure_running(self.directories, environ, serving=self._serving, deadline=deadline)
         except UnreachableError:
-            self.left()  # at our own time limit, report that
+            self.left()  # report this connection's own time limit first
             raise
 
     def running(self) -> bool:
@@ -389,23 +393,23 @@ def identify(request: Any) -> None:
         request.request_id = str(uuid.uuid4())
 
 
-def may_pass(failure: ClientError) -> bool:
+def is_retryable(failure: ClientError) -> bool:
     """Return whether the same call may succeed soon: the daemon is gone, or still recovers."""
     return isinstance(failure, ConnectionLostError) or failure.reason == "RECOVERING"
 
 
 def unanswered(request: object, failure: ClientError) -> ClientError:
-    """Return the error for a call that a daemon may have received without answering. ``failure`` is
-    that of the last attempt."""
+    """Return the error for a call that a daemon may have carried out without answering.
+    ``failure`` is that of the last attempt."""
     if not getattr(request, "request_id", "") or not isinstance(failure, UnreachableError | TimedOutError):
         return failure
     # Repeated by hand it would be another request, which would create a second object.
     if isinstance(failure, TimedOutError):
         return TimedOutError(
-            f"{failure.message}; this may have been done all the same",
-            hint="look, before you do it again: rametctl ls",
+            f"{failure.message}; the daemon may carry the command out all the same",
+            hint="before you repeat it, see: rametctl ls",
         )
     return ConnectionLostError(
-        f"the daemon went away before it answered, so that this may have been done or not ({failure.message})",
-        hint="run: rametctl daemon start, and look, before you do it again: rametctl ls",
+        f"the daemon stopped before it answered, and may have carried the command out ({failure.message})",
+        hint="run: rametctl daemon start; before you repeat the command, see: rametctl ls",
     )

@@ -1,4 +1,4 @@
-"""Variables of the person that calls carry, by the client's list and the person's configuration."""
+"""The person's variables that calls carry: those of the client's list and of the configuration."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -66,8 +66,8 @@ def variable_changes(
 
 
 def _pass_env(file: Path) -> list[str]:
-    """``agents.claude.pass_env`` of the configuration; the daemon is the one to report a broken
-    file."""
+    """Return ``agents.claude.pass_env`` of the configuration; [] if the file is broken, which the
+    daemon reports."""
     try:
         text = file.read_text(encoding="utf-8")
         if "pass_env" not in text:

@@ -20,7 +20,7 @@ Response = TypeVar("Response")
 
 GIVE_UP = 60.0
 """Seconds without a daemon after which following ends."""
-GRACE = 1.0
+RESTART_GRACE = 1.0
 """Seconds to wait for a stopped daemon to return before starting one, as an upgrade restarts it."""
 
 
@@ -39,7 +39,7 @@ class Step(NamedTuple):
 
 
 def parse_cursor(text: str) -> "Cursor":
-    """``EPOCH:SEQ`` as `--json` prints it. Raises UsageError."""
+    """Parse ``EPOCH:SEQ``, as `--json` prints it. Raise UsageError."""
     from ramet.v1.common_pb2 import Cursor
 
     epoch, colon, seq = text.rpartition(":")
@@ -55,7 +55,7 @@ def follow(
     after: "Cursor | None" = None,
     include_frames: bool = False,
 ) -> Iterator[Step]:
-    """Steps of a watch, heartbeats left out, without a gap and without an end.
+    """Yield the steps of a watch without heartbeats, without gaps, and without end.
 
     ``after`` None: from now on. Yields a Reset too, followed by a Snapshot of the new log. Raises
     what `resumed` raises.
@@ -110,7 +110,7 @@ def resumed(
             if not is_transient(error):
                 raise
             if failing_since is None and isinstance(error, ConnectionLostError):
-                tell("the daemon went away; connecting again …")
+                tell("the daemon stopped; connecting again …")
             failing_since = _wait_for_daemon(connection, error, failing_since, pause)
             pause = min(pause * 2, 2.0)
 
@@ -128,7 +128,7 @@ def _wait_for_daemon(connection: "Connection", error: ClientError, failing_since
             raise error
         failing_since = time.monotonic()
         connection.close()
-    end = time.monotonic() + (GRACE if connection.autostart else pause)
+    end = time.monotonic() + (RESTART_GRACE if connection.autostart else pause)
     while time.monotonic() < end and not connection.running():
         connection.rest(min(pause, 0.1))
     if time.monotonic() - failing_since > GIVE_UP:

@@ -17,11 +17,12 @@ from rametctl.connection.channel import (
     ListResponse,
     call_metadata,
     identify,
-    may_pass,
+    is_retryable,
     stub_of,
     unanswered,
 )
 from rametctl.connection.environment import CallerEnvironment
+from rametctl.connection.follow import RESTART_GRACE
 from rametctl.connection.listener import Listener, listens
 from rametctl.errors import ConnectionLostError, UnreachableError, from_rpc_error
 
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
         worktree_pb2_grpc,
     )
 
-GRACE = 1.0
-"""Seconds to wait for a stopped daemon to return before starting one, as an upgrade restarts it."""
 OWN_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
 """Options that give a new channel no state of the closed one, which may be in back-off after a
 failed connect."""
@@ -130,7 +129,7 @@ class Link:
                 return await method(stubs)(request, metadata=(*self._metadata, *self._environment.metadata(request)))
             except grpc.RpcError as error:
                 failure = from_rpc_error(error)
-                if not may_pass(failure):
+                if not is_retryable(failure):
                     raise failure from error
             except asyncio.CancelledError:
                 failure = self._closed_under(stubs)
@@ -167,9 +166,9 @@ class Link:
             call.cancel()
 
     async def wait_for_daemon(self, pause: float) -> None:
-        """Return once a daemon listens, or after `GRACE` (``pause`` without autostart) seconds;
-        then the next call starts one."""
-        end = time.monotonic() + (GRACE if self._autostart else pause)
+        """Return once a daemon listens, or after `RESTART_GRACE` (``pause`` without autostart)
+        seconds; then the next call starts one."""
+        end = time.monotonic() + (RESTART_GRACE if self._autostart else pause)
         while time.monotonic() < end:
             if await asyncio.to_thread(listens, self._socket):
                 break

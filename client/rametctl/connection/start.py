@@ -35,7 +35,7 @@ NOT_INSTALLED = "the daemon is not installed beside this rametctl"
 INSTALL = 'pip install "ramet[daemon]"'
 
 
-SESSIONS_OWN = frozenset({"RAMET_SESSION", "RAMET_TOKEN", "RAMET_GENERATION", "RAMET_KEEPER"})
+SESSION_MARKERS = frozenset({"RAMET_SESSION", "RAMET_TOKEN", "RAMET_GENERATION", "RAMET_KEEPER"})
 """Variables that mark the processes of a session. A daemon that a session's command starts must not
 have them, or the session's end would end it."""
 
@@ -90,7 +90,7 @@ def ensure_running(
         process = None if listens(directories.socket) else _spawn(directories, environ, patience=deadline)
         while not serving():
             ended = None if process is None else process.poll()
-            # Our daemon found the lock of another, which is about to serve.
+            # A daemon that found the lock of another is no failure: the other is about to serve.
             if ended is not None and ended != ANOTHER_SERVES and not listens(directories.socket):
                 raise _start_failed(ended, directories.logs / START_LOG)
             if time.monotonic() > end:
@@ -113,15 +113,14 @@ def _start_lock(directories: Directories, end: float) -> Iterator[None]:
     finally:
         os.close(directory)
     try:
-        # Not a blocking flock, as its holder may be a stopped process, and this call has a
-        # deadline.
+        # A blocking flock would miss the deadline if a stopped process holds the lock.
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError as error:
                 if time.monotonic() > end:
-                    message = "another rametctl is starting the daemon and does not come to an end"
+                    message = "another rametctl is starting the daemon and has not finished"
                     raise UnreachableError(
                         message, hint="try again; is a rametctl stopped in some terminal?"
                     ) from error
@@ -145,8 +144,8 @@ def _spawn(directories: Directories, environ: Mapping[str, str], *, patience: fl
         ) from error
     import subprocess
 
-    # An agent's command may start it, but the daemon is the person's.
-    environment = {key: value for key, value in environ.items() if key not in SESSIONS_OWN}
+    # An agent's command may start the daemon, which belongs to no session.
+    environment = {key: value for key, value in environ.items() if key not in SESSION_MARKERS}
     try:
         return subprocess.Popen(
             [*daemon_command(), "run", f"--patience={patience:.0f}"],
@@ -165,22 +164,21 @@ def _spawn(directories: Directories, environ: Mapping[str, str], *, patience: fl
 
 def _never_served(directories: Directories, deadline: float, *, refused: bool) -> UnreachableError:
     message = f"the daemon did not serve within {deadline:.0f} s"
-    if refused and (said := _said(directories.logs / START_LOG)):
-        message += f": {said}"
-    return UnreachableError(message, hint="look at: rametctl daemon logs")
+    if refused and (output := _last_output(directories.logs / START_LOG)):
+        message += f": {output}"
+    return UnreachableError(message, hint="see: rametctl daemon logs")
 
 
 def _start_failed(status: int, log: Path) -> UnreachableError:
-    said = _said(log)
     how = f"signal {-status}" if status < 0 else f"status {status}"
     return UnreachableError(
-        f"the daemon could not be started ({how}): {said or 'it said nothing'}",
+        f"the daemon could not be started ({how}): {_last_output(log) or 'it printed nothing'}",
         hint=f"see {log}",
         reason="START_FAILED",
     )
 
 
-def _said(log: Path) -> str:
+def _last_output(log: Path) -> str:
     """Return the end of the daemon's output, in one line."""
     try:
         text = log.read_text("utf-8", "replace")

@@ -59,8 +59,8 @@ class Choice:
             number = f"{index + 1}) " if index < len(self.labels) - 1 else ""
             here = index == self.at
             yield line(("❯ " if here else "  ", "cyan"), (number, "cyan"), (f"{box}{label}", "bold" if here else ""))
-        keys = "↑↓ move, space mark, enter take" if self.several else "↑↓ move, enter take, or a number"
-        yield line((f"  {keys}, esc leave", "dim"))
+        keys = "↑↓ move, space mark, enter choose" if self.several else "↑↓ move, enter choose, or a number"
+        yield line((f"  {keys}, esc cancel", "dim"))
 
 
 def choose(output: "Output", keyboard: int, question: str, labels: Sequence[str], *, several: bool) -> str | None:

@@ -62,7 +62,7 @@ class Output:
         capable = environ.get("TERM", "") != "dumb"
         self.terminal = stdout.isatty() and capable and not json
         self.error_terminal = stderr.isatty() and capable
-        self._unended = False  # the last line of a command
+        self._unended = False  # whether the last line of a command's output lacks its line feed
         self.colour = self.terminal and not environ.get("NO_COLOR")
         self.reflows = not environ.get("XTERM_VERSION")
         """Whether the terminal wraps lines again when it becomes narrower; of the common ones only
@@ -232,8 +232,7 @@ class Output:
 
     @contextmanager
     def live(self) -> "Iterator[LiveView]":
-        """A view that is redrawn in place. The cursor is restored however it ends, also by
-        SIGTERM."""
+        """Open a view that is redrawn in place. Its end restores the cursor, also after SIGTERM."""
         import signal
 
         from rich.live import Live
@@ -306,9 +305,9 @@ class Output:
     ) -> list[Line]:
         """Aligned columns, at most as wide as the terminal.
 
-        ``shrink`` says which columns give way, in order, and down to how many columns of the
-        screen; ``right`` which are aligned to the right. Plain text is never cut: scripts and logs
-        keep whole names.
+        ``shrink``: the headers that become narrower if the table is too wide, in order, each with
+        its least width; ``right``: those aligned to the right. Plain text is never cut: scripts and
+        logs get complete names.
         """
         cells = [[(header, "dim") for header in headers]]
         cells += [[(visible(text).replace("\n", "␊"), style) for text, style in row] for row in rows]

@@ -37,6 +37,7 @@ from rametctl.dashboard.keyboard import Keyboard
 from rametctl.dashboard.keys import GROUPS, Key, at_column, of_hint
 from rametctl.dashboard.rows import ARRANGEMENTS, Filter, Known, Row, arrange, head_line, session_line, top_line
 from rametctl.dashboard.widgets import Bar, Lines, Prompt
+from rametctl.editor import editor_command
 from rametctl.errors import ClientError, RefusedError
 from rametctl.nouns.contests import archive_requests, members, pick, picked_words, still_working
 from rametctl.nouns.prompts import IMAGE_BYTES, clipboard_image, completions, read_images, word_before
@@ -1783,8 +1784,7 @@ class Dashboard(App[None]):
 
     def action_open(self) -> None:
         if (session := self._chosen()) is not None:
-            editor = self.client.environ.get("VISUAL") or self.client.environ.get("EDITOR") or "vi"
-            self._outside(*shlex.split(editor), session.worktree, cwd=session.worktree)
+            self._outside(*shlex.split(editor_command(self.client)), session.worktree, cwd=session.worktree)
 
     # The rest of the screen
 

@@ -114,7 +114,7 @@ class Service:
         except PathsError as error:
             raise ServiceError(error.message, hint=error.hint) from error
         if self.platform == "darwin":
-            self.run(self._bootout())  # a unit that is loaded already is not read again; failing means that it was not
+            self.run(self._bootout())  # launchd reads no loaded unit again; this fails if none is loaded
         if self._run_all(self._starting(), report):
             report.lines.append("rametd runs as a service and starts at every login")
             report.lines += self._linger_hint()
@@ -209,8 +209,8 @@ class Service:
         return True
 
     def _linger_hint(self) -> list[str]:
-        """systemd ends a person's services, and with them their agents, at logout unless lingering
-        is enabled."""
+        """Return how to enable lingering unless it is on: without it, systemd ends a person's
+        services and their agents at logout."""
         if self.platform == "darwin":
             return []
         answer = self.run(["loginctl", "show-user", str(self.uid), "--property=Linger", "--value"])
@@ -226,7 +226,7 @@ def _replace(path: Path, content: bytes) -> None:
     try:
         temporary.write_bytes(content)
         temporary.replace(path)
-    finally:  # gone by then, unless it was cut short
+    finally:  # it exists only if the write failed
         temporary.unlink(missing_ok=True)
 
 

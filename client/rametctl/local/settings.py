@@ -28,11 +28,11 @@ def with_setting(text: str, key: str, value: str) -> str:
         before = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"config.toml is not TOML: {error}", hint="fix it: rametctl config edit") from error
-    wanted = _changed(before, path, tomllib.loads(f"x = {value}")["x"])
+    expected = _changed(before, path, tomllib.loads(f"x = {value}")["x"])
     for changed in _attempts(text.splitlines(), path, value):
         result = "\n".join(changed) + "\n"
         try:
-            if tomllib.loads(result) == wanted:
+            if tomllib.loads(result) == expected:
                 return result
         except tomllib.TOMLDecodeError:
             continue
@@ -43,20 +43,20 @@ def _attempts(lines: list[str], path: list[str], value: str) -> "list[list[str]]
     """Return candidates of the changed lines, the best first: the old line replaced, a line in the
     table, a line at the top."""
     table: list[str] = []
-    over: list[list[str]] = []
-    below: list[tuple[int, list[str]]] = []
+    replaced: list[list[str]] = []
+    inserted: list[tuple[int, list[str]]] = []
     for number, line in enumerate(lines):
         if (header := _HEADER.fullmatch(line)) is not None:
             table = [part.strip().strip("\"'") for part in header[1].split(".")]
             if path[: len(table)] == table and len(table) < len(path):
                 rest = ".".join(path[len(table) :])
-                below.append((len(table), [*lines[: number + 1], f"{rest} = {value}", *lines[number + 1 :]]))
+                inserted.append((len(table), [*lines[: number + 1], f"{rest} = {value}", *lines[number + 1 :]]))
         elif (found := _KEY.match(line)) is not None:
             name = [part.strip() for part in found[1].split(".")]
             if table + name == path:
-                over.append([*lines[:number], f"{line[: found.end()]} {value}", *lines[number + 1 :]])
-    deepest = [changed for _, changed in sorted(below, key=lambda each: -each[0])]
-    return [*over, *deepest, [f"{'.'.join(path)} = {value}", *lines]]
+                replaced.append([*lines[:number], f"{line[: found.end()]} {value}", *lines[number + 1 :]])
+    deepest = [changed for _, changed in sorted(inserted, key=lambda each: -each[0])]
+    return [*replaced, *deepest, [f"{'.'.join(path)} = {value}", *lines]]
 
 
 def _changed(tree: dict[str, Any], path: list[str], value: Any) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def launchd(rametd: Path, environ: Mapping[str, str], logs: Path) -> bytes:
 
 
 def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    # A line break cannot be written in a unit, and no such path is meant.
+    # A unit cannot hold a line break.
     return {name: environ[name] for name in INHERITED if environ.get(name) and "\n" not in environ[name]}
 
 

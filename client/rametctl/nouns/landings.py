@@ -13,7 +13,7 @@ from rametctl.app import App
 from rametctl.errors import ClientError, PersonNeededError, TimedOutError
 from rametctl.render.landing import landing_line, landing_state
 
-OVER = frozenset({"landed", "removed", "held"})
+SETTLED = frozenset({"landed", "removed", "held"})
 """States that an entry leaves only upon a command."""
 
 
@@ -53,7 +53,7 @@ def follow_landings(
 
     for each in landings:
         show(each)
-    with _telling_how_far(latest), app.connection.within(timeout):
+    with _progress_at_timeout(latest), app.connection.within(timeout):
         for step in follow(app.connection, after=after):
             if step.is_reset:
                 return wait_landings(app, landings, app.connection.left())
@@ -61,14 +61,14 @@ def follow_landings(
             if landing is not None and landing.id in latest:
                 latest[landing.id] = landing
                 show(landing)
-                if all(landing_state(each) in OVER for each in latest.values()):
+                if all(landing_state(each) in SETTLED for each in latest.values()):
                     break
     return list(latest.values())
 
 
 @contextmanager
-def _telling_how_far(latest: "Mapping[str, Landing]") -> Iterator[None]:
-    """Inside, a time-out error lists the progress of each entry."""
+def _progress_at_timeout(latest: "Mapping[str, Landing]") -> Iterator[None]:
+    """Within the block, a TimedOutError lists the progress of each entry."""
     try:
         yield
     except TimedOutError as error:

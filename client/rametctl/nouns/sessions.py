@@ -163,9 +163,9 @@ def _cannot_come(answer: "WaitSessionsResponse") -> ClientError:
 
 
 @contextmanager
-def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
-    """Inside, Ctrl-C ends only the client: a note says what continues, and how to watch it
-    again."""
+def detachable(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
+    """Within the block, Ctrl-C ends only the client: a note names the sessions that continue, and
+    the command that watches them again."""
     try:
         yield
     except KeyboardInterrupt:
@@ -177,8 +177,9 @@ def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
 
 
 def show_end(app: "App", session: "Session", waited: "WaitSessionsResponse", prompt_id: str = "") -> None:
-    """Print the reply to the awaited prompt, by default the session's first one, complete unless on
-    a terminal, and the state. Later turns, as after a message of the daemon, are not shown."""
+    """Print the reply to the awaited prompt, by default the session's first one, and the session's
+    state. A terminal shows only the beginning of a long reply. Later turns, as after a message of
+    the daemon, are not shown."""
     from rametctl.nouns.transcripts import read_reply
     from rametctl.render.transcript import last_words
 

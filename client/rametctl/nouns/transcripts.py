@@ -66,8 +66,8 @@ def newest(app: "App", session: "Session", count: int, *, partials: bool = False
 
 
 def read_turns(app: "App", session: "Session", turns: int | None) -> "tuple[list[Event], int]":
-    """Read the events that the newest ``turns`` turns are made of, or all of them; and the number
-    of the last event."""
+    """Read the events of the newest ``turns`` turns, all events for None. Return them, and the
+    number of the last one."""
     events: list[Event] = []
     for events, complete in _newest_events(app, session, (PAGE, MOST) if turns is not None else ()):
         if complete:
@@ -75,7 +75,7 @@ def read_turns(app: "App", session: "Session", turns: int | None) -> "tuple[list
         conversation = Conversation()
         for event in events:
             conversation.add(event)
-        if conversation.whole_turns(turns or 1):
+        if conversation.contains_turns(turns or 1):
             break
     return events, events[-1].seq if events else 0
 
@@ -101,8 +101,8 @@ def read_reply(app: "App", session: "Session", prompt_id: str) -> Conversation:
 
 
 def _newest_events(app: "App", session: "Session", counts: Iterable[int]) -> "Iterator[tuple[list[Event], bool]]":
-    """Read the newest events of a session: as many as each of ``counts`` says, and finally all.
-    Yield them with whether they are all."""
+    """Yield the newest events of a session: as many as each of ``counts`` says, and finally all;
+    each time with whether they are all."""
     from ramet.v1 import event_pb2
 
     for count in counts:

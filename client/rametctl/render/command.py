@@ -1,4 +1,4 @@
-"""How a command in a worktree is named, and how it ended."""
+"""Name a command in a worktree, and describe how it ended."""
 
 import shlex
 import signal

@@ -204,7 +204,7 @@ def _exit_spans(event: "Event") -> list[Span]:
 
 
 def retry_words(retry: "ApiRetry", *, over: bool = False) -> str:
-    """Why a model call failed, and when it is tried again."""
+    """Describe why a model call failed, and when the agent repeats it."""
     error = one_line(retry.error).replace("_", " ") or "the model did not answer"
     of = f" of {retry.max_attempts}" if retry.max_attempts else ""
     if over:

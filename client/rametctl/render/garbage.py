@@ -71,7 +71,7 @@ def _table(output: "Output", items: Iterable["Garbage"]) -> list[Line]:
 
 
 def _deeds(items: Iterable["Garbage"], move: str, delete: str) -> str:
-    """ "move 2 sessions to the trash and delete 1 branch" """
+    """Describe what happens to items, as in "move 2 sessions to the trash and delete 1 branch"."""
     counts = Counter(item.kind for item in items)
     deeds = [f"{move} {plural(counts['session'], 'session')} to the trash"] if counts["session"] else []
     others = sorted(counts.keys() - {"session"}, key=lambda kind: KINDS.index(kind) if kind in KINDS else len(KINDS))

@@ -282,7 +282,7 @@ class Conversation:
             ends.pop()
         return self.entries[ends[-count] + 1 if len(ends) >= count else 0 :]
 
-    def whole_turns(self, count: int) -> bool:
+    def contains_turns(self, count: int) -> bool:
         """Return whether the entries contain the newest ``count`` turns from their beginning."""
         return len(self.turns(count)) < len(self.entries)
 
@@ -433,7 +433,7 @@ class Conversation:
             last.held = True
         if isinstance(last, Ended) and (change.reason == "interrupted" or _says_the_same(change, last.turn)):
             return
-        if _is_said_otherwise(change):
+        if _is_shown_elsewhere(change):
             return
         if old == "lost" and new == "queued":
             yield self._add(Note(event.seq, (("restarting", "dim"),)))
@@ -569,7 +569,7 @@ def _shows(entry: Entry | None, reason: str) -> bool:
     return isinstance(entry, Note) and reason in "".join(text for text, _ in entry.spans)
 
 
-def _is_said_otherwise(change: "StateChanged") -> bool:
+def _is_shown_elsewhere(change: "StateChanged") -> bool:
     """Return whether other entries show the change: prompts, turns and requests lead to these
     states."""
     new, old = enum_name(change, "new_state"), enum_name(change, "old_state")
@@ -579,7 +579,7 @@ def _is_said_otherwise(change: "StateChanged") -> bool:
 
 
 def prompt_note(prompt: "Prompt", names: Mapping[str, str]) -> str:
-    """Who wrote a prompt, unless it was the person, and how many images go with it."""
+    """Return who wrote a prompt; for one of the person, the number of its images."""
     match prompt.source.partition(":"):
         case ("session", _, sender):
             return f"from {names.get(sender, sender)}"

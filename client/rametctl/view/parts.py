@@ -186,10 +186,11 @@ async def _commands(link: Link, key: str) -> "list[Command]":
 
 async def _verdict(link: Link, key: str) -> str:
     """Read the last message of a judge; "" while it works."""
-    from rametctl.nouns.contests import LAST_EVENTS, WORKING, last_words
+    from rametctl.nouns.contests import LAST_EVENTS, last_words
+    from rametctl.nouns.sessions import LIVING
 
     found = await link.call(lambda daemon: daemon.sessions.GetSession, session_pb2.GetSessionRequest(session=key))
-    if found.session.result or not found.session.turns or state_name(found.session) in WORKING:
+    if found.session.result or not found.session.turns or state_name(found.session) in LIVING:
         return found.session.result
     request = event_pb2.ListEventsRequest(session=key, page_size=LAST_EVENTS, newest=True, omit_partials=True)
     return last_words((await link.call(lambda daemon: daemon.events.ListEvents, request)).events)

@@ -41,7 +41,7 @@ class Form:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            raise UsageError("the form is no JSON object")
+            raise UsageError("the form is not a JSON object")
         return found
 
     def text(self, name: str, *, strip: bool = True) -> str:

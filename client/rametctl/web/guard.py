@@ -76,7 +76,7 @@ class Guard:
         if grant is None:
             return _signed_out(request)
         if grant.read_only and request.method not in SAFE:
-            return PlainTextResponse("this link can only look\n", 403)
+            return PlainTextResponse("this link is read-only\n", 403)
         if not shown_to(grant, path) and path != "/live":
             return PlainTextResponse("this link shows one session only\n", 403)
         request.state.grant = grant

@@ -372,7 +372,7 @@ async def picture(site: Site, visit: Visit) -> Response:
     found = await site.call(lambda daemon: daemon.worktrees.GetFile, request)
     kind = next((kind for head, kind in IMAGES.items() if found.data.startswith(head)), "")
     if not kind:
-        raise UsageError("this is no picture that browsers show")
+        raise UsageError("this is not a picture that browsers show")
     return Response(found.data, media_type=kind)
 
 

@@ -11,7 +11,7 @@ from ramet.v1 import daemon_pb2, session_pb2
 
 from rametctl.errors import UsageError
 from rametctl.options import MODES, budget_of, mode_name, mode_number
-from rametctl.render.session import state_name
+from rametctl.render.session import HELD, state_name
 from rametctl.view import contests, parts
 from rametctl.web import requests
 from rametctl.web.forms import Done, Form
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 FILES = ".ramet-files"
 """Directory in a worktree for files that a person gives the agent; git ignores it."""
-HELD = frozenset({"paused", "lost", "failed"})
 
 
 def find(site: Site, session_id: str) -> "Session":
@@ -193,7 +192,7 @@ async def update(site: Site, form: Form) -> Done:
         try:
             budget = budget_of(text)
         except ValueError:
-            raise UsageError(f"{text!r} is no budget: give dollars, or tokens such as 2Mtok") from None
+            raise UsageError(f"{text!r} is not a budget: give dollars, or tokens such as 2Mtok") from None
         request.session.MergeFrom(session_pb2.Session(**budget))
         request.update_mask.paths.extend(budget)
     await site.call(lambda daemon: daemon.sessions.UpdateSession, request)
