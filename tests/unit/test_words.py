@@ -20,7 +20,6 @@ PLURALS = re.compile(
 NEVER_ONE = {
     ("client/rametctl/nouns/transcripts.py", " tokens"): "an estimate",
     ("client/rametctl/commands/ls.py", " sessions"): "names of states, not a number",
-    ("daemon/rametd/api/landing.py", " seconds"): "an invalid number",
     ("client/rametctl/commands/new.py", " sessions"): "one has its own words",
     ("client/rametctl/render/conflicts.py", " sessions"): "one has its own words",
     ("daemon/rametd/services/agents/projection.py", " times"): "a limit that was hit more often than it may be",

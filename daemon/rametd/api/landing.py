@@ -94,7 +94,7 @@ class LandingServicer(landing_pb2_grpc.LandingServiceServicer):
     ) -> landing_pb2.WaitLandingsResponse:
         seconds = request.timeout_seconds
         if not 0 <= seconds < float("inf"):
-            raise InvalidInputError(f"{seconds} seconds is no valid timeout", hint="0 means no limit")
+            raise InvalidInputError(f"invalid timeout: {seconds} s", hint="use 0 for no limit")
         named = [(await self._named(name)).id for name in request.landings]
         found, timed_out = await self._queue.wait(named, seconds or None)
         return await self._core.store.read(

@@ -87,7 +87,7 @@ def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
     if (lost := lost_tip(repo, branch)) is not None:
         raise BranchTakenError(
             f"branch {branch} is at {lost[:12]}, which git no longer has",
-            hint="choose another name with --branch; `git fsck` tells more",
+            hint="choose another name with --branch; `git fsck` lists what is missing",
             branch=branch,
         )
     if branch_tip(repo, branch) is not None:

@@ -97,7 +97,7 @@ def holder(repo: RepositoryInfo, name: str, paths: Sequence[str], *, without: st
         files = repository[name].peel(pygit2.Tree)
         wanted = [(path, _entry(files, path)) for path in paths]
     except (KeyError, pygit2.GitError) as error:
-        raise RefNotFoundError(f"{name} is incomplete: {error}", hint="git fsck tells more") from error
+        raise RefNotFoundError(f"{name} is incomplete: {error}", hint="`git fsck` lists what is missing") from error
     for ref in repository.references:
         if not ref.startswith(("refs/heads/", "refs/remotes/", "refs/tags/")) or ref == f"refs/heads/{without}":
             continue

@@ -141,7 +141,7 @@ class GitContext:
             if _OBJECT.fullmatch(str(error.args[0])) is None:
                 raise
             raise GitFailedError(
-                f"git no longer has the object {error.args[0]}", hint="`git fsck` tells what else is missing"
+                f"git no longer has the object {error.args[0]}", hint="`git fsck` lists what else is missing"
             ) from error
 
     def worktree_lock(self, worktree: Path) -> asyncio.Lock:

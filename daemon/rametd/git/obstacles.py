@@ -61,7 +61,7 @@ async def refuse_repositories(git: GitContext, worktree: Path, wanted: Mapping[s
     if found:
         raise WorktreeChangedError(
             f"git repositories are in the way: {named(found)}",
-            hint="files are to come in their place: move them out of the worktree, then try again",
+            hint="files need their places: move them out of the worktree, then try again",
             worktree=str(worktree),
         )
 

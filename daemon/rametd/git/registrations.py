@@ -232,7 +232,7 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
         raise WorktreeChangedError(f"the worktree {path} is gone", hint=hint, worktree=str(path))
     git_dir = git_dir_of(path)
     if git_dir is None:
-        raise WorktreeChangedError(f"{path} is no worktree: its .git file is missing", hint=hint, worktree=str(path))
+        raise WorktreeChangedError(f"{path} is not a worktree: its .git file is missing", hint=hint, worktree=str(path))
     if not git_dir.is_dir():
         raise WorktreeChangedError(f"{path} is registered nowhere: {git_dir} is gone", hint=hint, worktree=str(path))
     common = common_of(git_dir)
@@ -245,7 +245,7 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
         raise WorktreeChangedError(f"{path} is half registered: {git_dir} is damaged", hint=hint, worktree=str(path))
     if back is not None and _absolute(git_dir / back).parent != _absolute(path):
         if path.is_symlink():
-            raise WorktreeChangedError(f"{path} is a symbolic link, no worktree", hint=hint, worktree=str(path))
+            raise WorktreeChangedError(f"{path} is a symbolic link, not a worktree", hint=hint, worktree=str(path))
         raise WorktreeChangedError(
             f"{path} is a copy of the worktree at {Path(back).parent}", hint=hint, worktree=str(path)
         )

@@ -95,7 +95,7 @@ def _open(path: Path, flags: pygit2.enums.RepositoryOpenFlag) -> pygit2.Reposito
         if "owned by" in words:
             raise GitFailedError(words, hint=f"git config --global --add safe.directory {path}") from error
         raise RepoNotFoundError(
-            f"{path} is no git repository: {words}", hint="see what git status says there"
+            f"{path} is not a git repository: {words}", hint="see what git status says there"
         ) from error
 
 

@@ -40,7 +40,7 @@ def check_images(kind: AgentKind, images: Sequence[bytes]) -> None:
             f"the images are too large (at most {limits})", hint="make them smaller, or name the files in the prompt"
         )
     if not all(map(media_type, images)):
-        raise InvalidInputError("a file is no PNG, JPEG, GIF or WebP image", hint="convert it first")
+        raise InvalidInputError("an image is not a PNG, JPEG, GIF or WebP file", hint="convert it first")
 
 
 def check_model(model: str) -> str:

@@ -65,7 +65,7 @@ class NotifyEvents:
         try:
             watcher = RustNotify([self._root, str(self._cookies)], False, False, 0, True, True)
         except (OSError, WatchfilesRustInternalError) as error:
-            raise OutOfWatchesError(f"file events cannot be had: {error}") from error
+            raise OutOfWatchesError(f"file events are not available: {error}") from error
         self._thread = threading.Thread(target=self._listen, args=(watcher,), name="file-events", daemon=True)
         self._thread.start()
 

@@ -56,7 +56,7 @@ def damaged(words: str) -> WorkAtRiskError:
     """Refuse to remove a session with a damaged snapshot."""
     return WorkAtRiskError(
         f"{words}, so it is unknown what would be lost",
-        hint="repair the repository (`git fsck` tells more), or add --force to move what is left to the trash",
+        hint="repair the repository (`git fsck` lists what is missing), or add --force to move what is left to the trash",
     )
 
 

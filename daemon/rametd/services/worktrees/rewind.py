@@ -175,7 +175,7 @@ class Rewinder:
         if target is None:
             raise RefNotFoundError(
                 f"checkpoint {checkpoint.number} is damaged: git no longer has {(*lost, checkpoint.snapshot)[0][:12]}",
-                hint=f"`rametctl checkpoints {session.reference}` lists the others; `git fsck` tells more",
+                hint=f"`rametctl checkpoints {session.reference}` lists the others; `git fsck` lists what is missing",
             )
 
         staged = target.index
