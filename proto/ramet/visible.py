@@ -13,7 +13,20 @@ _HIDDEN = (
     # Fillers, variation selectors and blanks of other categories: default ignorable, or drawn as nothing
     "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159"
 )
-_UNSAFE = re.compile(f"\r\n|[{_HIDDEN}]")
+_PICTURE = (
+    "[\xa9\xae\u203c\u2049\u2122\u2139\u2194-\u2199\u21a9\u21aa\u231a\u231b\u2328\u23cf\u23e9-\u23f3\u23f8-\u23fa\u24c2"
+    "\u25aa\u25ab\u25b6\u25c0\u25fb-\u25fe\u2600-\u2605\u2607-\u2612\u2614-\u2685\u2690-\u2705\u2708-\u2712\u2714\u2716\u271d"
+    "\u2721\u2728\u2733\u2734\u2744\u2747\u274c\u274e\u2753-\u2755\u2757\u2763-\u2767\u2795-\u2797\u27a1\u27b0\u27bf\u2934"
+    "\u2935\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55\u3030\u303d\u3297\u3299"
+    "\U0001f000-\U0001f1e5\U0001f201-\U0001f3fa\U0001f400-\U0001faff]\ufe0f?[\U0001f3fb-\U0001f3ff]?"
+)
+"""A pictograph (Extended_Pictographic), in colour and with a skin tone."""
+_EMOJI = (
+    # The flags of England, Scotland and Wales; a key cap; a pictograph, or several joined to one
+    "\U0001f3f4\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f"
+    f"|[0-9#*]\ufe0f\u20e3|{_PICTURE}(?:\u200d{_PICTURE})*"
+)
+_UNSAFE = re.compile(f"(?P<emoji>{_EMOJI})|\r\n|[{_HIDDEN}]")
 """Explicit ranges: the table of the running Python may be older than the text."""
 
 
@@ -22,9 +35,8 @@ def visible(text: str) -> str:
     text, or print nothing.
 
     A control character becomes its picture (␛), a tab four spaces, and any other of them U+FFFD.
-    Line feeds stay, and a carriage return before one goes. Emoji that are joined of several, or
-    that a variation selector makes colourful, lose that: a text to be approved must show all that
-    it holds.
+    Line feeds stay, and a carriage return before one goes. What joins or colours an emoji stays
+    inside one, and only there.
     """
     return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_sign, text)
 
@@ -36,6 +48,8 @@ def escaped(json: str) -> str:
 
 def _sign(match: re.Match[str]) -> str:
     char = match[0]
+    if match["emoji"]:
+        return char
     if char == "\t":
         return "    "
     if char == "\r\n":
@@ -47,5 +61,7 @@ def _sign(match: re.Match[str]) -> str:
 
 
 def _escape(match: re.Match[str]) -> str:
+    if match["emoji"]:
+        return match[0]
     units = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))

@@ -11,6 +11,7 @@ import pytest
 from ramet.v1 import event_pb2
 from ramet.visible import escaped, visible
 from rametctl.cli import cli
+from rametctl.console.lines import cell_width, truncated
 
 from tests.support.client import World
 from tests.support.client import world as make_world
@@ -159,9 +160,55 @@ def test_each_character_that_prints_nothing_gets_a_sign() -> None:
         assert visible(char) == "\N{REPLACEMENT CHARACTER}", ascii(char)
 
 
-@pytest.mark.parametrize("text", ["plain", "日本語 é e\u0301 ß", "👍 🇩🇪", "a\nb", "\u00a0\u3000", "\ue0b0"])
+EMOJI = {
+    "\U0001f469\u200d\U0001f4bb": 2,  # a woman at a computer: joined
+    "\U0001f9d1\U0001f3fd\u200d\u2764\ufe0f\u200d\U0001f48b\u200d\U0001f9d1\U0001f3fb": 2,  # a couple: joined, coloured, skin tones
+    "\U0001f3f3\ufe0f\u200d\U0001f308": 2,  # the rainbow flag
+    "\U0001f3f4\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f": 2,  # the flag of Scotland
+    "\U0001f1e9\U0001f1ea": 2,  # the flag of Germany
+    "\u26a0\ufe0f": 2,  # coloured
+    "\u26a0": 1,
+    "1\ufe0f\u20e3": 2,  # a key cap
+    "\U0001f44d\U0001f3fd": 2,
+}
+"""Emoji, and the columns of each."""
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "日本語 é e\u0301 ß", "👍 🇩🇪", "a\nb", "\u00a0\u3000", "\ue0b0", *EMOJI, " ".join(EMOJI)]
+)
 def test_what_prints_something_stays(text: str) -> None:
     assert visible(text) == text
+    assert escaped(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rm a#b", "#\U0001f469", "\U0001f469#", "\U0001f469##\U0001f4bb", "a\U0001f469#b", "\U0001f1e9#\U0001f1ea",
+        "x\ufe0f", "1\ufe0f", "\U0001f44d\ufe0e", "\ufe0f#\U0001f469", "日#本", "\u2192#\u2192",
+        "\U0001f3f4\U000e0067\U000e0062\U000e007f", "\U0001f3f4\U000e0072\U000e006d\U000e007f", "\U0001f44d\U000e007f",
+        "\U0001f469\u202e\u200d\U0001f4bb", "\U0001f469\u200d\u202e\U0001f4bb", "\U0001f469\u200b\U0001f4bb", "\U0001f469\U000e0100",
+    ],
+)  # fmt: skip
+def test_what_joins_or_colours_emoji_is_drawn_outside_of_one(text: str) -> None:
+    text = text.replace("#", "\u200d")
+    hidden = [char for char in text if visible(char) != char]
+    assert hidden
+    assert visible(text).count("\N{REPLACEMENT CHARACTER}") == len(hidden)
+    assert not any(char in escaped(text) for char in hidden)
+
+
+def test_an_emoji_is_coloured_once() -> None:
+    assert visible("\u26a0\ufe0f\ufe0f") == "\u26a0\ufe0f\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize("text", EMOJI)
+def test_an_emoji_is_measured_and_cut_as_one(text: str) -> None:
+    columns = EMOJI[text]
+    assert cell_width(text) == columns
+    assert truncated(f"a{text}bcdef", 2 + columns) == f"a{text}…"
+    assert truncated(f"a{text}bcdef", 1 + columns) in {"a…", f"a{text[0]}…"}
 
 
 def test_json_keeps_its_meaning_and_is_safe() -> None:

@@ -2,7 +2,7 @@
 
 import io
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -99,18 +99,37 @@ def _wrapping_console() -> "Console":
     return Console(file=io.StringIO(), width=80)
 
 
+_JOINER, _COLOURED = "\u200d", "\ufe0f"
+_SKIN_TONES = frozenset(map(chr, range(0x1F3FB, 0x1F400)))
+_TAGS = frozenset(map(chr, range(0xE0020, 0xE0080)))
+"""Of the flags of England, Scotland and Wales."""
+_COMBINING = frozenset({"Mn", "Me"})
+
+
 def cell_width(text: str) -> int:
-    """Return the columns of ``text`` on a terminal: two for wide characters, none for combining
-    ones."""
+    """Return the columns of ``text`` on a terminal: two for wide characters and emoji, none for
+    combining ones."""
     if text.isascii():
         return len(text)
-    return sum(map(_char_width, text))
+    return sum(_widths(text))
 
 
-def _char_width(char: str) -> int:
-    if char.isascii():
-        return 1
-    return 0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+def _widths(text: str) -> Iterator[int]:
+    """Yield the columns that each character adds. An emoji of several characters takes two."""
+    before, whole = "", 0  # the previous character, and the columns since the last one with a place of its own
+    for char in text:
+        if char.isascii():
+            whole = width = 1
+        elif before == _JOINER or char == _JOINER or unicodedata.category(char) in _COMBINING or char in _TAGS:
+            width = 2 - whole if char == _COLOURED and whole == 1 else 0
+            whole += width
+        elif char in _SKIN_TONES and before > "\xff":
+            width = max(2 - whole, 0)
+            whole += width
+        else:
+            whole = width = 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        before = char
+        yield width
 
 
 def truncated(text: str, width: int) -> str:
@@ -119,8 +138,8 @@ def truncated(text: str, width: int) -> str:
     if len(text) <= width and text.isascii():
         return text
     used, fits = 0, 0  # `fits` characters leave room for the …
-    for index, char in enumerate(text):
-        used += _char_width(char)
+    for index, columns in enumerate(_widths(text)):
+        used += columns
         if used > width:
             return text[:fits].rstrip() + "…"
         if used < width:
