@@ -828,7 +828,7 @@ class Dashboard(App[None]):
 
     def action_tab(self, by: int) -> None:
         if by > 0 and self._prompt.has_focus and (word := word_before(self._prompt.before_cursor)):
-            self._complete(word)
+            self._complete(self._prompt, word)
             return
         tabs = panes.tabs_of(self.session) if self.session is not None else panes.TABS
         self._open_tab(tabs[(tabs.index(self._tab) + by) % len(tabs)] if self._tab in tabs else tabs[0])
@@ -837,7 +837,7 @@ class Dashboard(App[None]):
         self._tab = tab
         if self._tab == "Conversation" and self._prompt.display:
             self._write()
-        else:
+        elif not (self._prompt.has_focus and self._prompt.text):  # else the next letters belong to the text
             self.set_focus(None)  # the keys move and comment there; r writes
         self._content.cursor = -1
         self._content.scroll_to(y=0, animate=False, force=True)
@@ -912,6 +912,7 @@ class Dashboard(App[None]):
                 empty="no filter",
             ),
             then,
+            ("/",),
         )
 
     def action_arrange(self) -> None:
@@ -1244,13 +1245,18 @@ class Dashboard(App[None]):
 
         self.do(f"taking back a prompt of {session.name}", work())
 
-    def _complete(self, word: str) -> None:
-        session, prompt = self.session, self._prompt
-        if session is None:
+    def on_prompt_completing(self, event: Prompt.Completing) -> None:
+        self._complete(event.prompt, event.word)
+
+    def _complete(self, prompt: Prompt, word: str) -> None:
+        """Complete a word: a file or command of the selected session, or of the repository of a new
+        one."""
+        directory = self._new_path() if isinstance(self.screen, Form) else self.session.worktree if self.session else ""
+        if not directory:
             return
 
         async def work() -> None:
-            found = await completions(word, session.worktree, self.client.environ)
+            found = await completions(word, directory, self.client.environ)
             if len(found) > 1:
                 shared = os.path.commonprefix(found)  # noqa: RUF071  characters, not folders
                 prompt.complete(word, shared if len(shared) > len(word) and shared.startswith(word) else word)
@@ -1756,19 +1762,21 @@ class Dashboard(App[None]):
                 signal.signal(signal.SIGINT, before)
                 termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
-    def _outside(self, *command: str, cwd: str | None = None, pause: bool = False) -> None:
-        """Run a program on the terminal."""
+    def _outside(self, *command: str, cwd: str | None = None, pause: bool = False) -> int:
+        """Run a program on the terminal; return its exit code."""
+        status = 1
         with self._lent():
             try:
-                subprocess.run(command, cwd=cwd, check=False)
+                status = subprocess.run(command, cwd=cwd, check=False).returncode
                 if pause:
                     input("\nEnter returns to the dashboard ")
             except (OSError, EOFError) as error:
                 self.call_later(self.note, f"{command[0]}: {error}", error=True)
         self._compare_again()
+        return status
 
-    def _verb(self, *arguments: str, pause: bool = False) -> None:
-        self._outside(sys.executable, "-m", "rametctl", *arguments, pause=pause)
+    def _verb(self, *arguments: str, pause: bool = False) -> int:
+        return self._outside(sys.executable, "-m", "rametctl", *arguments, pause=pause)
 
     def action_shell(self) -> None:
         if (session := self._chosen()) is not None:
@@ -1776,11 +1784,16 @@ class Dashboard(App[None]):
 
     def action_run(self) -> None:
         session = self._chosen()
-        if session is not None:
-            self.ask(
-                Ask(f"Run in {session.name}:", does="run"),
-                lambda text: self._verb("run", session.id, "--", "sh", "-c", text, pause=True),
-            )
+        if session is None:
+            return
+        draft = ("!", session.id)
+
+        def then(text: str) -> None:
+            if status := self._verb("run", session.id, "--", "sh", "-c", text, pause=True):
+                self._drafts[draft] = text, True
+                self.note(f"the command exited with {status}; ! has your text")
+
+        self.ask(Ask(f"Run in {session.name}:", does="run"), then, draft)
 
     def action_open(self) -> None:
         if (session := self._chosen()) is not None:

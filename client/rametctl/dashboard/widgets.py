@@ -13,7 +13,7 @@ from textual.strip import Strip
 from textual.widgets import Static, TextArea
 
 from rametctl.console.lines import Line, line, safe, to_text
-from rametctl.nouns.prompts import pasted_file
+from rametctl.nouns.prompts import pasted_file, word_before
 
 CURSOR = Style(reverse=True)
 
@@ -190,6 +190,14 @@ class Prompt(TextArea):
     class Answering(Message):
         """A blank was typed into the empty prompt, so that keys answer the request."""
 
+    class Completing(Message):
+        """Tab was pressed after a word that can be completed."""
+
+        def __init__(self, prompt: "Prompt", word: str) -> None:
+            super().__init__()
+            self.prompt = prompt
+            self.word = word
+
     def __init__(self, *, id: str, modal: bool = False) -> None:  # noqa: A002  Textual's name
         super().__init__(id=id, compact=True, show_line_numbers=False, highlight_cursor_line=False, soft_wrap=True)
         self._modal = modal
@@ -224,6 +232,9 @@ class Prompt(TextArea):
                 self._leave(event, self.Left())
             case "space" if self._modal and not self.text:
                 self._leave(event, self.Answering())
+            case "tab" if word := word_before(self.before_cursor):
+                self._stop(event)
+                self.post_message(self.Completing(self, word))
             case _:
                 await super()._on_key(event)
 

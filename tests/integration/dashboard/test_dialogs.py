@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from ramet.v1 import daemon_pb2, worktree_pb2
 from rametctl.console.lines import line
+from rametctl.dashboard.app import Dashboard
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Field, Form
 from rametctl.dashboard.widgets import Prompt
 from rametctl.options import mode_number
@@ -281,6 +282,52 @@ async def test_text_of_a_dialog_that_is_refused_or_left_is_offered_again(
         await shown.shows(f"{key} has your text")
         _, written = await opened()
         assert written() == whole, "refused"
+
+
+async def test_a_command_that_is_left_or_fails_is_offered_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.state.session("fix")
+    statuses, ran = [7, 0], list[str]()
+
+    def run(self: Dashboard, *command: str, **options: Any) -> int:
+        ran.append(command[-1])
+        return statuses.pop(0)
+
+    monkeypatch.setattr(Dashboard, "_outside", run)
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        for keys, last, offered in (
+            ([*"make"], "escape", ""),
+            (["end", *" test"], "enter", "make"),
+            ([], "enter", "make test"),
+            ([], "escape", ""),
+        ):
+            await shown.press("exclamation_mark")
+            dialog = await shown.dialog(Ask)
+            await eventually(lambda: shown.app.focused is not None, within=20)
+            assert dialog.query_one(Prompt).text == offered
+            await shown.press(*keys, last)
+            await eventually(lambda: len(shown.app.screen_stack) == 1, within=20)
+            if len(ran) == 1:
+                await shown.shows("exited with 7; ! has your text")
+        assert ran == ["make test", "make test"]
+
+
+async def test_a_filter_that_is_left_is_offered_again(world: World) -> None:
+    world.state.session("fix")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        for keys, last, offered in (
+            ([*"s:wai"], "escape", ""),
+            (["end", *"ting"], "enter", "s:wai"),
+            ([], "enter", "s:waiting"),
+        ):
+            await shown.press("slash")
+            dialog = await shown.dialog(Ask)
+            await eventually(lambda: shown.app.focused is not None, within=20)
+            assert dialog.query_one(Prompt).text == offered
+            await shown.press(*keys, last)
+            await eventually(lambda: len(shown.app.screen_stack) == 1, within=20)
+        assert shown.app._filter == "s:waiting"
 
 
 async def test_text_left_in_a_dialog_is_replaced_by_new_text_and_continued_at_its_end(world: World) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from ramet.v1 import event_pb2, session_pb2, worktree_pb2
-from rametctl.dashboard.dialogs import Ask
+from rametctl.dashboard.dialogs import Ask, Form
+from rametctl.dashboard.widgets import Prompt
 from textual import events
 
 from tests.support.client import World
@@ -271,3 +272,33 @@ async def test_the_keys_leave_the_prompt_with_its_tab_and_move_in_the_lines_of_t
         assert (place.path, shown.app._prompt.text) == ("a.py", "")
         await shown.press("shift+tab", *"jx")
         assert shown.app._prompt.text == "jx"
+
+
+async def test_the_next_tab_takes_no_key_from_a_prompt_that_is_being_written(world: World) -> None:
+    world.state.session("fix", turns=1)
+    async with screen(world) as shown:
+        await shown.shows("fix")
+        await shown.press("r", *"fix", "tab")
+        assert shown.app._tab == "Diff"
+        await shown.press(*"xAy")
+        assert (shown.app._prompt.text, shown.app._prompt.has_focus, len(shown.app.screen_stack)) == ("fixxAy", True, 1)
+        await shown.press("tab", *" it", "enter")
+        await eventually(lambda: [each.prompt for each in world.state.called("SendPrompt")] == ["fixxAy it"], within=20)
+
+
+@pytest.mark.parametrize("key", ["f", "n"])
+async def test_a_file_is_completed_in_the_text_of_a_dialog(world: World, tmp_path: Path, key: str) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "quickstart.md").touch()
+    await (await asyncio.create_subprocess_exec("git", "-C", tree, "init", "-q")).wait()
+    world.state.session("fix", worktree=str(tree))
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press(key)
+        dialog = await shown.dialog(Ask if key == "f" else Form)
+        await eventually(lambda: dialog.focused is not None, within=20)
+        prompt = dialog.query_one(Prompt)
+        await shown.press(*"see @qui", "tab")
+        await eventually(lambda: prompt.text == "see @quickstart.md ", within=20)
+        assert prompt.has_focus
