@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TextIO
 from ramet.visible import visible
 
 if TYPE_CHECKING:
-    from ramet.v1.attention_pb2 import AttentionRequest
     from ramet.v1.event_pb2 import Event
     from ramet.v1.session_pb2 import Session
 
@@ -101,73 +100,53 @@ class Alerts:
 
 
 class InboxAlerts:
-    """Alerts about requests, from live events: those with a number above ``known``; a watch repeats
-    earlier ones. ``waiting`` may have newer ones, which are known then."""
+    """Alerts about requests: notifications from live events, those with a number above ``known`` (a
+    watch repeats earlier ones), and the number of open requests in the title."""
 
-    def __init__(self, alerts: Alerts, waiting: Iterable["AttentionRequest"], known: int = 0) -> None:
+    def __init__(self, alerts: Alerts, known: int = 0) -> None:
         self._alerts = alerts
         self._known = known
-        self._waiting = {request.id for request in waiting}
-        self._unnamed = 0
-        self._count()
+        self._count = -1
 
-    def begin_again(self, sessions: Iterable["Session"]) -> None:
-        """Take a new event log, which numbers its events from 1, and the requests that wait in its
-        snapshot: it has their number."""
+    def begin_again(self) -> None:
+        """Take a new event log, which numbers its events from 1."""
         self._known = 0
-        self._waiting.clear()
-        self._unnamed = sum(session.attention for session in sessions)
-        self._count()
 
-    def _count(self) -> None:
-        self._alerts.count(len(self._waiting) + self._unnamed)
+    def count(self, sessions: Iterable["Session"]) -> None:
+        """Count the open requests of the sessions."""
+        count = sum(session.attention for session in sessions)
+        if count != self._count:
+            self._count = count
+            self._alerts.count(count)
 
     def add(self, event: "Event") -> None:
-        if event.seq <= self._known:
+        if event.seq <= self._known or not event.HasField("request_opened"):
             return
-        if event.HasField("request_opened"):
-            from rametctl.render.request import kind_name
+        from rametctl.render.request import kind_name
 
-            request = event.request_opened.request
-            if request.id in self._waiting:
-                return
-            self._waiting.add(request.id)
-            words = "is done" if kind_name(request) == "review" else "needs you"
-            self._alerts.notify(f"{request.session_name} {words}", request.tool or kind_name(request))
-        elif event.HasField("request_closed"):
-            id_ = event.request_closed.request.id
-            self._unnamed -= id_ not in self._waiting and self._unnamed > 0
-            self._waiting.discard(id_)
-        else:
-            return
-        self._count()
+        request = event.request_opened.request
+        words = "is done" if kind_name(request) == "review" else "needs you"
+        self._alerts.notify(f"{request.session_name} {words}", request.tool or kind_name(request))
 
     def close(self) -> None:
         self._alerts.close()
 
 
-def inbox_alerts(app: "App", session_ids: Iterable[str] = ()) -> InboxAlerts:
-    """Alerts on the terminal of a verb, as the daemon's setting says; of some sessions, or of
-    all."""
+def inbox_alerts(app: "App", known: int) -> InboxAlerts:
+    """Alerts on the terminal of a verb, as the daemon's setting says."""
     import json
 
-    from ramet.v1 import attention_pb2, daemon_pb2
+    from ramet.v1 import daemon_pb2
 
     from rametctl.errors import ClientError
 
     setting = "auto" if app.output.terminal else "off"
-    with suppress(ClientError):  # a configuration that cannot be read right now
-        config = app.call(lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
-        found = [json.loads(each.value_json) for each in config.settings if each.key == "notify.terminal"]
-        setting = found[0] if found and app.output.terminal else setting
-    alerts = Alerts(app.output.stdout, app.environ, setting)
-    if not alerts.on:
-        return InboxAlerts(alerts, ())
-    known = app.connection.info().cursor.seq  # before the list, which may have newer ones
-    page = attention_pb2.ListRequestsRequest(page_size=1000)
-    chosen = set(session_ids)
-    requests = app.call(lambda daemon: daemon.attention.ListRequests, page).requests
-    return InboxAlerts(alerts, (each for each in requests if not chosen or each.session_id in chosen), known)
+    if app.output.terminal:
+        with suppress(ClientError):  # a configuration that cannot be read right now
+            config = app.call(lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
+            found = [json.loads(each.value_json) for each in config.settings if each.key == "notify.terminal"]
+            setting = found[0] if found else setting
+    return InboxAlerts(Alerts(app.output.stdout, app.environ, setting), known)
 
 
 def _plain(text: str) -> str:

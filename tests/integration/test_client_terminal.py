@@ -65,6 +65,40 @@ def test_a_long_line_of_a_transcript_is_wrapped_and_controls_nothing(world: Worl
         assert terminal.lines[1].startswith("  word word")
 
 
+def test_the_title_of_a_watch_counts_what_waits_over_reconnections_and_new_logs(world: World) -> None:
+    fix, other = world.state.session("fix"), world.state.session("other")
+    world.state.request(fix)
+    world.state.request(other)
+
+    def opens(session: session_pb2.Session) -> None:
+        world.state.event(
+            session, request_opened=event_pb2.RequestOpened(request=world.state.request(session, tool="Bash"))
+        )
+
+    with world.terminal("watch", "fix") as terminal:
+        terminal.writes("\x1b]2;(1) ramet\x1b")
+        eventually_sync(lambda: world.state.called("WatchEvents"))
+        assert sorted(call.method for call in world.state.calls) == [
+            "GetConfig", "GetSession", "ListEvents", "WatchEvents"
+        ]  # fmt: skip
+        opens(other)
+        opens(fix)
+        terminal.writes("\x1b]2;(2) ramet\x1b")
+        world.daemon.stop()
+        opens(fix)
+        world.daemon.start()
+        terminal.writes("\x1b]2;(3) ramet\x1b")
+        world.daemon.stop()
+        world.state.epoch, fix.attention, fix.last_seq = "another", 1, 0
+        world.state.events.clear()
+        opens(fix)
+        world.daemon.start()
+        terminal.writes("\x1b]2;(2) ramet\x1b")
+        fix.attention = 0
+        world.state.event(fix, request_closed=event_pb2.RequestClosed())
+        terminal.writes("\x1b]2;ramet\x1b")
+
+
 def test_a_live_table_is_redrawn_in_place_and_gives_the_cursor_back(world: World) -> None:
     session = fill(world)
     with world.terminal("ls", "--watch") as terminal:
@@ -265,6 +299,7 @@ def test_a_watch_notifies_of_requests_and_counts_them_in_the_title(world: World,
         request = world.state.request(docs)
         world.state.event(docs, request_opened=event_pb2.RequestOpened(request=request))
         terminal.shows("permission")
+        docs.attention = 0
         world.state.event(docs, request_closed=event_pb2.RequestClosed(request=request))
         world.state.event(docs, warning=event_pb2.Warning(message="that is all"))
         terminal.shows("that is all")

@@ -101,6 +101,7 @@ def test_ls_reads_all_pages(world: World) -> None:
 
 def test_show_has_everything_with_the_command_that_answers(world: World) -> None:
     session = world.state.session("fix", budget_usd=3, owns=["src/**"])
+    world.state.last_words = "the last words"
     world.state.session("child", parent_id=session.id)
     world.state.request(session, tool="Bash", input_json='{"command": "make"}', reason="not in the rules")
     world.state.prompts.append(session_pb2.Prompt(text="and then the tests\nplease"))
@@ -116,6 +117,7 @@ def test_show_has_everything_with_the_command_that_answers(world: World) -> None
         assert part in shown
     assert "→ rametctl approve 01beef00" in shown
     assert "why: not in the rules" in shown
+    assert "● the last words" in shown
 
 
 def test_show_json_is_the_session_with_what_hangs_on_it(world: World) -> None:
@@ -436,13 +438,16 @@ def test_a_kind_of_agent_is_shown_with_what_it_cannot(world: World) -> None:
         (["logs", "fix"], ["GetSession", "ListEvents"]),
         (["events", "fix"], ["ListEvents"]),
         (["show", "fix", "--json"], ["GetSession"]),
-        (["show", "fix"], ["GetSession", "ListEvents"]),
+        (["show", "fix"], ["GetSession"]),
+        (["show", "child"], ["GetSession"]),
         (["diff", "fix"], ["GetDiff"]),
     ],
 )
 def test_a_verb_that_reads_makes_no_call_that_it_does_not_need(
     world: World, words: list[str], calls: list[str]
 ) -> None:
-    world.state.event(world.state.session("fix"), warning=event_pb2.Warning(message="one"))
+    fix = world.state.session("fix", budget_usd=1)
+    world.state.session("child", parent_id=fix.id)
+    world.state.event(fix, warning=event_pb2.Warning(message="one"))
     assert world.run(*words).code == 0
     assert [call.method for call in world.state.calls] == calls

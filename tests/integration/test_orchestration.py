@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ramet.mcp import tools
+from ramet.v1 import session_pb2
 from rametd.api import orchestration
 from rametd.services.orchestration import Orchestration
 
@@ -24,7 +25,19 @@ from tests.support.daemon import (
     git,
 )
 from tests.support.eventually import eventually
-from tests.support.family import EDITS, Member, bash, gate, refusal, root, sessions, tool, tool_results, write
+from tests.support.family import (
+    EDITS,
+    Member,
+    bash,
+    gate,
+    refusal,
+    root,
+    sessions,
+    token_of,
+    tool,
+    tool_results,
+    write,
+)
 
 
 def test_the_tools_are_the_contracts_with_a_schema_and_words_for_every_argument() -> None:
@@ -79,6 +92,28 @@ async def test_an_agent_sees_what_its_children_do_and_what_it_is_to_them(client:
     assert stopped["session"]["name"] == "kid"
     assert [message["to_name"] for message in said["messages"]] == ["kid"]
     assert not (await client.get("kid")).agent_alive
+
+
+async def test_a_session_is_shown_with_its_family_and_its_words_to_that_alone(
+    sandbox: Sandbox, daemon: DaemonProcess, client: Client, repository: Path
+) -> None:
+    lead = await root(client, sandbox, repository, "lead")
+    stranger = await root(client, sandbox, repository, "stranger")
+    child = await lead.spawn(script({"text": "my last words"}), name="child")
+    await client.reach("child", IDLE)
+
+    async def shown(name: str, reader: str = "") -> session_pb2.GetSessionResponse:
+        token = (("ramet-token", token_of(sandbox, reader)),) if reader else ()
+        request = session_pb2.GetSessionRequest(session=name)
+        return await client.sessions.GetSession(request, metadata=(*client.metadata, *token))
+
+    assert [(await shown("child", each)).last_words for each in ("", lead.id, child.id, stranger.id)] == [
+        "my last words", "my last words", "my last words", ""
+    ]  # fmt: skip
+    told = await shown("child")
+    assert (told.parent_name, told.spent_below_usd, (await shown("lead")).parent_name) == ("lead", 0.0, "")
+    assert (await shown("lead")).spent_below_usd == told.session.cost_usd > 0
+    assert told.cursor.seq >= told.session.last_seq > 0
 
 
 async def test_a_report_replaces_the_one_before_and_the_person_makes_none(

@@ -181,7 +181,17 @@ class Sessions(Servicer, session_pb2_grpc.SessionServiceServicer):
             open_requests=[item for item in self.state.requests.values() if item.session_id == session.id],
             process=session_pb2.AgentProcess(generation=1, state="live", pid=4711, version="2.1"),
             children=[item for item in self.state.sessions.values() if item.parent_id == session.id],
+            last_words=self.state.last_words,
+            parent_name=self.state.sessions[session.parent_id].name if session.parent_id in self.state.sessions else "",
+            spent_below_usd=sum(each.cost_usd for each in self._below(session)),
+            cursor=common_pb2.Cursor(epoch=self.state.epoch, seq=len(self.state.events)),
         )
+
+    def _below(self, session: session_pb2.Session) -> Iterator[session_pb2.Session]:
+        for each in self.state.sessions.values():
+            if each.parent_id == session.id:
+                yield each
+                yield from self._below(each)
 
     def ListSessions(self, request: Any, context: Any) -> session_pb2.ListSessionsResponse:  # noqa: N802
         self.note("ListSessions", request, context)

@@ -65,6 +65,7 @@ class State:
     wait: session_pb2.WaitSessionsResponse = field(default_factory=session_pb2.WaitSessionsResponse)
     idle_interrupts: bool = False
     elsewhere: int = 0
+    last_words: str = ""
     trash_ref: str = ""
     warnings: tuple[str, ...] = ()
     refusals: dict[str, list[Refusal]] = field(default_factory=dict)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from ramet.v1.attention_pb2 import AttentionRequest
-from ramet.v1.event_pb2 import Event, RequestClosed, RequestOpened
+from ramet.v1.event_pb2 import Event, RequestOpened
 from ramet.v1.session_pb2 import Session
 from rametctl.alerts import Alerts, InboxAlerts, protocol, sequence
 
@@ -69,40 +69,26 @@ def test_the_title_counts_and_is_restored() -> None:
     assert stream.getvalue() == "\a\x1b[22;2t\x1b]2;(2) ramet\x1b\\\x1b]2;ramet\x1b\\\x1b[23;2t"
 
 
+def opened(seq: int) -> Event:
+    request = AttentionRequest(id=f"r{seq}", session_name="fix", tool="Bash")
+    return Event(seq=seq, request_opened=RequestOpened(request=request))
+
+
 def test_repeated_events_give_no_alert_and_a_new_log_starts_again() -> None:
-    def opened(seq: int) -> Event:
-        request = AttentionRequest(id=f"r{seq}", session_name="fix", tool="Bash")
-        return Event(seq=seq, request_opened=RequestOpened(request=request))
-
     stream = Terminal()
-    alerts = InboxAlerts(Alerts(stream, {"TERM": "xterm-256color"}, "bell"), [AttentionRequest(id="old")], 10)
+    alerts = InboxAlerts(Alerts(stream, {"TERM": "xterm-256color"}, "bell"), 10)
     alerts.add(opened(10))
-    assert "\a" not in stream.getvalue()
-    alerts.begin_again([])
+    assert stream.getvalue() == ""
+    alerts.add(opened(11))
+    alerts.begin_again()
     alerts.add(opened(3))
-    assert stream.getvalue().endswith("\x1b]2;ramet\x1b\\\a\x1b]2;(1) ramet\x1b\\")
+    assert stream.getvalue() == "\a\a"
 
 
-def test_the_title_counts_each_waiting_request_once_also_those_of_a_snapshot() -> None:
-    def event(seq: int, id_: str, *, closed: bool = False) -> Event:
-        request = AttentionRequest(id=id_, session_name="fix")
-        return Event(seq=seq, request_closed=RequestClosed(request=request)) if closed else Event(
-            seq=seq, request_opened=RequestOpened(request=request)
-        )  # fmt: skip
-
-    def title() -> str:
-        return stream.getvalue().rpartition("\x1b]2;")[2].removesuffix("\x1b\\")
-
+def test_the_title_has_the_requests_of_the_sessions_and_is_written_when_they_change() -> None:
     stream = Terminal()
-    listed = [AttentionRequest(id="old"), AttentionRequest(id="opened before the list, after its cursor")]
-    alerts = InboxAlerts(Alerts(stream, {"TERM": "xterm-256color"}, "bell"), listed, 10)
-    alerts.add(event(11, listed[1].id))
-    assert (title(), "\a" in stream.getvalue()) == ("(2) ramet", False)
-    alerts.begin_again([Session(attention=2), Session(attention=1)])
-    assert title() == "(3) ramet"
-    alerts.add(event(1, "older than the snapshot", closed=True))
-    alerts.add(event(2, "new"))
-    assert title() == "(3) ramet"
-    for seq, id_ in enumerate(["new", "older", "oldest", "none"], 3):
-        alerts.add(event(seq, id_, closed=True))
-    assert title() == "ramet"
+    alerts = InboxAlerts(Alerts(stream, {"TERM": "xterm-256color"}, "bell"))
+    for counts in ([2, 1], [1, 2], [0, 0], [4]):
+        alerts.count(Session(attention=each) for each in counts)
+    titles = re.findall(r"\x1b\]2;(.*?)\x1b", stream.getvalue())
+    assert titles == ["(3) ramet", "ramet", "(4) ramet"]

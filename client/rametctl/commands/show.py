@@ -6,17 +6,12 @@ import click
 from ramet.jsonify import to_json
 
 from rametctl.app import App
-from rametctl.errors import RefusedError
 from rametctl.nouns.requests import remember
-from rametctl.nouns.sessions import descendants, get_session
-from rametctl.nouns.transcripts import newest
+from rametctl.nouns.sessions import get_session
 from rametctl.options import Verb, session_argument
 from rametctl.render.request import kind_name, request_lines
 from rametctl.render.session import details, variable_lines
-from rametctl.render.transcript import last_words
-
-LAST_EVENTS = 100
-"""Number of the newest events in which to search for the last words."""
+from rametctl.render.transcript import message_lines
 
 
 @click.command("show", cls=Verb, short_help="Show a session's details.")
@@ -39,18 +34,8 @@ def command(app: App, session: str, disk: bool, env: bool) -> None:
         data = to_json(answer)
         app.output.json(data.pop("session") | data)
         return
-    parent = answer.session.parent_id
-    if parent:
-        try:
-            parent = get_session(app, parent).session.name
-        except RefusedError:
-            # A parent may be removed before its children.
-            parent = f"{parent} (gone)"
-    spent_below = 0.0
-    if answer.session.HasField("budget_usd") and answer.children:
-        spent_below = sum(each.cost_usd for each in descendants(app.connection, answer.session))
-    app.output.show(*details(answer, parent=parent, spent_below=spent_below))
-    words = last_words(newest(app, answer.session, LAST_EVENTS), app.output.look())
+    app.output.show(*details(answer))
+    words = message_lines(answer.last_words, app.output.look())
     if words:
         app.output.text("")
         app.output.show(*words)

@@ -69,16 +69,17 @@ def watch_sessions(
     app: App, sessions: Sequence[str], since: "Cursor | None" = None, *, turns: int | None = 1, full: bool = False
 ) -> None:
     """Print events until interrupted. Begin with the newest ``turns`` turns, None for the first."""
+    # The first answer has the oldest cursor: sessions of later ones have events after it already.
     if sessions:
-        named = {each.id: each for each in (get_session(app, session).session for session in sessions)}
-        shown = list(named.values())
+        answers = [get_session(app, session) for session in sessions]
+        shown, cursor = list({each.session.id: each.session for each in answers}.values()), answers[0].cursor
     else:
-        shown = [each for page in session_pages(app.connection, repo="", archived=True) for each in page.sessions]
+        pages = list(session_pages(app.connection, repo="", archived=True))
+        shown, cursor = [each for page in pages for each in page.sessions], pages[0].cursor
     watch = _Json(app, shown) if app.output.json_mode else _Screen(app, shown, several=len(sessions) != 1, full=full)
     if since is None:
-        cursor = app.connection.info().cursor
         since = watch.begin(cursor, turns=turns) if sessions else watch.glance(cursor)
-    watch.follow(sessions=[each.id for each in shown] if sessions else [], after=since)
+    watch.follow(sessions=[each.id for each in shown] if sessions else [], after=since, now=cursor)
 
 
 class _Watch:
@@ -122,7 +123,7 @@ class _Json(_Watch):
     def glance(self, cursor: "Cursor") -> "Cursor":
         return cursor
 
-    def follow(self, *, sessions: Sequence[str], after: "Cursor") -> None:
+    def follow(self, *, sessions: Sequence[str], after: "Cursor", now: "Cursor") -> None:
         for step in follow(self._app.connection, sessions=sessions, after=after):
             self._learn(step)
             cursor = f"{step.epoch}:{step.seq}"
@@ -199,10 +200,10 @@ class _Screen(_Watch):
         last = [each for each in conversation.entries[-GLANCE_ENTRIES:] if each not in waiting]
         self._begin(session.id, [*last, *waiting])
 
-    def follow(self, *, sessions: Sequence[str], after: "Cursor") -> None:
+    def follow(self, *, sessions: Sequence[str], after: "Cursor", now: "Cursor") -> None:
         from rametctl.view.live import draw
 
-        alerts = inbox_alerts(self._app, sessions)
+        alerts = inbox_alerts(self._app, now.seq)
         self._since = after.seq
         snapshots = 0
 
@@ -210,9 +211,10 @@ class _Screen(_Watch):
             nonlocal snapshots
             if view.snapshots != snapshots:
                 snapshots, self._shown, self._since = view.snapshots, {}, 0
-                alerts.begin_again(each for each in view.sessions.values() if not sessions or each.id in sessions)
+                alerts.begin_again()
                 self._app.output.note("rametctl: the daemon has a new event log; continuing from its present state")
             self.names.update((each.id, each.name) for each in view.sessions.values())
+            alerts.count(each for each in view.sessions.values() if not sessions or each.id in sessions)
             view.want((), sessions or self.names)
             fresh = [event for each in view.transcripts.values() for event in each.take()]
             for event in sorted(fresh, key=lambda event: event.seq):
@@ -222,7 +224,7 @@ class _Screen(_Watch):
             self._printer.draw()
 
         try:
-            draw(self._app, paint, every=LEAST_S, tick=TICK_S, after=after)
+            draw(self._app, paint, every=LEAST_S, tick=TICK_S, after=after, sessions=self._sessions)
         finally:
             alerts.close()
             self._printer.leave()

@@ -53,18 +53,6 @@ DETACHED_TOOLS = frozenset({"Task", "Agent"})
 TAGS = ("cyan", "magenta", "blue", "yellow", "green")
 
 
-def newest(app: "App", session: "Session", count: int, *, partials: bool = False) -> Conversation:
-    """Read the newest ``count`` events of a session."""
-    from ramet.v1 import event_pb2
-
-    request = event_pb2.ListEventsRequest(session=session.id, page_size=count, newest=True, omit_partials=not partials)
-    conversation = Conversation(worktree=session.worktree)
-    page = app.call(lambda daemon: daemon.events.ListEvents, request)
-    for event in page.events:
-        conversation.add(event)
-    return conversation
-
-
 def read_turns(app: "App", session: "Session", turns: int | None) -> "tuple[list[Event], int]":
     """Read the events of the newest ``turns`` turns, all events for None. Return them, and the
     number of the last one."""

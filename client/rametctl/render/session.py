@@ -199,12 +199,8 @@ def variable_lines(output: Output, variables: Iterable["Variable"]) -> list[Line
     return output.table(["VARIABLE", "KIND"], rows, shrink=[]) if rows else [line("no environment variables")]
 
 
-def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: float = 0.0) -> list[Line]:
-    """Return all about one session except its open requests.
-
-    ``parent`` is the name of the session that spawned it, ``spent_below`` the cost of its
-    descendants in dollars.
-    """
+def details(answer: "GetSessionResponse") -> list[Line]:
+    """Return all about one session except its open requests and last words."""
     session = answer.session
     state = state_name(session)
     fault = TREE_GONE if session.worktree_gone else session.worktree_fault
@@ -227,7 +223,7 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         ),
         ("process", _process(answer), ""),
         ("turns", str(session.turns), ""),
-        ("cost", cost(session) + _budget(session, spent_below), ""),
+        ("cost", cost(session) + _budget(answer), ""),
         ("tokens", _tokens(session), ""),
         ("created", local_time(session.create_time), ""),
         ("changed", local_time(session.update_time), ""),
@@ -236,7 +232,7 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         (key, value, "")
         for key, value in (
             ("disk", size(answer.disk_bytes) if answer.disk_bytes else ""),
-            ("parent", parent or session.parent_id),
+            ("parent", answer.parent_name or (f"{session.parent_id} (gone)" if session.parent_id else "")),
             ("plan", f"{session.plan_id}, thread {session.thread}" if session.plan_id else ""),
             ("landed", session.landed_reason),
             ("setup", f"failed: {answer.setup_failure}" if answer.setup_failure else ""),
@@ -297,8 +293,9 @@ def _tokens(session: "Session") -> str:
     return (token_words(session.tokens) if session.HasField("tokens") else "unknown") + limit
 
 
-def _budget(session: "Session", spent_below: float) -> str:
+def _budget(answer: "GetSessionResponse") -> str:
     """Format the limit, which includes descendants, and the rest of it."""
+    session, spent_below = answer.session, answer.spent_below_usd
     if not session.HasField("budget_usd"):
         return ""
     left = max(session.budget_usd - session.cost_usd - spent_below, 0.0)

@@ -860,5 +860,10 @@ def last_words(conversation: Conversation, look: Look) -> list[Line]:
         if isinstance(entry, Ended) and entry.turn.is_error:
             return []
         if isinstance(entry, Words) and not entry.thinking and not entry.depth:
-            return _folded(_words_lines(entry, look), LAST_WORDS, look)
+            return message_lines(entry.text, look)
     return []
+
+
+def message_lines(text: str, look: Look) -> list[Line]:
+    """Return the beginning of a message of the agent."""
+    return _folded(_words_lines(Words(0, text), look), LAST_WORDS, look) if text else []

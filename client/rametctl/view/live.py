@@ -2,10 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from ramet.v1.common_pb2 import Cursor
+from ramet.v1.session_pb2 import Session
 
 from rametctl.app import App
 from rametctl.connection.follow import GIVE_UP
@@ -21,14 +22,15 @@ def draw(
     every: float,
     tick: float | None = None,
     after: "Cursor | None" = None,
+    sessions: Iterable[Session] = (),
 ) -> None:
     """Call ``paint`` for each change of a view, and ``tick`` seconds after the last one; at most
     once in ``every`` seconds.
 
-    A paint whose call finds no daemon is repeated. ``after``: see `View`. Raise UnreachableError if
-    there is no daemon, also after ``GIVE_UP`` seconds without one.
+    A paint whose call finds no daemon is repeated. ``after``, ``sessions``: see `View`. Raise
+    UnreachableError if there is no daemon, also after ``GIVE_UP`` seconds without one.
     """
-    asyncio.run(_draw(app, paint, every, tick, after))
+    asyncio.run(_draw(app, paint, every, tick, after, sessions))
 
 
 async def _draw(
@@ -37,9 +39,10 @@ async def _draw(
     every: float,
     tick: float | None,
     after: "Cursor | None",
+    sessions: Iterable[Session],
 ) -> None:
     link = Link(app.directories, app.environ, autostart=app.autostart)
-    view = View(link, after=after)
+    view = View(link, after=after, sessions=sessions)
     # The painter first: what it wants before the view runs begins with the events after the cursor.
     tasks = [asyncio.create_task(paint_changes(view, paint, every, tick)), asyncio.create_task(view.run())]
     try:

@@ -67,13 +67,14 @@ class View:
     set once they are read. ``outage`` is None while the daemon is connected.
 
     ``after``: begin with the events after this cursor instead of a snapshot. ``sessions`` then has
-    those that have changed since, and a transcript requested before `run` has only later events.
-    Transcripts drop no event: the painter must take them all.
+    those that are given, which were read at the cursor or later, and those that have changed since;
+    a transcript requested before `run` has only later events. Transcripts drop no event: the
+    painter must take them all.
     """
 
-    def __init__(self, link: Link, *, after: "Cursor | None" = None) -> None:
+    def __init__(self, link: Link, *, after: "Cursor | None" = None, sessions: Iterable[Session] = ()) -> None:
         self.link = link
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, Session] = {each.id: each for each in sessions}
         self.transcripts: dict[str, Transcript] = {}
         self.ready = asyncio.Event()
         self.outage: Outage | None = None

@@ -27,6 +27,7 @@ from rametd.services.archiving.remove import Remover
 from rametd.services.archiving.restore import Restorer
 from rametd.services.archiving.steps import ends_with_agent
 from rametd.services.attachments import Attachments
+from rametd.services.budgets import spent_below
 from rametd.services.commands.setup import why_failed
 from rametd.services.core import Core
 from rametd.services.creation.contests import Contests
@@ -35,8 +36,10 @@ from rametd.services.creation.forking import Forker, ForkRequest
 from rametd.services.creation.request import NewSession
 from rametd.services.delivery import sender_of
 from rametd.services.environments import Given, refresh, variables_of
+from rametd.services.family import is_family
 from rametd.services.landing.landed import LandedTracker
 from rametd.services.lookup import find_session
+from rametd.services.members import last_words
 from rametd.services.messages import from_message, stamp, value_of
 from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.sessions import HELD_STATES, Changes, Sessions
@@ -202,24 +205,32 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     ) -> session_pb2.GetSessionResponse:
         repo_id = await repo_id_around(self._core, request.path) if request.path else here.get()
         self._landed.ask()
+        who = principal.get()
 
         def work(reader: Reader) -> tuple[session_pb2.GetSessionResponse, Agent | None]:
             session = find_session(reader, request.session, repo_id=repo_id)
             children = reader.sessions.list(parent_id=session.id, include_archived=True)
+            parent = reader.sessions.find(session.parent_id) if session.parent_id else None
+            caller = reader.sessions.find(sender_of(who))
             response = session_pb2.GetSessionResponse(
                 session=one_session_message(reader, session),
                 pending_prompts=[prompt_message(prompt) for prompt in reader.prompts.open(session.id)],
                 open_requests=request_messages(reader, reader.requests.open(session.id)),
                 children=sessions_messages(reader, children),
                 setup_failure=why_failed(session),
+                parent_name=parent.name if parent is not None else "",
+                spent_below_usd=spent_below(reader, session),
+                cursor=common_pb2.Cursor(epoch=self._core.store.epoch, seq=reader.events.last_seq()),
             )
+            if who == OWNER or (caller is not None and is_family(caller, session)):
+                response.last_words = last_words(reader, session.id, failed=False)
             return response, reader.agents.latest(session.id)
 
         response, agent = await self._core.store.read(work)
         await asyncio.to_thread(mark_gone, [response.session])
         if request.include_disk_use:
             response.disk_bytes = await asyncio.to_thread(tree_bytes, Path(response.session.worktree))
-        if request.include_variables and principal.get() in {OWNER, f"session:{response.session.id}"}:
+        if request.include_variables and who in {OWNER, f"session:{response.session.id}"}:
             variables = await variables_of(self._core, response.session.id)
             kinds = variables.kinds((*FORGE, *self._core.config.agents.claude.pass_env))
             response.variables.extend(

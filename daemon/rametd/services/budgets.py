@@ -122,6 +122,12 @@ def _subtree(reader: Reader, session_id: str, root_id: str, running: Running) ->
     return reader.ledger.total(ids).cost_usd + sum(running.get(each, 0.0) for each in ids)
 
 
+def spent_below(reader: Reader, session: Session) -> float:
+    """Cost of a session's descendants in dollars, including removed ones."""
+    _, *below = _family(reader, session)
+    return reader.ledger.total(below).cost_usd if below else 0.0
+
+
 def raise_hint(session: Session) -> str:
     return f"`rametctl set {session.reference} --budget USD` continues it"
 

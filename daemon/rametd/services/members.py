@@ -22,10 +22,15 @@ def member_of(reader: Reader, caller: Session | None, session: Session) -> orche
     )
 
 
-def last_words(reader: Reader, session_id: str) -> str:
-    """The last text of the agent itself, not of a subagent."""
-    for event in reader.events.each(session_id=session_id, kinds=("assistant_message",), limit=30, newest=True):
-        said = event_pb2.Event.FromString(event.payload).assistant_message
+def last_words(reader: Reader, session_id: str, *, failed: bool = True) -> str:
+    """The last text of the agent itself, not of a subagent; ``failed``: of a turn that failed
+    too."""
+    kinds = ("assistant_message",) if failed else ("assistant_message", "turn_ended")
+    for event in reader.events.each(session_id=session_id, kinds=kinds, limit=30, newest=True):
+        found = event_pb2.Event.FromString(event.payload)
+        if found.turn_ended.is_error:
+            return ""
+        said = found.assistant_message
         words = "".join(block.text for block in said.blocks)
         if words and not said.parent_tool_use_id:
             return words

@@ -1011,10 +1011,20 @@ class GetSessionResponse(_message.Message):
     DISK_BYTES_FIELD_NUMBER: _builtins.int
     SETUP_FAILURE_FIELD_NUMBER: _builtins.int
     VARIABLES_FIELD_NUMBER: _builtins.int
+    LAST_WORDS_FIELD_NUMBER: _builtins.int
+    PARENT_NAME_FIELD_NUMBER: _builtins.int
+    SPENT_BELOW_USD_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
     disk_bytes: _builtins.int
     """Its worktree's bytes on disk, if requested."""
     setup_failure: _builtins.str
     """Why its setup failed, in one line; else empty."""
+    last_words: _builtins.str
+    """What its agent said last, unless its turn failed. Other sessions get it only of their family."""
+    parent_name: _builtins.str
+    """Name of the session that spawned it; empty if that was removed."""
+    spent_below_usd: _builtins.float
+    """Dollars that its descendants cost, including removed ones."""
     @_builtins.property
     def session(self) -> Global___Session:
         """The session."""
@@ -1039,6 +1049,10 @@ class GetSessionResponse(_message.Message):
     def variables(self) -> _containers.RepeatedCompositeFieldContainer[Global___Variable]:
         """Variables that its processes get in addition to the daemon's own, by name, if requested."""
 
+    @_builtins.property
+    def cursor(self) -> _common_pb2.Cursor:
+        """The end of the log when this was read; a watch from here misses no event."""
+
     def __init__(
         self,
         *,
@@ -1050,10 +1064,14 @@ class GetSessionResponse(_message.Message):
         disk_bytes: _builtins.int = ...,
         setup_failure: _builtins.str = ...,
         variables: _abc.Iterable[Global___Variable] | None = ...,
+        last_words: _builtins.str = ...,
+        parent_name: _builtins.str = ...,
+        spent_below_usd: _builtins.float = ...,
+        cursor: _common_pb2.Cursor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["process", b"process", "session", b"session"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "process", b"process", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "disk_bytes", b"disk_bytes", "open_requests", b"open_requests", "pending_prompts", b"pending_prompts", "process", b"process", "session", b"session", "setup_failure", b"setup_failure", "variables", b"variables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "cursor", b"cursor", "disk_bytes", b"disk_bytes", "last_words", b"last_words", "open_requests", b"open_requests", "parent_name", b"parent_name", "pending_prompts", b"pending_prompts", "process", b"process", "session", b"session", "setup_failure", b"setup_failure", "spent_below_usd", b"spent_below_usd", "variables", b"variables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
