@@ -13,6 +13,7 @@ from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.full
 
+EVERYWHERE = "rametctl: not in a repository: all repositories\n"
 GONE = "was gone already; if it was moved by hand, bring the session back and move its files, which stay where they are, into its place"
 
 
@@ -39,9 +40,9 @@ async def test_gc_is_about_this_repository_and_its_last_line_says_what_it_would_
         for each in (repository, other):
             leave_behind(each, Path((await client.create(each, name="kept")).worktree))
 
-    def gc(*arguments: str, cwd: Path) -> list[str]:
+    def gc(*arguments: str, cwd: Path, said: str = "") -> list[str]:
         done = sandbox.ctl("gc", *arguments, cwd=cwd)
-        assert done.code == 0, done
+        assert (done.code, done.stderr) == (0, said), done
         return done.stdout.splitlines()
 
     here = gc(cwd=repository / "dir0")
@@ -52,7 +53,7 @@ async def test_gc_is_about_this_repository_and_its_last_line_says_what_it_would_
     assert named[0] == "other shop"
     assert named[-1] == "rametctl gc --yes --repo 'other shop' would delete 1 branch and 1 ref in other shop"
     assert gc(cwd=third) == ["nothing to remove in this repository"]
-    everywhere = gc("--dry-run", cwd=sandbox.root)
+    everywhere = gc("--dry-run", cwd=sandbox.root, said=EVERYWHERE)
     assert [line for line in everywhere if line in {"repo", "other shop"}] == ["other shop", "repo"]
     assert everywhere[-1] == (
         "rametctl gc --yes would delete 1 branch and 1 ref in other shop, delete 1 branch and 1 ref in repo"
@@ -64,7 +65,7 @@ async def test_gc_is_about_this_repository_and_its_last_line_says_what_it_would_
     assert gc("--yes", cwd=repository)[-1] == "nothing was removed"
     assert gc(cwd=repository)[-1] == "nothing to clear"
     assert sandbox.ctl("gc", "--json", cwd=third).json == []
-    assert gc("--yes", cwd=sandbox.root)[-1] == "deleted 1 branch and 1 ref in other shop"
+    assert gc("--yes", cwd=sandbox.root, said=EVERYWHERE)[-1] == "deleted 1 branch and 1 ref in other shop"
     assert left(other) == []
 
 
@@ -98,9 +99,8 @@ async def test_verbs_that_remove_several_show_the_warnings(daemon: DaemonProcess
             shutil.rmtree(tree)
 
     for verb, name in ((("plan", "cleanup"), "planned"), (("gc", "--yes"), "alone")):
-        foretold = (
-            sandbox.ctl(*verb[:-1], "--dry-run") if verb[0] == "gc" else sandbox.ctl(*verb, "--dry-run", cwd=repository)
-        )
+        dry = verb[:-1] if verb[0] == "gc" else verb
+        foretold = sandbox.ctl(*dry, "--dry-run", cwd=repository)
         assert (foretold.code, foretold.stderr) == (0, ""), foretold
         done = sandbox.ctl(*verb, cwd=repository)
         assert (done.code, done.stderr) == (0, f"rametctl: {name}: {trees[name]} {GONE}\n"), done

@@ -75,10 +75,12 @@ class Screen:
 
 
 @asynccontextmanager
-async def screen(world: World, *, size: tuple[int, int] = (120, 30), only: str = "") -> AsyncIterator[Screen]:
+async def screen(
+    world: World, *, size: tuple[int, int] = (120, 30), repo_path: str = "", everywhere: bool = True, only: str = ""
+) -> AsyncIterator[Screen]:
     with mock.patch.dict("os.environ", world.environ, clear=True):
         client = application([])
-        app = Dashboard(client, only=only)
+        app = Dashboard(client, repo_path=repo_path, everywhere=everywhere, only=only)
         async with app.run_test(size=size) as pilot:
             await eventually(lambda: app.view is not None and app.view.ready.is_set(), within=20)
             yield Screen(app, pilot)

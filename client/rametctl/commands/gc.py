@@ -34,6 +34,8 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
         raise UsageError("--yes and --dry-run were both given", hint="give one of them")
     here = app.repo_here() if repo is None else None
     where = repo_reference(app, repo) if repo is not None else here or ""
+    if not where:
+        app.output.note("rametctl: not in a repository: all repositories")
     request = worktree_pb2.CollectGarbageRequest(repo=where, dry_run=not yes)
     with app.output.spinner("searching …" if not yes else "cleaning up …"):
         try:

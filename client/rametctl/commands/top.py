@@ -21,4 +21,4 @@ def command(app: App, everywhere: bool, repo: str | None) -> None:
       rametctl top --all
     """
     where = "" if everywhere else repo_reference(app, repo) if repo is not None else app.repo_here() or ""
-    run(app, repo_path=where)
+    run(app, repo_path=where, everywhere=everywhere)

@@ -7,16 +7,17 @@ if TYPE_CHECKING:
     from rametctl.app import App
 
 
-def run(app: "App", *, repo_path: str = "", only: str = "") -> None:
+def run(app: "App", *, repo_path: str = "", everywhere: bool = False, only: str = "") -> None:
     """Show the dashboard until the person quits it; restore the terminal on SIGTERM too. Raises
-    UsageError without a terminal."""
+    UsageError without a terminal. ``everywhere``: all repositories are asked for; they are shown
+    too if ``repo_path`` is "", and the dashboard says so then."""
     from rametctl.errors import UsageError
 
     if not app.on_terminal:
         raise UsageError("the dashboard needs a terminal", hint="use: rametctl ls --watch")
     from rametctl.dashboard.app import Dashboard
 
-    dashboard = Dashboard(app, repo_path=repo_path, only=only)
+    dashboard = Dashboard(app, repo_path=repo_path, everywhere=everywhere, only=only)
     dashboard.run()
     if dashboard.failure is not None:
         raise dashboard.failure

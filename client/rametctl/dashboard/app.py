@@ -126,7 +126,7 @@ class Dashboard(App[None]):
         for each in key.key.split(",")
     ]
 
-    def __init__(self, client: "ClientApp", *, repo_path: str = "", only: str = "") -> None:
+    def __init__(self, client: "ClientApp", *, repo_path: str = "", everywhere: bool = False, only: str = "") -> None:
         super().__init__(ansi_color=True, driver_class=Keyboard)
         self.theme = "ansi-dark"
         self.client = client
@@ -137,6 +137,7 @@ class Dashboard(App[None]):
         self._repo_path = repo_path
         self._repo: tuple[str, str] | None = None  # id and name of the repository of the current directory
         self._everywhere = not repo_path
+        self._widened = not (repo_path or everywhere or only)  # all are shown, which the person has not asked for
         self._arrangement = "state"
         self._filter = ""
         self._rows: list[Row] = []
@@ -225,6 +226,8 @@ class Dashboard(App[None]):
     async def _first_painting(self, view: View) -> None:
         await view.ready.wait()
         self._paint()
+        if self._widened:
+            self.note("not in a repository: all repositories are shown")
         self._report_focus()
 
     async def action_quit(self) -> None:
@@ -978,7 +981,8 @@ class Dashboard(App[None]):
                     lambda daemon: daemon.repos.GetRepo, repo_pb2.GetRepoRequest(repo=self._repo_path)
                 )
             except ClientError:
-                self._everywhere = True  # it has no sessions yet
+                self._everywhere = True
+                self.note("this repository has no sessions yet: all repositories are shown")
             else:
                 self._repo = (found.repo.id, found.repo.name)
             self._dirty = True

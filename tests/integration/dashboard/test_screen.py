@@ -233,3 +233,20 @@ async def test_the_whole_screen_is_drawn_after_a_suspension(world: World) -> Non
         with mock.patch.object(shown.app, "action_redraw") as redraw:
             shown.app.post_message(Driver.SignalResume())  # as the driver does after SIGCONT
             await eventually(lambda: redraw.called, within=20)
+
+
+@pytest.mark.parametrize(
+    ("repo_path", "everywhere", "note"),
+    [
+        ("", False, "not in a repository: all repositories are shown"),
+        ("", True, ""),
+        ("/new", False, "this repository has no sessions yet: all repositories are shown"),
+    ],
+)
+async def test_a_dashboard_that_shows_more_than_was_asked_for_says_so(
+    world: World, repo_path: str, everywhere: bool, note: str
+) -> None:
+    world.state.session("fix")
+    async with screen(world, repo_path=repo_path, everywhere=everywhere) as shown:
+        await shown.shows("all repositories", "· fix", note)
+        assert any("are shown" in line for line in shown.lines()) == bool(note)
