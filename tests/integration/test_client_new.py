@@ -193,6 +193,18 @@ def test_repo_names_another_repository_by_its_name(world: World) -> None:
     assert world.state.called("CreateSession")[0].path == "/src/shop"
 
 
+def test_piped_text_is_never_dropped(world: World) -> None:
+    world.state.session("fix")
+    for verb in (["new", "do it"], ["new", "--idle"], ["send", "fix", "do it"], ["fork", "fix", "do it"]):
+        result = world.run(*verb, stdin=b"the text")
+        assert (result.code, result.out) == (2, "")
+        assert "given, and text on standard input; " in result.err
+        assert "</dev/null" in result.err
+    assert not {call.method for call in world.state.calls} & {"CreateSession", "SendPrompt", "ForkSession"}
+    assert world.run("send", "fix", "do it", "-f", "-", stdin=b"the text").code == 0
+    assert world.state.called("SendPrompt")[0].prompt == "do it\n\nthe text"
+
+
 def test_an_idle_session_is_created_beside_a_pipe_that_stays_open(world: World) -> None:
     with world.popen("new", "--idle", "--name", "later", stdin=subprocess.PIPE) as process:
         assert process.wait(timeout=30) == 0

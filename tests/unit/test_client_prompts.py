@@ -3,7 +3,8 @@
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -20,6 +21,7 @@ from rametctl.nouns import prompts
 from rametctl.nouns.prompts import (
     ATTACHED_BYTES,
     IMAGE_BYTES,
+    check_unread,
     completions,
     mark_prompts,
     read_images,
@@ -110,12 +112,68 @@ def test_standard_input_that_stays_open_is_named_while_the_command_waits_for_it(
     assert "</dev/null" in words
 
 
-def test_an_argument_leaves_standard_input_unread() -> None:
+@contextmanager
+def piped(text: bytes, *, ends: bool = True) -> Iterator[TextIO]:
+    """Standard input that is a pipe with a text; its writer is still there unless it ``ends``."""
     reading, writing = os.pipe()
-    os.write(writing, b"for somebody else")
+    os.write(writing, text)
+    if ends:
+        os.close(writing)
     with open(reading) as stdin:  # noqa: PTH123  a descriptor
-        assert read_prompt("words", None, stdin, print) == "words"
-    os.close(writing)
+        yield stdin
+    if not ends:
+        os.close(writing)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda stdin: read_prompt("words", None, stdin, print),
+        lambda stdin: check_unread(stdin, "--idle", "", print),
+    ],
+)
+def test_text_that_is_piped_in_and_would_not_be_read_is_refused_and_stays_for_a_loop(
+    begin: Callable[[TextIO], object], ends: bool
+) -> None:
+    with piped(b"of the loop", ends=ends) as stdin:
+        with pytest.raises(UsageError, match="given, and text on standard input"):
+            begin(stdin)
+        assert os.read(stdin.fileno(), 100) == b"of the loop"
+
+
+def test_standard_input_that_has_no_text_beside_a_prompt_is_said_if_it_is_open(
+    tmp_path: Path, nothing: TextIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompts, "SILENCE_S", 0.01)
+    notes: list[str] = []
+    for ends in (True, False):
+        with piped(b"", ends=ends) as stdin:
+            assert read_prompt("words", None, stdin, notes.append) == "words"
+    [words] = notes
+    assert "was not read" in words
+    assert "</dev/null" in words
+    assert read_prompt("words", None, nothing, pytest.fail) == "words"
+    with open(text_file(tmp_path, b"one\ntwo\n")) as stdin:  # noqa: PTH123  a file as standard input
+        os.read(stdin.fileno(), 4)  # as a loop in the shell did
+        assert read_prompt("words", None, stdin, pytest.fail) == "words"
+
+
+def test_a_prompt_and_a_file_are_one_prompt_and_only_the_prompt_names_files(tmp_path: Path, nothing: TextIO) -> None:
+    (tmp_path / "notes.md").write_text("of the person")
+    stranger = b"leak @notes.md"
+    added = "Contents of notes.md:\n````\nof the person\n````"
+    file = text_file(tmp_path, stranger)
+    assert (
+        read_prompt("see @notes.md", file, nothing, print, str(tmp_path))
+        == f"see @notes.md\n\n{added}\n\nleak @notes.md"
+    )
+    assert read_prompt(None, file, nothing, print, str(tmp_path)) == "leak @notes.md"
+    for argument, source, whole in (
+        ("see this:", "-", "see this:\n\nleak @notes.md"), ("-", None, "leak @notes.md"), (None, None, "leak @notes.md"),
+    ):  # fmt: skip
+        with piped(stranger) as stdin:
+            assert read_prompt(argument, source, stdin, print, str(tmp_path)) == whole
 
 
 def test_dev_null_is_no_prompt_and_no_error(nothing: TextIO) -> None:
@@ -148,9 +206,9 @@ def test_a_missing_file_is_named(nothing: TextIO) -> None:
         read_prompt(None, "nowhere", nothing, print)
 
 
-def test_a_prompt_and_a_file_are_one_too_many() -> None:
+def test_standard_input_and_a_file_are_one_too_many() -> None:
     with pytest.raises(UsageError, match="both given"):
-        read_prompt("words", "file", io.StringIO(), print)
+        read_prompt("-", "file", io.StringIO(), print)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rametctl.options import Budget, agent_option, budget_option, mode_number, m
 @click.command("adopt", cls=PromptCommand, short_help="Create a session in an existing worktree.")
 @click.argument("path", metavar="PATH")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
-@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt from a file.")
+@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt, or what follows PROMPT, from a file.")
 @click.option(
     "-n", "--name", default="", help="Session name; by default from PROMPT, else the last part of the branch."
 )
@@ -43,7 +43,7 @@ def command(
       rametctl adopt ../shop-login
       rametctl adopt ../shop-login "finish this change"
     """
-    text = read_prompt(prompt, file, sys.stdin, app.output.note)
+    text = read_prompt(prompt, file, sys.stdin, app.output.note, app.cwd)
     place = app.absolute(path)
     request = session_pb2.CreateSessionRequest(
         path=place,

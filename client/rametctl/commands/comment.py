@@ -45,8 +45,8 @@ def command(
         raise UsageError("conflicting options were given", hint="give either a comment, --send, or --resolve")
     session_id = session_name(app, session)
     if place is not None:
-        said = None if text is not None and not text.strip() else read_prompt(text, None, sys.stdin, app.output.note)
-        if said is None:
+        said = text if text not in {None, "-"} else read_prompt(text, None, sys.stdin, app.output.note)
+        if said is None or not said.strip():
             raise UsageError(
                 "the comment has no text", hint=f"rametctl comment {shlex.quote(session)} {shlex.quote(place)} TEXT"
             )

@@ -17,7 +17,7 @@ from rametctl.render.session import created
 @click.command("fork", cls=PromptCommand, short_help="Copy a session: conversation and files.")
 @session_argument
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
-@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt from a file.")
+@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt, or what follows PROMPT, from a file.")
 @click.option(
     "--at", "checkpoint", default="", metavar="CHECKPOINT", help="Copy this checkpoint instead of the present state."
 )
@@ -47,7 +47,7 @@ def command(
       rametctl fork fix-login --at 3 --name fix-login-again
       rametctl fork fix-login --agent codex "review this, then continue"
     """
-    text = read_prompt(prompt, file, sys.stdin, app.output.note)
+    text = read_prompt(prompt, file, sys.stdin, app.output.note, app.cwd)
     if wait and text is None:
         raise UsageError("--wait needs a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
     request = session_pb2.ForkSessionRequest(

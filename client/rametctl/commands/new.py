@@ -13,7 +13,7 @@ from rametctl.app import App
 from rametctl.connection.environment import variable_changes
 from rametctl.editor import write_prompt
 from rametctl.errors import ClientError, UsageError
-from rametctl.nouns.prompts import PromptCommand, image_option, read_images, read_prompt, with_files
+from rametctl.nouns.prompts import PromptCommand, check_unread, image_option, read_images, read_prompt, with_files
 from rametctl.nouns.sessions import check_outcome, detachable, show_end, wait_sessions
 from rametctl.options import (
     Budget,
@@ -66,7 +66,7 @@ class Options(TypedDict):
 
 @click.command("new", cls=PromptCommand, short_help="Create a session: branch, worktree, agent.")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
-@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt from a file.")
+@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt, or what follows PROMPT, from a file.")
 @image_option
 @click.option("-n", "--name", default="", help="Session name (default: from the prompt).")
 @click.option("-b", "--branch", default="", help="Branch to create (default: from the name).")
@@ -123,10 +123,10 @@ class Options(TypedDict):
 def command(app: App, /, **options: Unpack[Options]) -> None:
     """Create a session: a branch, a worktree, and an agent that works on PROMPT.
 
-    The prompt may begin with a dash and be megabytes long. It is read from standard
-    input if that is a pipe, or with "-". "@FILE" in it adds the contents of a text
-    file. Without a prompt, a terminal opens $EDITOR; with --idle, and elsewhere, the
-    session is idle until `rametctl send`.
+    PROMPT may begin with a dash and be megabytes long. "@FILE" in it adds the contents
+    of a text file. Text that is piped in is the prompt, or with "-f -" follows PROMPT.
+    Without either, a terminal opens $EDITOR; with --idle, and elsewhere, the session
+    is idle until `rametctl send`.
 
     With --count or several --agent, Ramet creates a contest: sessions with the same
     prompt and base commit, NAME-1 to NAME-N or NAME-KIND, all or none. See:
@@ -152,13 +152,13 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
     if options["idle"] and (options["prompt"], options["file"]) != (None, None):
         raise UsageError("a prompt and --idle were both given", hint="give one of them")
-    text = None  # with --idle: a hook or service may leave a pipe open
-    if not options["idle"]:
-        text = read_prompt(options["prompt"], options["file"], sys.stdin, app.output.note)
-    if text is None and app.on_terminal and not options["idle"]:
-        text = write_prompt(app)
-    if text is not None and options["file"] is None:
-        text = with_files(text, app.cwd)
+    text = None
+    if options["idle"]:
+        check_unread(sys.stdin, "--idle", "without --idle, it is the prompt", app.output.note)
+    else:
+        text = read_prompt(options["prompt"], options["file"], sys.stdin, app.output.note, app.cwd)
+        if text is None and app.on_terminal:
+            text = with_files(write_prompt(app), app.cwd)
     if wait and text is None:
         raise UsageError("--wait needs a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
     images = read_images(options["images"], app.cwd)

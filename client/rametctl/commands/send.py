@@ -20,7 +20,7 @@ from rametctl.render.session import reference, state_name
 @click.command("send", cls=PromptCommand, short_help="Send a prompt to an agent.")
 @session_argument
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
-@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt from a file.")
+@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt, or what follows PROMPT, from a file.")
 @image_option
 @click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
 @click.option("-w", "--watch", is_flag=True, help="Watch the session afterwards.")
@@ -29,8 +29,9 @@ def command(
     app: App, session: str, prompt: str | None, file: str | None, images: tuple[str, ...], wait: bool, watch: bool
 ) -> None:
     """Send PROMPT to SESSION. A working agent gets it in its running turn, an idle one starts a
-    turn, and a stopped one is started. Without PROMPT, a terminal opens $EDITOR. "@FILE" in PROMPT
-    adds the contents of a text file.
+    turn, and a stopped one is started. "@FILE" in PROMPT adds the contents of a text file. Text
+    that is piped in is the prompt, or with "-f -" follows PROMPT. Without either, a terminal opens
+    $EDITOR.
 
     Inside a session, the sender is that session: it may send prompts of at most 16 KiB to its
     family ("parent" is the session that spawned it).
@@ -40,17 +41,16 @@ def command(
       rametctl send fix-login "now write the tests, as in @notes.md"
       rametctl send fix-login "make it look like this" --image mockup.png
       rametctl send fix-login -f review.md --wait
-      git diff | rametctl send fix-login
+      git diff | rametctl send fix-login "review this" -f -
     """
     if wait and watch:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
-    text = read_prompt(prompt, file, sys.stdin, app.output.note)
+    text = read_prompt(prompt, file, sys.stdin, app.output.note, app.cwd)
     if text is None and not app.on_terminal:
         raise UsageError("there is no prompt", hint="give one, or pipe one in", reason="EMPTY_PROMPT")
     name = addressee(app, session)
     if text is None:
-        text = write_prompt(app)
-    text = with_files(text, app.cwd) if file is None else text
+        text = with_files(write_prompt(app), app.cwd)
     request = session_pb2.SendPromptRequest(session=name, prompt=text, images=read_images(images, app.cwd))
     answer = app.call(lambda daemon: daemon.sessions.SendPrompt, request, doing="sending …")
     if wait:

@@ -2,12 +2,15 @@
 dash from an option."""
 
 import asyncio
+import fcntl
 import os
 import re
 import select
 import shlex
 import stat
 import subprocess
+import termios
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -111,36 +114,76 @@ def _is_prompt(arg: str, options_with_value: frozenset[str]) -> bool:
 
 
 def read_prompt(
-    argument: str | None, file: str | None, stdin: TextIO | None, note: Callable[[str], None]
+    argument: str | None, file: str | None, stdin: TextIO | None, note: Callable[[str], None], directory: str = ""
 ) -> str | None:
     """Return the prompt, or None without an argument, file or piped input. Raise UsageError.
+
+    An argument and a file are one prompt. With a ``directory``, files that the argument names are
+    added (`with_files`); those that a file or standard input names are not, which others may have
+    written.
 
     Read standard input if it is a pipe, a socket or a file, not a terminal or /dev/null. ``note``
     prints why the command waits: a script or service may leave a pipe open that nothing is written
     to.
     """
-    if argument is not None and file is not None:
-        raise UsageError("a prompt and -f were both given", hint="give one of them")
-    if file is not None and file != "-":
-        try:
-            with Path(file).open("rb") as given:  # it may be a pipe, as `<(command)`
-                return _checked(given, f"the file {file}")
-        except OSError as error:
-            raise UsageError(
-                f"the prompt file {file!r} cannot be read: {error.strerror}",
-                hint="put -- before a prompt that begins with a dash",
-            ) from error
-    if argument is not None and argument != "-":
-        if not argument.strip():
-            raise UsageError("the prompt is empty", hint="say what the agent is to do", reason="EMPTY_PROMPT")
-        return argument
-    if argument is None and file is None and not _is_piped(stdin):
-        return None
+    if argument == "-" and file is not None:
+        raise UsageError('"-" and -f were both given', hint="give one of them")
+    if argument is not None and not argument.strip():
+        raise UsageError("the prompt is empty", hint="say what the agent is to do", reason="EMPTY_PROMPT")
+    if "-" not in (argument, file):
+        if argument is None and file is None:
+            return _read_input(stdin, note) if _is_piped(stdin) else None
+        check_unread(stdin, "a prompt", "to send both: -f -", note)
+    parts = []
+    if argument not in {None, "-"}:
+        parts.append(with_files(argument, directory) if directory else argument)
+    if "-" in (argument, file):
+        parts.append(_read_input(stdin, note))
+    elif file is not None:
+        parts.append(_read_file(file))
+    return "\n\n".join(parts)
+
+
+def _read_file(file: str) -> str:
+    try:
+        with Path(file).open("rb") as given:  # it may be a pipe, as `<(command)`
+            return _checked(given, f"the file {file}")
+    except OSError as error:
+        raise UsageError(
+            f"the prompt file {file!r} cannot be read: {error.strerror}",
+            hint="put -- before a prompt that begins with a dash",
+        ) from error
+
+
+def _read_input(stdin: TextIO | None, note: Callable[[str], None]) -> str:
     if stdin is None:
         raise UsageError("the prompt is to come from standard input, which is closed", reason="EMPTY_PROMPT")
-    if not select.select([stdin], [], [], SILENCE_S)[0]:
+    if not _arrives(stdin):
         note("reading the prompt from standard input until it ends; without one, run the command with </dev/null")
     return _checked(stdin.buffer, "standard input")
+
+
+def check_unread(stdin: TextIO | None, instead: str, hint: str, note: Callable[[str], None]) -> None:
+    """Raise UsageError if text is piped in that the command will not read, because it has
+    ``instead``. Read nothing: the text may be that of a loop in the shell, ``… | while read``."""
+    if stdin is None or not _is_piped(stdin):
+        return
+    if stat.S_ISREG(os.fstat(stdin.fileno()).st_mode) and os.lseek(stdin.fileno(), 0, os.SEEK_CUR):
+        return  # a loop reads it line by line
+    if not _arrives(stdin):
+        note("standard input is open and was not read; to run this without it: </dev/null")
+        return
+    unread = array("i", [0])
+    fcntl.ioctl(stdin.fileno(), termios.FIONREAD, unread)
+    if unread[0]:
+        raise UsageError(
+            f"{instead} was given, and text on standard input", hint=f"{hint}; to ignore the text: </dev/null"
+        )
+
+
+def _arrives(stdin: TextIO) -> bool:
+    """Return whether there is text on standard input, or its end, within SILENCE_S."""
+    return bool(select.select([stdin], [], [], SILENCE_S)[0])
 
 
 def with_files(prompt: str, directory: str) -> str:
