@@ -42,10 +42,10 @@ def command(
     timeout: float | None,
 ) -> None:
     """Queue SESSION... to land on the branch they started from, in this order. Ramet merges and
-    checks each one in a separate worktree, and only then moves the branch. After a conflict or a
-    failed check Ramet asks the agent to fix it, and finally you; the others continue. Waits until
-    all are done. If the branch has an upstream, asks on a terminal; --local lands on your own
-    branch anyway.
+    checks each one in a separate worktree, and only then moves the branch; where it is checked out,
+    git fast-forwards that checkout. After a conflict or a failed check Ramet asks the agent to fix
+    it, and finally you; the others continue. Waits until all are done. If the branch has an
+    upstream, asks on a terminal; --local lands on your own branch anyway.
 
     Exits with 0 if all have landed, with 4 if one needs your input, and with 1 if
     one was removed from the queue.
