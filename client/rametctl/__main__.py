@@ -57,11 +57,34 @@ def press_again(lost: "sys.UnraisableHookArgs") -> None:
 
 def application(args: list[str]) -> "App":
     """Return the `App` for the process's streams and environment."""
+    import_later("google.protobuf.internal.python_message")
     from rametctl.app import App
     from rametctl.console import output
 
     json = "--json" in (args[: args.index("--")] if "--" in args else args)
     return App(output.standard(os.environ, json=json))
+
+
+def import_later(name: str) -> None:
+    """Import a module at the first use of something in it, although other modules import it.
+
+    protobuf imports its implementation in Python, and with it text formats and more, also where it
+    uses the one in C: that would take as long as all of a list.
+    """
+    from importlib import import_module
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+    def find(attribute: str) -> object:
+        if sys.modules.get(name) is stub:
+            del sys.modules[name]
+            vars(stub).update(vars(import_module(name)))
+        return getattr(import_module(name), attribute)
+
+    if name not in sys.modules:
+        stub = sys.modules[name] = ModuleType(name)
+        stub.__spec__ = ModuleSpec(name, None)
+        vars(stub)["__getattr__"] = find
 
 
 def run(app: "App", args: list[str]) -> int:

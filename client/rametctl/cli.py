@@ -1,7 +1,6 @@
 """The command line. Imports a verb's module only when it is used, so that the client starts
 quickly."""
 
-import difflib
 from collections.abc import Mapping
 from importlib import import_module
 
@@ -126,6 +125,8 @@ def _shown(row: str) -> str:
 
 def unknown_verb(word: str) -> Exception:
     """Return the error for an unknown verb, with the most similar verb."""
+    import difflib
+
     from rametctl.errors import UsageError
 
     near = NEAR.get(word) or next(iter(difflib.get_close_matches(word, (*VERBS, *ALIASES), n=1)), "")

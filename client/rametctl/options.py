@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 from ramet.v1 import common_pb2
 from ramet.visible import visible
 
@@ -17,6 +16,7 @@ from rametctl.app import App
 from rametctl.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
     from ramet.v1.daemon_pb2 import GetConfigResponse
 
     from rametctl.connection.channel import Connection, Method
@@ -125,7 +125,7 @@ def budget_option(help_: str, *, removable: bool = False) -> Callable[[Function]
 
 def complete_session(
     ctx: click.Context, _param: click.Parameter, incomplete: str, *, asking: bool = False
-) -> list[CompletionItem]:
+) -> "list[CompletionItem]":
     """Return the session names of a running daemon, of those with an open request if ``asking``;
     never starts one."""
     from ramet.v1 import session_pb2
@@ -134,7 +134,7 @@ def complete_session(
     return _items((each.name for each in page.sessions if each.attention or not asking) if page else (), incomplete)
 
 
-def complete_agent(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_agent(ctx: click.Context, _param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the names of the kinds of agents that a running daemon knows; never starts one."""
     from ramet.v1 import daemon_pb2
 
@@ -160,12 +160,12 @@ def sessions_argument(*, required: bool) -> Callable[[Function], Function]:
     )
 
 
-def complete_asking(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_asking(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the names of sessions with an open request; never starts a daemon."""
     return complete_session(ctx, param, incomplete, asking=True)
 
 
-def complete_changed(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_changed(ctx: click.Context, _param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the paths that the session on the command line has changed; never starts a daemon."""
     from ramet.v1 import worktree_pb2
 
@@ -174,31 +174,30 @@ def complete_changed(ctx: click.Context, _param: click.Parameter, incomplete: st
     return _items((each.path for each in diff.files) if diff else (), incomplete)
 
 
-def complete_restorable(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_restorable(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the names of archived and removed sessions; never starts a daemon."""
-    from ramet.v1 import session_pb2, worktree_pb2
+    from ramet.v1 import session_pb2
 
     sessions = session_pb2.ListSessionsRequest(
         states=[session_pb2.SESSION_STATE_ARCHIVED], include_archived=True, page_size=1000
     )
     archived = _ask(ctx, lambda daemon: daemon.sessions.ListSessions, sessions)
-    removed = _ask(ctx, lambda daemon: daemon.worktrees.ListTrash, worktree_pb2.ListTrashRequest(page_size=1000))
-    found = [*(archived.sessions if archived else ()), *(removed.entries if removed else ())]
-    return _items((each.name for each in found), incomplete)
+    named = _items((each.name for each in archived.sessions) if archived else (), incomplete)
+    return [*named, *complete_trashed(ctx, param, incomplete)]
 
 
-def complete_branch(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_branch(ctx: click.Context, _param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the local and remote branches of ``--repo``, or of the repository around the current
     directory."""
     return _branches(ctx, incomplete, "refs/heads", "refs/remotes")
 
 
-def complete_target(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_target(ctx: click.Context, _param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the local branches: no other can be landed on."""
     return _branches(ctx, incomplete, "refs/heads")
 
 
-def _branches(ctx: click.Context, incomplete: str, *refs: str) -> list[CompletionItem]:
+def _branches(ctx: click.Context, incomplete: str, *refs: str) -> "list[CompletionItem]":
     import subprocess
     from pathlib import Path
 
@@ -212,12 +211,12 @@ def _branches(ctx: click.Context, incomplete: str, *refs: str) -> list[Completio
     return _items(done.stdout.decode("utf-8", "replace").split(), incomplete)
 
 
-def complete_against(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_against(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return sessions and words that `diff --against` takes besides refs; never starts a daemon."""
     return [*_items(("base", "target"), incomplete), *complete_session(ctx, param, incomplete)]
 
 
-def complete_checkpoint(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_checkpoint(ctx: click.Context, _param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the numbers of the checkpoints of the session on the command line; never starts a
     daemon."""
     from ramet.v1 import worktree_pb2
@@ -227,7 +226,41 @@ def complete_checkpoint(ctx: click.Context, _param: click.Parameter, incomplete:
     return _items((str(each.number) for each in page.checkpoints) if page else (), incomplete)
 
 
-def complete_setting(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_file(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Let the shell complete a path of a file."""
+    return _path(incomplete, "file")
+
+
+def complete_directory(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Let the shell complete a path of a directory."""
+    return _path(incomplete, "dir")
+
+
+def _path(incomplete: str, kind: str) -> "list[CompletionItem]":
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type=kind)]
+
+
+def complete_repo(ctx: click.Context, _param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Return directories, and the names of the repositories of a running daemon; never starts
+    one."""
+    from ramet.v1 import repo_pb2
+
+    answer = _ask(ctx, lambda daemon: daemon.repos.ListRepos, repo_pb2.ListReposRequest(page_size=1000))
+    # The scripts begin the list of names anew after a path.
+    return [*_path(incomplete, "dir"), *_items((each.name for each in answer.repos) if answer else (), incomplete)]
+
+
+def complete_trashed(ctx: click.Context, _param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Return the names of removed sessions; never starts a daemon."""
+    from ramet.v1 import worktree_pb2
+
+    removed = _ask(ctx, lambda daemon: daemon.worktrees.ListTrash, worktree_pb2.ListTrashRequest(page_size=1000))
+    return _items((each.name for each in removed.entries) if removed else (), incomplete)
+
+
+def complete_setting(ctx: click.Context, _param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the keys of settings; never starts a daemon."""
     from ramet.v1 import daemon_pb2
 
@@ -246,7 +279,9 @@ def requests_argument(function: Function) -> Function:
 
 
 def repo_option(function: Function) -> Function:
-    return click.option("--repo", metavar="REPO", help="Use this repository (path or name).")(function)
+    return click.option(
+        "--repo", metavar="REPO", shell_complete=complete_repo, help="Use this repository (path or name)."
+    )(function)
 
 
 def env_option(function: Function) -> Function:
@@ -270,7 +305,7 @@ def mode_option(help_text: str) -> Callable[[Function], Function]:
     )
 
 
-def complete_mode(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_mode(ctx: click.Context, _param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Return the modes that a running daemon allows; never starts one."""
     from ramet.v1 import daemon_pb2
 
@@ -343,6 +378,8 @@ def _ask(
         return None
 
 
-def _items(texts: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def _items(texts: Iterable[str], incomplete: str) -> "list[CompletionItem]":
+    from click.shell_completion import CompletionItem
+
     fitting = {text for text in texts if text.startswith(incomplete) and visible(text) == text}
     return [CompletionItem(text) for text in sorted(fitting)]

@@ -1,6 +1,7 @@
 """Text made safe to show: nothing in it controls a terminal, and nothing in it is invisible."""
 
 import re
+from functools import cache
 
 _HIDDEN = (
     # Control characters (C0 without the line feed, DEL, C1), line and paragraph separators,
@@ -26,8 +27,13 @@ _EMOJI = (
     "\U0001f3f4\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f"
     f"|[0-9#*]\ufe0f\u20e3|{_PICTURE}(?:\u200d{_PICTURE})*"
 )
-_UNSAFE = re.compile(f"(?P<emoji>{_EMOJI})|\r\n|[{_HIDDEN}]")
-"""Explicit ranges: the table of the running Python may be older than the text."""
+
+
+@cache
+def _unsafe() -> re.Pattern[str]:
+    """Explicit ranges: the table of the running Python may be older than the text. Compiled for the
+    first text that is not plain."""
+    return re.compile(f"(?P<emoji>{_EMOJI})|\r\n|[{_HIDDEN}]")
 
 
 def visible(text: str) -> str:
@@ -38,12 +44,12 @@ def visible(text: str) -> str:
     Line feeds stay, and a carriage return before one goes. What joins or colours an emoji stays
     inside one, and only there.
     """
-    return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_sign, text)
+    return text if text.isascii() and text.isprintable() else _unsafe().sub(_sign, text)
 
 
 def escaped(json: str) -> str:
     """The same JSON, with escapes in its strings for what `visible` replaces."""
-    return json if json.isascii() and json.isprintable() else _UNSAFE.sub(_escape, json)
+    return json if json.isascii() and json.isprintable() else _unsafe().sub(_escape, json)
 
 
 def _sign(match: re.Match[str]) -> str:

@@ -137,7 +137,32 @@ def stub_of(name: str, channel: "grpc.Channel | grpc.aio.Channel") -> Any:
     if name not in SERVICES:
         raise AttributeError(name)
     service = SERVICES[name]
-    return getattr(import_module(f"ramet.v1.{service.lower()}_pb2_grpc"), f"{service}ServiceStub")(channel)
+    module = import_module(f"ramet.v1.{service.lower()}_pb2")
+    return Stub(module.DESCRIPTOR.services_by_name[f"{service}Service"], channel)
+
+
+class Stub:
+    """The calls of a service, each made on its first use; the generated module, with all calls of
+    client and server, takes longer to import than a call."""
+
+    def __init__(self, service: Any, channel: "grpc.Channel | grpc.aio.Channel") -> None:
+        self._service = service
+        self._channel = channel
+
+    def __getattr__(self, name: str) -> Any:
+        from google.protobuf.message_factory import GetMessageClass
+
+        method = self._service.methods_by_name.get(name)
+        if method is None:
+            raise AttributeError(name)
+        begin = self._channel.unary_stream if method.server_streaming else self._channel.unary_unary
+        call = begin(
+            f"/{self._service.full_name}/{name}",
+            request_serializer=GetMessageClass(method.input_type).SerializeToString,
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+        )
+        setattr(self, name, call)
+        return call
 
 
 class Connection:

@@ -11,7 +11,6 @@ from ramet.v1.session_pb2 import GetSessionResponse, ListSessionsResponse, Sessi
 
 from rametctl.app import App
 from rametctl.errors import ClientError, PersonNeededError, TimedOutError
-from rametctl.render.request import answer_command, kind_name, title
 from rametctl.render.session import in_tree_order, outcome, reference, state_name
 
 if TYPE_CHECKING:
@@ -132,6 +131,8 @@ def check_outcome(answer: "WaitSessionsResponse") -> None:
 def person_needed(requests: Sequence["AttentionRequest"]) -> PersonNeededError:
     """Describe the waiting sessions, and the command that answers the first. Finished turns count
     only if nothing else waits."""
+    from rametctl.render.request import answer_command, kind_name, title
+
     requests = [each for each in requests if kind_name(each) != "review"] or requests
     if not requests:
         return PersonNeededError("a session needs you", hint="see: rametctl inbox")
