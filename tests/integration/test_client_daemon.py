@@ -1,9 +1,6 @@
 """Verbs about the daemon, its log and its configuration, with a fake daemon."""
 
 import json
-import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -187,80 +184,6 @@ def test_version_has_both_releases(world: World) -> None:
     world.daemon.stop()
     assert lines(world.run("version").out)[1] == "no daemon is running"
     assert json.loads(world.run("version", "--json").out)["daemon"] is None
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish", "bash"])
-def test_completion_is_a_script_for_the_shell(world: World, shell: str) -> None:
-    result = world.run("completion", shell)
-    assert result.code == 0
-    assert "_RAMETCTL_COMPLETE" in result.out
-
-
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        (["rametctl", "set", "a"], "a\\ b"),
-        (["rametctl", "set", "'a"], "a b"),
-        (["rametctl", "set", "a\\ "], "a\\ b"),
-    ],
-)
-def test_bash_completes_a_name_with_a_space_to_one_word(world: World, words: list[str], completed: str) -> None:
-    world.state.session("a b")
-    program = world.cwd / "rametctl"
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} -m rametctl\n")
-    program.chmod(0o755)
-    typed = " ".join(map(shlex.quote, words))
-    script = f"""{world.run("completion", "bash").out}
-        COMP_WORDS=({typed}); COMP_CWORD=2; _rametctl_completion ./rametctl; printf '%s\\n' "${{COMPREPLY[@]}}" """
-    done = subprocess.run(
-        ["bash", "-c", script], env=world.environ, cwd=world.cwd, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == f"{completed}\n"
-
-
-def test_session_names_are_completed_from_a_daemon_that_runs_and_none_is_started(world: World) -> None:
-    world.state.session("fix-login")
-    world.state.session("docs")
-    complete = {"_RAMETCTL_COMPLETE": "fish_complete", "COMP_WORDS": "rametctl stop fi", "COMP_CWORD": "fi"}
-    assert world.run(env=complete).out == "plain,fix-login\n"
-    world.state.agents["codex"] = daemon_pb2.KindOfAgent(name="codex")
-    agent = {**complete, "COMP_WORDS": "rametctl new --agent co", "COMP_CWORD": "co"}
-    assert world.run(env=agent).out == "plain,codex\n"
-    world.daemon.stop()
-    assert world.run(env={**complete, "RAMET_AUTOSTART": "1"}).out.strip() == ""
-    assert not world.daemon.socket.exists()
-
-
-def test_modes_that_the_settings_forbid_are_not_completed(world: World) -> None:
-    complete = {"_RAMETCTL_COMPLETE": "fish_complete", "COMP_CWORD": ""}
-    for verb in ("new", "set fix", "adopt tree", "approve fix"):
-        words = {**complete, "COMP_WORDS": f"rametctl {verb} --mode "}
-        for value, offered in (("true", True), ("false", False)):
-            world.state.settings = [daemon_pb2.Setting(key="permissions.allow_bypass", value_json=value)]
-            modes = world.run(env=words).out.split()
-            assert "plain,default" in modes
-            assert {"plain,bypassPermissions", "plain,auto"}.issubset(modes) == offered, (verb, value, modes)
-
-
-def test_branches_are_completed_without_a_daemon(world: World) -> None:
-    commands = """
-        git init -q -b main && git -c user.name=n -c user.email=e@example.org commit -q --allow-empty -m x
-        git update-ref refs/remotes/origin/topic main
-        git symbolic-ref refs/remotes/origin/HEAD refs/remotes/origin/topic
-    """
-    subprocess.run(["sh", "-e", "-c", commands], cwd=world.cwd, env=world.environ, check=True)
-    world.daemon.stop()
-    local, remote = ["plain,main"], ["plain,origin/topic"]
-    for verb, branches in {
-        "new --base": local + remote,
-        "new --existing": local + remote,
-        "land fix --target": local,  # no other can be landed on
-        "pr create fix --base": local + remote,
-        "sync fix --base": local + remote,
-        f"new --repo {world.home} --base": [],  # no repository
-    }.items():
-        complete = {"_RAMETCTL_COMPLETE": "fish_complete", "COMP_WORDS": f"rametctl {verb} ", "COMP_CWORD": ""}
-        assert world.run(env=complete).out.split() == branches, verb
 
 
 def test_the_service_installs_without_a_daemon(world: World) -> None:

@@ -228,9 +228,7 @@ async def test_what_a_person_writes_while_git_runs_stays(faulty: Git, place: Pla
 
 
 @both
-async def test_an_error_names_gits_reason_before_the_files_that_stay(
-    faulty: Git, place: Place, change: Change
-) -> None:
+async def test_an_error_names_gits_reason_before_the_files_that_stay(faulty: Git, place: Place, change: Change) -> None:
     failing_filter(place)
     unprivileged_git(place.folder)
     place.sample.git("config", "filter.picky.smudge", "chmod 555 closed; exit 1")

@@ -8,13 +8,28 @@ from ramet.v1 import session_pb2
 from rametctl.app import App
 from rametctl.commands.new import report_one
 from rametctl.nouns.prompts import PromptCommand, read_prompt
-from rametctl.options import Budget, agent_option, budget_option, mode_number, mode_option
+from rametctl.options import (
+    Budget,
+    agent_option,
+    budget_option,
+    complete_directory,
+    complete_file,
+    mode_number,
+    mode_option,
+)
 
 
 @click.command("adopt", cls=PromptCommand, short_help="Create a session in an existing worktree.")
-@click.argument("path", metavar="PATH")
+@click.argument("path", metavar="PATH", shell_complete=complete_directory)
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
-@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt, or what follows PROMPT, from a file.")
+@click.option(
+    "-f",
+    "-F",
+    "--file",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Read the prompt, or what follows PROMPT, from a file.",
+)
 @click.option(
     "-n", "--name", default="", help="Session name; by default from PROMPT, else the last part of the branch."
 )

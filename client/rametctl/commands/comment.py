@@ -15,12 +15,12 @@ from rametctl.console.lines import line
 from rametctl.errors import UsageError
 from rametctl.nouns.prompts import PromptCommand, read_prompt
 from rametctl.nouns.sessions import session_name
-from rametctl.options import session_argument
+from rametctl.options import complete_changed, session_argument
 
 
 @click.command("comment", cls=PromptCommand, short_help="Add, send and resolve review comments.")
 @session_argument
-@click.argument("place", metavar="[FILE:LINE[-END]]", required=False)
+@click.argument("place", metavar="[FILE:LINE[-END]]", required=False, shell_complete=complete_changed)
 @click.argument("text", metavar="[TEXT|-]", required=False)
 @click.option("--send", is_flag=True, help="Send all unsent comments to the agent as one prompt.")
 @click.option("--resolve", metavar="ID", help="Resolve or withdraw a comment.")

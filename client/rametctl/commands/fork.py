@@ -10,16 +10,28 @@ from rametctl.commands.new import report_one
 from rametctl.errors import UsageError
 from rametctl.nouns.prompts import PromptCommand, read_prompt
 from rametctl.nouns.sessions import check_outcome, detachable, session_name, show_end, wait_sessions
-from rametctl.options import agent_option, session_argument
+from rametctl.options import agent_option, complete_checkpoint, complete_file, session_argument
 from rametctl.render.session import created
 
 
 @click.command("fork", cls=PromptCommand, short_help="Copy a session: conversation and files.")
 @session_argument
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
-@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt, or what follows PROMPT, from a file.")
 @click.option(
-    "--at", "checkpoint", default="", metavar="CHECKPOINT", help="Copy this checkpoint instead of the present state."
+    "-f",
+    "-F",
+    "--file",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Read the prompt, or what follows PROMPT, from a file.",
+)
+@click.option(
+    "--at",
+    "checkpoint",
+    default="",
+    metavar="CHECKPOINT",
+    shell_complete=complete_checkpoint,
+    help="Copy this checkpoint instead of the present state.",
 )
 @agent_option("Continue with another kind of agent, which gets a summary of the conversation.")
 @click.option("-n", "--name", default="", metavar="N", help="Name of the new session.")

@@ -20,6 +20,7 @@ from rametctl.options import (
     budget_option,
     complete_agent,
     complete_branch,
+    complete_file,
     complete_session,
     effort_option,
     env_option,
@@ -66,7 +67,14 @@ class Options(TypedDict):
 
 @click.command("new", cls=PromptCommand, short_help="Create a session: branch, worktree, agent.")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
-@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt, or what follows PROMPT, from a file.")
+@click.option(
+    "-f",
+    "-F",
+    "--file",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Read the prompt, or what follows PROMPT, from a file.",
+)
 @image_option
 @click.option("-n", "--name", default="", help="Session name (default: from the prompt).")
 @click.option("-b", "--branch", default="", help="Branch to create (default: from the name).")

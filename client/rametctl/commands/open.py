@@ -6,12 +6,12 @@ from rametctl.app import App
 from rametctl.editor import configured_editor
 from rametctl.errors import ClientError
 from rametctl.nouns.sessions import get_session
-from rametctl.options import Verb, session_argument
+from rametctl.options import Verb, complete_changed, session_argument
 
 
 @click.command("open", cls=Verb, short_help="Open a session's worktree in your editor.")
 @session_argument
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=complete_changed)
 @click.pass_obj
 def command(app: App, session: str, paths: tuple[str, ...]) -> int:
     """Open the worktree of SESSION, or files in it, in your editor: the setting `editor`, else

@@ -13,7 +13,7 @@ from ramet.v1.plan_pb2 import CheckPlanResponse
 
 from rametctl.app import App
 from rametctl.errors import RefusedError, UsageError
-from rametctl.options import Verb, VerbGroup, repo_option, repo_path
+from rametctl.options import Verb, VerbGroup, complete_file, repo_option, repo_path
 from rametctl.render.plan import (
     applied_lines,
     check_lines,
@@ -48,7 +48,7 @@ def command(context: click.Context) -> None:
 
 
 def file_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.argument("file", metavar="[FILE]", required=False)(function)
+    return click.argument("file", metavar="[FILE]", required=False, shell_complete=complete_file)(function)
 
 
 @command.command("check", cls=Verb, short_help="Check a plan.")

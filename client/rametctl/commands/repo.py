@@ -13,7 +13,7 @@ from ramet.v1.repo_pb2 import GetTrustResponse, Repo, TrustItem
 from rametctl.app import App
 from rametctl.console.lines import Line, line
 from rametctl.errors import ClientError, RefusedError, UsageError
-from rametctl.options import Verb, VerbGroup, repo_reference
+from rametctl.options import Verb, VerbGroup, complete_directory, complete_repo, repo_reference
 from rametctl.render.format import local_time
 
 CLAUDE = "Claude's own; its hooks, servers and commands run with every agent"
@@ -36,7 +36,7 @@ def command(ctx: click.Context) -> None:
 
 
 @command.command("add", cls=Verb, short_help="Register a repository.")
-@click.argument("path", default=".")
+@click.argument("path", default=".", shell_complete=complete_directory)
 @click.pass_obj
 def add(app: App, path: str) -> None:
     """Register the repository at PATH (default: the current directory).
@@ -82,7 +82,7 @@ def ls(app: App) -> None:
 
 
 @command.command("show", cls=Verb, short_help="Show a repository.")
-@click.argument("repo", required=False)
+@click.argument("repo", required=False, shell_complete=complete_repo)
 @click.pass_obj
 def show(app: App, repo: str | None) -> None:
     """Show repository REPO (name, id or path; default: the current directory's).
@@ -103,7 +103,7 @@ def show(app: App, repo: str | None) -> None:
 
 
 @command.command("trust", cls=Verb, short_help="Allow a repository's settings and commands.")
-@click.argument("repo", required=False)
+@click.argument("repo", required=False, shell_complete=complete_repo)
 @click.option("--no", "withdraw", is_flag=True, help="Revoke the trust.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 @click.pass_obj
@@ -158,7 +158,7 @@ def _get_trust(app: App, repo: "Repo") -> "GetTrustResponse":
 
 
 @command.command("rm", cls=Verb, short_help="Unregister a repository.")
-@click.argument("repo")
+@click.argument("repo", shell_complete=complete_repo)
 @click.pass_obj
 def remove(app: App, repo: str) -> None:
     """Unregister repository REPO. Refused while it has sessions. The files of the repository stay

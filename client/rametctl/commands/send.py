@@ -12,7 +12,7 @@ from rametctl.errors import UsageError
 from rametctl.nouns.prompts import PromptCommand, image_option, read_images, read_prompt, with_files
 from rametctl.nouns.requests import by_urgency
 from rametctl.nouns.sessions import addressee, check_outcome, detachable, get_session, show_end, wait_sessions
-from rametctl.options import session_argument
+from rametctl.options import complete_file, session_argument
 from rametctl.render.request import answer_command
 from rametctl.render.session import reference, state_name
 
@@ -20,7 +20,14 @@ from rametctl.render.session import reference, state_name
 @click.command("send", cls=PromptCommand, short_help="Send a prompt to an agent.")
 @session_argument
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
-@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt, or what follows PROMPT, from a file.")
+@click.option(
+    "-f",
+    "-F",
+    "--file",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Read the prompt, or what follows PROMPT, from a file.",
+)
 @image_option
 @click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
 @click.option("-w", "--watch", is_flag=True, help="Watch the session afterwards.")

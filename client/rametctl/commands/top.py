@@ -4,12 +4,12 @@ import click
 
 from rametctl.app import App
 from rametctl.dashboard import run
-from rametctl.options import repo_reference
+from rametctl.options import repo_option, repo_reference
 
 
 @click.command("top", short_help="Open the dashboard.")
 @click.option("-a", "--all", "everywhere", is_flag=True, help="All repositories.")
-@click.option("--repo", metavar="REPO", help="Use this repository (path or name).")
+@repo_option
 @click.pass_obj
 def command(app: App, everywhere: bool, repo: str | None) -> None:
     """Show all sessions on one screen, by what they need, and the session under the cursor in full.

@@ -10,7 +10,7 @@ from ramet.words import plural, size
 from rametctl.app import App
 from rametctl.errors import UsageError
 from rametctl.nouns.sessions import report
-from rametctl.options import Verb, VerbGroup, repo_option, repo_reference
+from rametctl.options import Verb, VerbGroup, complete_trashed, repo_option, repo_reference
 from rametctl.render.format import age, local_time
 
 
@@ -49,7 +49,7 @@ def ls(app: App, repo: str | None = None) -> None:
 
 
 @command.command("restore", cls=Verb, short_help="Restore a removed session.")
-@click.argument("entry")
+@click.argument("entry", shell_complete=complete_trashed)
 @click.pass_obj
 def restore(app: App, entry: str) -> None:
     """Restore removed session ENTRY (name or id): branch, worktree, uncommitted changes
@@ -65,7 +65,7 @@ def restore(app: App, entry: str) -> None:
 
 
 @command.command("empty", cls=Verb, short_help="Delete removed sessions permanently.")
-@click.argument("entries", metavar="[ENTRY]...", nargs=-1)
+@click.argument("entries", metavar="[ENTRY]...", nargs=-1, shell_complete=complete_trashed)
 @repo_option
 @click.option("-y", "--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 @click.pass_obj

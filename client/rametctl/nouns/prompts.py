@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import click
 
 from rametctl.errors import UsageError
-from rametctl.options import Verb
+from rametctl.options import Verb, complete_file
 
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import Image
@@ -45,7 +45,12 @@ MOST = 50
 
 
 image_option = click.option(
-    "--image", "images", metavar="FILE", multiple=True, help="Add a PNG, JPEG, GIF or WebP image (repeatable)."
+    "--image",
+    "images",
+    metavar="FILE",
+    multiple=True,
+    shell_complete=complete_file,
+    help="Add a PNG, JPEG, GIF or WebP image (repeatable).",
 )
 
 
