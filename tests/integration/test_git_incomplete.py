@@ -2,6 +2,7 @@
 taken back, and only that."""
 
 import shutil
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,6 +123,40 @@ def failing_filter(place: Place) -> str:
     return "smudge filter picky failed"
 
 
+FILTER = """
+import pathlib, sys
+
+def read():
+    while size := int(sys.stdin.buffer.read(4) or b"0", 16):
+        yield sys.stdin.buffer.read(size - 4)
+
+def write(*packets):
+    sys.stdout.buffer.write(b"".join(b"%04x%s" % (len(each) + 4, each) for each in packets) + b"0000")
+    sys.stdout.buffer.flush()
+
+list(read()), write(b"git-filter-server\\n", b"version=2\\n")
+list(read()), write(b"capability=clean\\n", b"capability=smudge\\n", b"capability=delay\\n")
+while given := list(read()):
+    if b"command=list_available_blobs\\n" in given:
+        write(), write(b"status=success\\n")
+        continue
+    content = list(read())
+    if b"can-delay=1\\n" in given and pathlib.Path("broken").exists():
+        write(b"status=delayed\\n")
+    else:
+        write(b"status=success\\n"), write(*content), write()
+"""
+"""A filter process (gitattributes(5)) that promises files for later."""
+
+
+def filter_that_delivers_nothing(place: Place) -> str:
+    """As LFS without its server; `git checkout` then exits with 0."""
+    failing_filter(place)
+    (place.folder / "filter.py").write_text(FILTER)
+    place.sample.git("config", "filter.picky.process", f"{sys.executable} {place.folder}/filter.py")
+    return "'new/below/0' was not filtered properly"
+
+
 def read_only_refs(place: Place) -> str:
     """The index is the new commit's by then."""
     unprivileged_git(place.folder)
@@ -131,7 +166,10 @@ def read_only_refs(place: Place) -> str:
     return "ermission denied"
 
 
-FAULTS = (full_disk, read_only_directory, only_an_old_file_that_stays, failing_filter, read_only_refs)
+FAULTS = (
+    full_disk, read_only_directory, only_an_old_file_that_stays, failing_filter, filter_that_delivers_nothing,
+    read_only_refs,
+)  # fmt: skip
 
 
 async def sync(git: Git, place: Place) -> None:
@@ -151,7 +189,10 @@ async def faulty(environment: dict[str, str], place: Place) -> AsyncIterator[Git
     await git.aclose()
 
 
-both = pytest.mark.parametrize(("place", "change"), [("sync", sync), ("land", land)], indirect=["place"])
+both = pytest.mark.parametrize(
+    ("place", "change"), [("sync", sync), ("sync", land), ("land", land)], indirect=["place"]
+)
+"""A sync of a session, and landings on a branch that a linked or the main worktree has."""
 Change = Callable[[Git, Place], Awaitable[None]]
 
 

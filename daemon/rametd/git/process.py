@@ -59,11 +59,12 @@ _LOCKED: Final = (
 )
 _UNWRITTEN: Final = re.compile(
     rb"^error: unable to (?:write file|create file|create symlink|read sha1 file of|stat just-written file|unlink old) (.+)"
+    rb"|^error: ('.+') was not filtered properly$"
     rb"|^fatal: (.+): smudge filter .+ failed$",
     re.MULTILINE,
 )
-"""Messages about files that git wrote in part or not at all. `git checkout` then exits with 0, but
-after "fatal"."""
+"""Messages about files that git wrote in part or not at all. After "error", `git checkout` exits
+with 0."""
 _FILTER: Final = re.compile(r"(external|smudge|clean|process) filter|filter-process|the remote end hung up")
 
 
@@ -95,7 +96,7 @@ class Completed:
     def unwritten(self) -> frozenset[str]:
         """Return the files that git reports as incomplete. Git may quote the name and add a reason
         behind it: all forms are returned."""
-        said = [os.fsdecode(one or other) for one, other in _UNWRITTEN.findall(self.stderr)]
+        said = [os.fsdecode(b"".join(groups)) for groups in _UNWRITTEN.findall(self.stderr)]
         forms = {form for rest in said for form in (rest, rest.rpartition(": ")[0], rest.rpartition(" (")[0])}
         return frozenset(forms | {form[1:-1] for form in forms if form.startswith("'")})
 
