@@ -22,7 +22,7 @@ from rametd.git.incomplete import ABSENT, check_out, entries, take_back_killed
 from rametd.git.obstacles import uncommitted
 from rametd.git.registrations import existing_git_dir, line_of, registrations
 from rametd.git.repository import RepositoryInfo, branch_tip, open_repository
-from rametd.git.underway import busy_with, refuse_locked
+from rametd.git.underway import busy_with, ending_words, refuse_locked
 
 _FORWARD: Final = (
     *("-c", "merge.verifySignatures=false"),
@@ -32,11 +32,11 @@ _FORWARD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A worktree that has a branch checked out. ``busy``: the git command under way there ("a
-    merge"), or ""."""
+    """A worktree that has a branch checked out. ``blocked``: why the branch cannot be moved there,
+    or ""."""
 
     path: Path
-    busy: str
+    blocked: str
 
 
 class Targets:
@@ -100,8 +100,8 @@ class Targets:
         # reads the branch.
         async with git.locks.hold(repo.common_dir) as lock:
             found = await git.compute(_checkout, repo, branch)
-            if found is not None and found.busy:
-                return f"{found.busy} is under way in {found.path}"
+            if found is not None and found.blocked:
+                return found.blocked
             before = await git.compute(branch_tip, repo, branch)
             if before not in {old, new}:  # its owner has moved it, and a merge would start from there
                 return f"{branch} has moved to {(before or 'nothing')[:12]}"
@@ -127,7 +127,7 @@ class Targets:
         git = self._git
         async with git.locks.hold(repo.common_dir):
             found = await git.compute(_checkout, repo, branch)
-            if found is None or found.busy:
+            if found is None or found.blocked:
                 return ()
             git_dir = await git.verified(found.path, branch)
             return await take_back_killed(git, found.path, git_dir, branch, old, new)
@@ -148,20 +148,31 @@ class Targets:
 
 def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
     ref = f"refs/heads/{branch}"
-    places = [entry.path for entry in registrations(repo.common_dir) if entry.path is not None]
+    registered = registrations(repo.common_dir)
+    # During a rebase or bisect, HEAD has no branch.
+    places = [entry.path for entry in registered if entry.path is not None and entry.branch in {branch, None}]
+    found: dict[Path, Checkout] = {}
     for path in (*(() if repo.is_bare else (repo.root,)), *places):
         git_dir = existing_git_dir(path)
         if git_dir is None or not path.is_dir():
             continue
-        busy = busy_with(git_dir)
         rebased = {line_of(git_dir / folder / "head-name") for folder in ("rebase-merge", "rebase-apply")}
         bisected = {f"refs/heads/{line_of(git_dir / 'BISECT_START')}"}
         if line_of(git_dir / "HEAD") == f"ref: {ref}" or ref in rebased | bisected:
-            return Checkout(path, busy)
+            busy = busy_with(git_dir)
+            words = f"{busy} is under way in {path}: end it by {ending_words(path, busy)}" if busy else ""
+            found[git_dir] = Checkout(path, words)
+    if len(found) > 1:
+        # By `git checkout -B` or `--ignore-other-worktrees`. Git moves the files of one worktree;
+        # those of the others would look like changes that undo the landed ones.
+        first, second, *_ = (str(each.path) for each in found.values())
+        return Checkout(Path(first), f"{branch} is checked out in {first} and {second}: switch one to another branch")
+    if found:
+        return next(iter(found.values()))
     if not repo.is_bare and repo.root == repo.common_dir and line_of(repo.common_dir / "HEAD") == f"ref: {ref}":
         # After `git init --separate-git-dir`: if only the branch moved, that checkout would undo
         # the landed changes.
-        return Checkout(repo.root, "work in a checkout of which git does not say where it is")
+        return Checkout(repo.root, f"git does not say where the checkout of {branch} is; switch it to another branch")
     return None
 
 

@@ -127,11 +127,27 @@ async def test_a_checkout_in_the_middle_of_a_merge_is_waited_for(
     git(path, "merge", "-q", "--no-ff", "--no-commit", "side")
 
     await landings.land("one")
-    await landings.reach("one", WAITING, f"a merge is under way in {path}")
+    waiting = await landings.reach("one", WAITING, f"a merge is under way in {path}")
+    assert f"`git -C {path} merge --abort`" in waiting.reason
     git(path, "commit", "-qm", "merged by hand")
 
     assert (await landings.wait("one"))["one"].state == LANDED
     assert subjects(path)[:2] == ["Merge branch 'ramet/one' into main", "merged by hand"]
+
+
+async def test_a_target_that_two_worktrees_have_is_landed_once_one_has_another_branch(
+    client: Client, landings: Landings, sandbox: Sandbox
+) -> None:
+    path, other = sandbox.repository("own"), sandbox.root / "other"
+    await with_work(client, path, "one")
+    git(path, "worktree", "add", "-q", "--force", str(other), "main")
+
+    await landings.land("one")
+    await landings.reach("one", WAITING, f"main is checked out in {path} and {other}")
+    git(other, "checkout", "-q", "--detach")
+
+    assert (await landings.wait("one"))["one"].state == LANDED
+    assert [git(each, "status", "--porcelain") for each in (path, other)] == ["", ""]
 
 
 async def test_what_cannot_be_landed_is_refused_before_anything_is_done(

@@ -167,8 +167,8 @@ class Composer:
             return dict.fromkeys(every, in_hands)
         if checkout is None:
             return {}
-        if checkout.busy:
-            return dict.fromkeys(every, f"{checkout.busy} is under way in {checkout.path}")
+        if checkout.blocked:
+            return dict.fromkeys(every, checkout.blocked)
         if owner is not None and owner.state in BUSY_STATES:
             return dict.fromkeys(every, f"{owner.name} works on {self._target} in {checkout.path}")
         reasons = {}
