@@ -34,6 +34,7 @@ from rametd.keeper.place import Place
 from rametd.listening import Listening
 from rametd.parts import assemble, forbid_bypass
 from rametd.platform import cgroups
+from rametd.platform.inotify import watching
 from rametd.platform.locks import DirectoryLock
 from rametd.platform.notify import Notifier, watchdog_interval
 from rametd.platform.runtime import Runtime, accepts
@@ -52,7 +53,10 @@ log = structlog.get_logger()
 
 STOP_GRACE_S = 2.0
 LOCK_POLL_S = 0.05
-CONFIG_POLL_S = 2.0
+CONFIG_POLL_S, CONFIG_POLL_WATCHED_S = 2.0, 60.0
+"""Seconds between looks at the configuration file, without and with a watch of its directory."""
+CONFIG_SETTLE_S = 0.25
+"""Seconds after a change in that directory: an editor writes a file in several steps."""
 
 
 class Daemon:
@@ -78,7 +82,7 @@ class Daemon:
         self._patience = patience
         self._on_stop = on_stop
         self._stop = asyncio.Event()
-        self._reload = asyncio.Event()
+        self._again, self._news = False, asyncio.Event()  # apply the configuration file even if unchanged
         self._configured: tuple[int, ...] = ()  # stamp of the configuration file in effect
         self._configuring = asyncio.Lock()
         self._serving = False
@@ -86,7 +90,8 @@ class Daemon:
 
     def reload(self) -> None:
         """Read the configuration file again."""
-        self._reload.set()
+        self._again = True
+        self._news.set()
 
     def stop(self) -> None:
         """End the run; agents continue under their keepers."""
@@ -223,12 +228,17 @@ class Daemon:
 
     async def _follow_configuration(self, core: Core) -> None:
         """Apply the configuration file whenever it changes, or when `reload` is called."""
+        loop, file = asyncio.get_running_loop(), self._directories.config_file
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._reload.wait(), CONFIG_POLL_S)
-            again = self._reload.is_set()
-            self._reload.clear()
-            await self._configure(core, again=again)
+            news = asyncio.Event()  # set by a reload at once, by a change in the directory when it has settled
+            self._news = news
+            async with watching(str(file.parent), partial(loop.call_later, CONFIG_SETTLE_S, news.set)) as watched:
+                again, self._again = self._again, False
+                await self._configure(core, again=again)
+                linked = await asyncio.to_thread(file.is_symlink)  # then another directory changes
+                limit = CONFIG_POLL_WATCHED_S if watched and not linked else CONFIG_POLL_S
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), limit)
 
     async def _configure(self, core: Core, *, again: bool = False) -> None:
         """Apply the configuration file if it has changed, or with ``again``. Log the errors of an

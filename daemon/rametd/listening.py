@@ -1,8 +1,8 @@
 """Serve the daemon's socket, and bind it again if a program or a person has removed it."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 import grpc
 import structlog
@@ -44,13 +44,12 @@ class Listening:
     async def watch(self) -> None:
         """Bind again whenever the socket is removed or replaced. Runs until cancelled."""
         while True:
-            with self._changes() as changed:
-                limit = CHECK_S if changed is None else CHECK_WATCHED_S
+            changed = asyncio.Event()
+            async with inotify.watching(str(self._runtime.path), changed.set) as watched:
                 while not self._runtime.lost():
                     with suppress(TimeoutError):
-                        await asyncio.wait_for((changed or asyncio.Event()).wait(), limit)
-                    if changed is not None:
-                        changed.clear()
+                        await asyncio.wait_for(changed.wait(), CHECK_WATCHED_S if watched else CHECK_S)
+                    changed.clear()
             await self._bind_again()
 
     async def _bind_again(self) -> None:
@@ -61,33 +60,3 @@ class Listening:
         except (RametError, OSError, RuntimeError) as error:  # RuntimeError: gRPC could not bind
             log.error("the socket cannot be bound", error=str(error))
             await asyncio.sleep(CHECK_S)
-
-    @contextmanager
-    def _changes(self) -> Iterator[asyncio.Event | None]:
-        """Yield an event that is set when the directory changes; None if the system has no watch
-        left."""
-        try:
-            queue = inotify.Inotify() if inotify.SUPPORTED else None
-        except inotify.OutOfWatchesError:
-            queue = None
-        if queue is None:
-            yield None
-            return
-        loop, changed = asyncio.get_running_loop(), asyncio.Event()
-
-        def read() -> None:
-            for _ in queue.read():
-                changed.set()
-
-        try:
-            queue.watch(str(self._runtime.path))
-        except (inotify.OutOfWatchesError, OSError):
-            queue.close()
-            yield None
-            return
-        loop.add_reader(queue.descriptor, read)
-        try:
-            yield changed
-        finally:
-            loop.remove_reader(queue.descriptor)
-            queue.close()

@@ -2,10 +2,15 @@
 file is invalid."""
 
 import os
+import re
+import shutil
 import signal
 import stat
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
 
 from tests.support.daemon import Client, DaemonProcess, Sandbox
 from tests.support.doctor import findings
@@ -15,15 +20,16 @@ from tests.support.running import client, sandbox
 __all__ = ["client", "sandbox"]
 
 
+def shows(sandbox: Sandbox, limit: int) -> bool:
+    shown = sandbox.ctl("config", "show", "--json").json["settings"]
+    return any(each["key"] == "max_working" and each["value"] == limit for each in shown)
+
+
 async def test_a_changed_file_is_applied_and_a_wrong_one_is_not(
     client: Client, sandbox: Sandbox, running: DaemonProcess
 ) -> None:
-    def shows(value: str) -> bool:
-        shown = sandbox.ctl("config", "show", "--json").json["settings"]
-        return any(each["key"] == "max_working" and each["value"] == int(value) for each in shown)
-
     assert sandbox.ctl("config", "set", "max_working", "3").code == 0
-    await eventually(lambda: shows("3"), every=0.5)
+    await eventually(lambda: shows(sandbox, 3), every=0.5)
 
     (file,) = [path for path in sandbox.root.rglob("config.toml") if "max_working" in path.read_text()]
     right = file.read_text()
@@ -37,7 +43,7 @@ async def test_a_changed_file_is_applied_and_a_wrong_one_is_not(
 
     file.write_text(right.replace("max_working = 3", "max_working = 4"))
     assert "config-broken" not in {each.code for each in await findings(client)}
-    await eventually(lambda: shows("4"), every=0.5)
+    await eventually(lambda: shows(sandbox, 4), every=0.5)
 
 
 async def test_a_setting_saved_beside_an_older_error_is_reported_as_not_in_effect(
@@ -95,3 +101,33 @@ def test_a_new_file_is_readable_only_by_its_owner(sandbox: Sandbox, running: Dae
     ran = sandbox.ctl("config", "set", "notify.ntfy.token", "secret", XDG_CONFIG_HOME=str(elsewhere))
     assert ran.code == 0, ran.stderr
     assert stat.S_IMODE((elsewhere / "ramet" / "config.toml").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("kind", ["written", "replaced", "linked", "new directory"])
+async def test_a_change_of_the_file_is_in_effect_soon_however_it_is_made(
+    sandbox: Sandbox, running: DaemonProcess, kind: str
+) -> None:
+    """By hand, without `config set`, which tells the daemon itself."""
+    file = sandbox.root / "config" / "ramet" / "config.toml"
+    content = re.sub(r"(?m)^max_working = .*\n", "", file.read_text())
+    elsewhere = sandbox.root / "dotfiles" / "config.toml"
+    elsewhere.parent.mkdir(exist_ok=True)
+    for number in (5, 6):  # the second change meets what the first one left
+        wanted = f"max_working = {number}\n{content}"
+        match kind:
+            case "written":
+                file.write_text(wanted)
+            case "replaced":
+                new = file.with_name("config.toml.new")
+                new.write_text(wanted)
+                new.replace(file)
+            case "linked":
+                elsewhere.write_text(wanted)
+                if not file.is_symlink():
+                    file.unlink()
+                    file.symlink_to(elsewhere)
+            case _:
+                shutil.rmtree(file.parent)
+                file.parent.mkdir()
+                file.write_text(wanted)
+        await eventually(partial(shows, sandbox, number), every=0.1)

@@ -5,12 +5,14 @@ has seen every earlier change. Libraries that read the queue in a separate threa
 guarantee, and some hide that the queue has overflowed.
 """
 
+import asyncio
 import ctypes
 import os
 import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from errno import EMFILE, ENFILE, ENOMEM, ENOSPC
 from typing import Final
@@ -113,3 +115,40 @@ class Inotify:
                 f"cannot create a file watch ({os.strerror(number)}): raise fs.inotify.max_user_instances"
             )
         raise OSError(number, os.strerror(number), arguments[1] if len(arguments) > 1 else None)
+
+
+@asynccontextmanager
+async def watching(directory: str, call: Callable[[], object]) -> AsyncIterator[bool]:
+    """Call ``call`` on the running loop after changes of a directory's entries. Yield False if the
+    directory cannot be watched: it does not exist, or the system has no watch left."""
+    queue = await asyncio.to_thread(_watched, directory)
+    if queue is None:
+        yield False
+        return
+
+    def read() -> None:
+        if any(queue.read()):
+            call()
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(queue.descriptor, read)
+    try:
+        yield True
+    finally:
+        loop.remove_reader(queue.descriptor)
+        queue.close()
+
+
+def _watched(directory: str) -> Inotify | None:
+    if not SUPPORTED:
+        return None
+    try:
+        queue = Inotify()
+    except OutOfWatchesError:
+        return None
+    try:
+        queue.watch(directory)
+    except (OutOfWatchesError, OSError):
+        queue.close()
+        return None
+    return queue
