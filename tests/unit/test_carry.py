@@ -196,6 +196,31 @@ def test_a_session_is_given_each_file_once(source: Path, tree: Path) -> None:
     assert {name: (tree / name).read_text() for name in files(tree)} == {"kept": "old", "new": "newer"}
 
 
+def test_the_limit_counts_what_a_spare_got_before(source: Path, tree: Path) -> None:
+    given = Given()
+    put(source, "a.bin", "x" * (MIB - 10))
+    put(source, "b.bin", "x" * 20)
+    for _ in range(2):  # as a spare, then for its session
+        done = carried(source, tree, ["a.bin", "b.bin"], order("*.bin"), given)
+        assert files(tree) == {"a.bin"}
+        assert done.words == ["1 file is not carried: over the limit of 1 MiB (carry_limit): b.bin"]
+    put(source, "a.bin", "y" * (MIB - 20))
+    carried(source, tree, ["a.bin", "b.bin"], order("*.bin"), given)
+    assert files(tree) == {"a.bin", "b.bin"}, "a copy that is replaced makes room"
+
+
+def test_what_a_carried_directory_lacks_is_told_to_the_session_once(source: Path, tree: Path, tmp_path: Path) -> None:
+    given = Given()
+    put(tmp_path, "outside/file")
+    put(source, "node_modules/x/index.js")
+    (source / "node_modules/link").symlink_to(tmp_path / "outside")
+    first = carried(source, tree, ["node_modules/"], order("node_modules"), given)
+    assert [words.partition(" is")[0] for words in first.words] == ["node_modules/link"]
+    assert carried(source, tree, ["node_modules/"], order("node_modules"), given).words == first.words
+    given.settled = True
+    assert carried(source, tree, ["node_modules/"], order("node_modules"), given).words == []
+
+
 def test_files_that_would_be_committed_are_left_out_with_a_warning(source: Path, tree: Path) -> None:
     put(source, ".env")
     put(source, "models/big")

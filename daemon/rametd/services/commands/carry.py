@@ -39,24 +39,31 @@ NOTE = "ramet-carried"
 Stamp = tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Stamps of a source and its copy, the bytes that the copy takes on disk, and a line for each
+    path inside it that was not copied."""
+
+    source: Stamp
+    target: Stamp
+    bytes: int = 0
+    words: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class Given:
-    """Record of copies. ``files`` has by name the stamps of source and copy. ``settled``: a session
-    has the worktree and owns the copies."""
+    """Record of copies, by name. ``settled``: a session has the worktree and owns the copies."""
 
     settled: bool = False
-    files: dict[str, tuple[Stamp, Stamp]] = field(default_factory=dict)
-
-    def note(self, name: str, source: os.stat_result, target: Path) -> None:
-        self.files[name] = (of_source(source), _of_target(target.lstat()))
+    files: dict[str, Copy] = field(default_factory=dict)
 
     def is_current(self, name: str, source: os.stat_result) -> bool:
         """Whether the copy was made of the present source."""
-        return name in self.files and self.files[name][0] == of_source(source)
+        return name in self.files and self.files[name].source == of_source(source)
 
     def is_untouched(self, name: str, there: os.stat_result) -> bool:
         """Whether the copy was not changed since."""
-        return name in self.files and self.files[name][1] == _of_target(there)
+        return name in self.files and self.files[name].target == _of_target(there)
 
 
 def of_source(seen: os.stat_result) -> Stamp:
@@ -75,7 +82,10 @@ def read_given(tree: Path) -> Given:
         return Given()
     try:
         noted = json.loads((git_dir / NOTE).read_text())
-        files = {name: (tuple(source), tuple(target)) for name, (source, target) in noted["files"].items()}
+        files = {
+            name: Copy(tuple(source), tuple(target), size, tuple(words))
+            for name, (source, target, size, words) in noted["files"].items()
+        }
         return Given(noted["settled"], files)
     except (FileNotFoundError, ValueError):
         return Given()
@@ -87,7 +97,8 @@ def write_given(tree: Path, given: Given) -> None:
     if git_dir is None:
         return
     scratch = git_dir / f"{NOTE}.new"
-    scratch.write_text(json.dumps({"settled": given.settled, "files": given.files}))
+    files = {name: (copy.source, copy.target, copy.bytes, copy.words) for name, copy in given.files.items()}
+    scratch.write_text(json.dumps({"settled": given.settled, "files": files}))
     scratch.replace(git_dir / NOTE)
 
 
@@ -168,9 +179,11 @@ def bring(
 ) -> None:
     """Copy the chosen paths that git ignores in the new worktree (``ignored``). Record them in
     ``given`` and ``done``. Blocks."""
-    copying = _Copying(source, tree, _spec(order.rewrite, done) if order.rewrite else None, order.limit, done)
+    copying = _Copying(source, tree, _spec(order.rewrite, done) if order.rewrite else None, done)
     too_much: list[str] = []
     exposed: list[str] = []
+    # The limit counts earlier copies too, such as those from when it was a spare.
+    room = order.limit - sum(copy.bytes for copy in given.files.values())
     with _scratch(tree) as scratch:
         for path in chosen.paths:
             name = path.rstrip("/")
@@ -180,12 +193,19 @@ def bring(
                 exposed.append(name)
                 continue
             try:
-                seen, target = (source / name).lstat(), tree / name
+                seen, target, earlier = (source / name).lstat(), tree / name, given.files.get(name)
                 if not _is_copied(name, seen, target, given, done):
+                    # Warn the session that gets a spare about what the spare lacks.
+                    done.words += earlier.words if earlier is not None else ()
                     continue
                 target.parent.mkdir(parents=True, exist_ok=True)
-                if copying.put(path, scratch / "copy", target):
-                    given.note(name, seen, target)
+                used, lines = done.bytes, len(done.words)
+                freed = earlier.bytes if earlier is not None else 0
+                if copying.put(path, scratch / "copy", target, room + freed):
+                    copy = Copy(
+                        of_source(seen), _of_target(target.lstat()), done.bytes - used, tuple(done.words[lines:])
+                    )
+                    given.files[name], room = copy, room + freed - copy.bytes
             except _TooMuchError:
                 too_much.append(name)
             except OSError as error:
@@ -295,17 +315,18 @@ class _TooMuchError(Exception):
 class _Copying:
     """Copies of one call, with their total size."""
 
-    def __init__(self, source: Path, tree: Path, rewritten: GitIgnoreSpec | None, limit: int, done: Carried) -> None:
+    def __init__(self, source: Path, tree: Path, rewritten: GitIgnoreSpec | None, done: Carried) -> None:
         self._source, self._tree = source, tree
         self._rewritten = rewritten
-        self._limit = limit
+        self._limit = 0
         self._done = done
 
-    def put(self, path: str, scratch: Path, target: Path) -> bool:
-        """Copy one path completely or not at all, through ``scratch``. Return whether a copy
-        exists. Raises `_TooMuchError`, `OSError`."""
+    def put(self, path: str, scratch: Path, target: Path, room: int) -> bool:
+        """Copy one path completely or not at all, through ``scratch``, with at most ``room`` bytes.
+        Return whether a copy exists. Raises `_TooMuchError`, `OSError`."""
         _clear(scratch)
         files, used = self._done.files, self._done.bytes
+        self._limit = used + room
         try:
             self._copy(path.rstrip("/"), scratch)
             if not os.path.lexists(scratch):
@@ -366,7 +387,8 @@ class _Copying:
             inside = self._tree / end.relative_to(self._source)
             made.symlink_to(inside if text.is_absolute() else text)
         elif place.is_dir():
-            self._done.words.append(f"{name} is not carried: it is a link to a directory elsewhere ({end})")
+            why = f"it is a link to a directory elsewhere ({end}); `setup` can create the link"
+            self._done.words.append(f"{name} is not carried: {why}")
         elif _is_program(place) or not place.is_file():
             made.symlink_to(end if text.is_absolute() else os.path.relpath(end, (self._tree / name).parent))
         else:
