@@ -273,6 +273,19 @@ def test_a_directory_that_holds_the_new_worktree_is_not_copied_into_it(source: P
     assert done.words == ["trees is not carried: the new worktree is inside it"]
 
 
+@pytest.mark.parametrize("pattern", [".claude", ".claude/**/*.json"])
+def test_worktrees_inside_an_ignored_directory_are_not_carried(source: Path, tree: Path, pattern: str) -> None:
+    for name in ("settings.json", "worktrees/task/package.json", "worktrees/task/src/a.json"):
+        put(source, f".claude/{name}")
+    put(source, ".claude/worktrees/task/.git", f"gitdir: {source}/.git/worktrees/task\n")
+    put(source, ".claude/module/.git", f"gitdir: {source}/.git/modules/module\n")
+    put(source, ".claude/module/c.json")
+    done = carried(source, tree, [".claude/"], order(pattern))
+    assert files(tree) == {".claude/settings.json", ".claude/module/c.json"}
+    words = [".claude/worktrees/task is not carried: it is a worktree"]
+    assert done.words == (words if pattern == ".claude" else [])
+
+
 def test_a_read_only_directory_is_carried_with_its_mode(source: Path, tree: Path) -> None:
     folder = put(source, "cache/mod/a", mode=0o444).parent
     folder.chmod(0o555)

@@ -30,7 +30,7 @@ from ramet.words import plural
 from rametd.config import Config
 from rametd.domain.errors import RametError
 from rametd.domain.text import listed
-from rametd.git import existing_git_dir
+from rametd.git import existing_git_dir, git_dir_of
 from rametd.platform.files import clone_file
 from rametd.services.core import Core
 
@@ -266,15 +266,25 @@ def _named(source: Path, candidates: Sequence[str], wanted: GitIgnoreSpec, patte
 
 
 def _files_in(source: Path, directory: str) -> Iterator[str]:
-    """Files and links below a directory. Does not follow a link, and skips ``.git``."""
+    """Files and links below a directory. Does not follow a link, and skips ``.git`` and
+    worktrees."""
     if (source / directory.rstrip("/")).is_symlink():
         yield directory.rstrip("/")
         return
     for folder, folders, files in os.walk(source / directory):
         place = Path(folder).relative_to(source)
         links = [name for name in folders if Path(folder, name).is_symlink()]
-        folders[:] = sorted(name for name in folders if name not in links and name != ".git")
+        apart = [*links, ".git", *(name for name in folders if _is_worktree(Path(folder, name)))]
+        folders[:] = sorted(name for name in folders if name not in apart)
         yield from (str(place / name) for name in sorted([*files, *links]) if name != ".git")
+
+
+def _is_worktree(directory: Path) -> bool:
+    """Whether a directory is a linked worktree, such as one that an agent has created in an ignored
+    directory."""
+    dot_git = directory / ".git"
+    git_dir = git_dir_of(directory) if dot_git.is_file() else None
+    return git_dir is not None and git_dir.parent.name == "worktrees"
 
 
 def _is_forbidden(path: str) -> bool:
@@ -360,6 +370,9 @@ class _Copying:
         self._done.files += 1
 
     def _copy_directory(self, name: str, seen: os.stat_result, made: Path) -> None:
+        if _is_worktree(self._source / name):
+            self._done.words.append(f"{name} is not carried: it is a worktree")
+            return
         made.mkdir(mode=0o700)
         with os.scandir(self._source / name) as found:
             entries = sorted(entry.name for entry in found if entry.name != ".git")
