@@ -281,3 +281,82 @@ async def test_with_too_little_room_on_the_disk_there_are_no_spares_and_it_is_sa
             assert "pool.min_free" in (await pool_of(client, path)).held_reason
             with pytest.raises(grpc.aio.AioRpcError):
                 await pool_of(client, sandbox.root)
+
+
+IGNORED = "made\n.env*\nnode_modules\n"
+
+
+def settle(path: Path, settings: str, include: str = "") -> None:
+    """Commit the settings of a repository whose setup leaves marks."""
+    (path / ".gitignore").write_text(IGNORED)
+    (path / ".ramet.toml").write_text(settings)
+    (path / ".worktreeinclude").write_text(include)
+    git(path, "add", "-A")
+    git(path, "commit", "-qm", "settings")
+
+
+BEFORE = 'setup = ["echo one > made"]\ncarry = [".env"]\n'
+
+
+@pytest.mark.parametrize(
+    ("settings", "include"),
+    [
+        (BEFORE.replace("one", "two"), ""),
+        (BEFORE.replace(".env", ".env.two"), ""),
+        (BEFORE, ".env.two\n"),
+        (BEFORE + 'carry_rewrite = [".env"]\n', ""),
+        (BEFORE + 'carry_limit = "1MiB"\n', ""),
+        (BEFORE + 'setup_files = ["dir0/*"]\n', ""),
+    ],
+    ids=["setup", "carry", "include", "rewrite", "limit", "files"],
+)
+async def test_a_session_gets_a_spare_only_if_todays_trusted_settings_prepared_it(
+    client: Client, sandbox: Sandbox, settings: str, include: str
+) -> None:
+    path = sandbox.repository()
+    settle(path, BEFORE)
+    (path / ".env").write_text("A=1\n")
+    (path / ".env.two").write_text("B=1\n")
+    await client.trust(path)
+    await client.create(path, name="first")
+    before = {spare.id for spare in await ready(client, path, 2)}
+    same = await client.create(path, name="same")
+    assert same.id in before, "unchanged settings that are trusted"
+    assert (Path(same.worktree) / "made").read_text() == "one\n"
+    before |= {spare.id for spare in await ready(client, path, 2)}
+
+    settle(path, settings, include)
+    untrusted = await client.create(path, name="untrusted")
+    assert untrusted.id in before, "the trusted settings still apply"
+    await client.trust(path)
+    changed = await client.create(path, name="changed")
+
+    assert changed.id not in before
+    fresh = await ready(client, path, 2)
+    assert not before & {spare.id for spare in fresh}
+    assert (Path(fresh[0].path) / "made").read_text() == ("two\n" if "two > made" in settings else "one\n")
+    assert (await client.create(path, name="again")).id in {spare.id for spare in fresh}
+
+
+async def test_a_session_is_warned_of_what_its_spare_lacks(client: Client, sandbox: Sandbox) -> None:
+    path = sandbox.repository()
+    settle(path, 'setup = ["true"]\ncarry = ["node_modules"]\n')
+    (path / "node_modules").mkdir()
+    (path / "node_modules" / "linked").symlink_to(sandbox.root / "home")
+    await client.trust(path)
+    await client.create(path, name="first")
+    spares = await ready(client, path, 2)
+
+    request = session_pb2.CreateSessionRequest(path=str(path), name="second", request_id="second")
+    made = await client.sessions.CreateSession(request, metadata=client.metadata)
+
+    assert made.session.id in {spare.id for spare in spares}
+    assert [words for words in made.warnings if words.startswith("node_modules/linked is not carried: ")]
+
+    async def logged() -> list[str]:
+        said = [each.warning.message for each in await client.log("second") if each.HasField("warning")]
+        assert said
+        return said
+
+    (words,) = await eventually(logged)
+    assert words in made.warnings

@@ -32,4 +32,10 @@ class Spare:
     inherits: str  # digest of the files copied from the main worktree
     setup: SetupState
     setup_digest: str
+    settings: str  # digest of the settings that prepared it
+    warnings: tuple[str, ...]  # of its preparation, for the session that claims it
     create_time: float
+
+    def fits(self, inherits: str, settings: str) -> bool:
+        """Whether a session may get it: it was prepared as the two digests say."""
+        return self.state == SpareState.READY and (self.inherits, self.settings) == (inherits, settings)

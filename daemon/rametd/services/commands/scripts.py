@@ -28,11 +28,12 @@ OF_A_SESSION = re.compile(r"RAMET_(PORT|SESSION|BRANCH)")
 @dataclass(frozen=True, slots=True)
 class SetupResult:
     """``digest``: the new `Session.setup_digest`. ``words`` describes the failure, "" without
-    one."""
+    one. ``warnings`` has a line for each path that was not carried."""
 
     digest: str
     state: SetupState
     words: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -65,10 +66,9 @@ class Scripts:
         variables of a session: it then runs when a session gets the worktree.
         """
         carried = await carry(self._core, repo.root, tree, config, settle=False)
-        if not config.setup:
-            return SetupResult("", SetupState.NONE, "; ".join(carried.words))
-        if any(OF_A_SESSION.search(command) for command in config.setup):
-            return SetupResult("", SetupState.NONE)
+        warnings = tuple(carried.words)
+        if not config.setup or any(OF_A_SESSION.search(command) for command in config.setup):
+            return SetupResult("", SetupState.NONE, warnings=warnings)
         result = await self._run_apart(
             config.setup,
             tree,
@@ -79,7 +79,8 @@ class Scripts:
             before=LOWEST,  # no session waits for it
         )
         digest = await asyncio.to_thread(digest_of, tree, config)
-        return SetupResult(digest, SetupState.DONE if result.ok else SetupState.FAILED, result.words)
+        state = SetupState.DONE if result.ok else SetupState.FAILED
+        return SetupResult(digest, state, result.words, warnings)
 
     async def check(
         self,
@@ -165,3 +166,16 @@ def digest_of(tree: Path, config: Config) -> str:
             content = hashlib.file_digest(file, "sha256").digest()
         digest.update(str(path.relative_to(tree)).encode("utf-8", "surrogateescape") + b"\0" + content)
     return digest.hexdigest()[:32]
+
+
+def prepared_by(config: Config) -> str:
+    """Digest of the settings that decide what `Scripts.run_in` does in a worktree."""
+    settings = (
+        config.setup,
+        config.setup_files,
+        config.setup_timeout,
+        config.carry,
+        config.carry_rewrite,
+        config.carry_limit,
+    )
+    return hashlib.sha256(repr(settings).encode()).hexdigest()[:32]

@@ -149,7 +149,7 @@ class Builder:
         if start.kind != WorktreeKind.OWN:
             return ()
         if spare is not None:
-            warnings = await self._claim(made, spare)
+            warnings = tuple(dict.fromkeys((*spare.warnings, *await self._claim(made, spare))))
         else:
             warnings = await git.worktrees.create(
                 info, session.worktree, session.branch, start.commit, new_branch=start.new_branch

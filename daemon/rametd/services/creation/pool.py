@@ -21,6 +21,7 @@ from rametd.domain.spares import Spare, SpareState
 from rametd.git import RepositoryInfo
 from rametd.platform.files import free_bytes, tree_bytes
 from rametd.services.agents.warm import Warmer
+from rametd.services.commands.scripts import prepared_by
 from rametd.services.core import Core
 from rametd.services.creation.spares import Prepare, Spares
 from rametd.services.repos import info_of
@@ -94,14 +95,10 @@ class Pool:
         if not config.pool.size:
             return None
         core = self._core
-        inherits = await core.git.spares.inheritance(info)
+        inherits, settings = await core.git.spares.inheritance(info), prepared_by(config)
         spares = await core.store.read(lambda reader: reader.spares.list(repo.id))
         # Exclude spares that a person works in: a failed claim would remove their files.
-        fitting = [
-            each
-            for each in spares
-            if each.state == SpareState.READY and each.inherits == inherits and await self.spares.is_intact(each, info)
-        ]
+        fitting = [each for each in spares if each.fits(inherits, settings) and await self.spares.is_intact(each, info)]
         differences = {
             each: await core.git.commits.files_between(info, each, commit)
             for each in {spare.commit for spare in fitting}
@@ -257,20 +254,21 @@ class Pool:
     ) -> None:
         """Have ``keep`` spares at ``commit``: remove extra and unfit ones, update the others,
         create the missing."""
-        inherits = await self._core.git.spares.inheritance(info)
+        inherits, settings = await self._core.git.spares.inheritance(info), prepared_by(config)
         good: list[Spare] = []
         for spare in spares:
-            fits = spare.state == SpareState.READY and spare.inherits == inherits
-            if fits and len(good) < keep and await self.spares.is_intact(spare, info):
+            if spare.fits(inherits, settings) and len(good) < keep and await self.spares.is_intact(spare, info):
                 good.append(spare)
             else:
                 await self.spares.remove(spare, repo)
-        left = sum([each.commit == commit or await self.spares.update(each, repo, info, commit) for each in good])
+        left = sum(
+            [each.commit == commit or await self.spares.update(each, repo, info, commit, config) for each in good]
+        )
         for _ in range(keep - left):
             if reason := await self._obstacle(repo, config):
                 self._held[repo.id] = reason
                 return
-            await self.spares.make(repo, info, commit, inherits)
+            await self.spares.make(repo, info, commit, inherits, config)
         await self._warm_up(repo, config)
 
     async def _warm_up(self, repo: Repo, config: Config) -> None:

@@ -32,11 +32,11 @@ from rametd.domain.text import listed
 from rametd.git import RepositoryInfo
 from rametd.services import events
 from rametd.services.agents.warm import Warmer
+from rametd.services.commands.scripts import prepared_by
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.repos import info_of
 from rametd.services.tasks import Tasks
-from rametd.services.trust.settings import for_repository
 from rametd.services.worktrees.places import tree_of
 
 NAMED = 5
@@ -92,7 +92,7 @@ log = structlog.get_logger()
 
 class Prepared(Protocol):
     """Result of a setup. ``digest``: of the files that it depends on. ``words`` describes a
-    failure."""
+    failure. ``warnings`` has a line for each path that was not carried."""
 
     @property
     def state(self) -> SetupState: ...
@@ -100,6 +100,8 @@ class Prepared(Protocol):
     def digest(self) -> str: ...
     @property
     def words(self) -> str: ...
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
 
 
 Prepare = Callable[[Path, Repo, Config], Awaitable[Prepared]]
@@ -162,7 +164,7 @@ class Spares:
         if self._marks.pop(session.id, None) is None:
             self.handwork.look_after(session, info)
 
-    async def make(self, repo: Repo, info: RepositoryInfo, commit: str, inherits: str) -> None:
+    async def make(self, repo: Repo, info: RepositoryInfo, commit: str, inherits: str, config: Config) -> None:
         """Create a spare. If git fails, remove what exists of it and raise git's error."""
         core = self._core
         await self._quiet.wait()
@@ -177,21 +179,22 @@ class Spares:
             inherits=inherits,
             setup=SetupState.NONE,
             setup_digest="",
+            settings=prepared_by(config),
+            warnings=(),
             create_time=core.clock(),
         )
         async with self._one:
             with self._use(spare):
                 await core.store.write(lambda unit: unit.spares.add(spare))
                 core.failpoint.hit("spare.intended")
-                await self._work(spare, repo, self._filled(spare, repo, info))
+                await self._work(spare, repo, self._filled(spare, repo, info, config))
 
-    async def _filled(self, spare: Spare, repo: Repo, info: RepositoryInfo) -> Spare:
-        for warning in await self._core.git.spares.make(info, spare.path, spare.commit):
-            log.warning("spare", id=spare.id, warning=warning)
+    async def _filled(self, spare: Spare, repo: Repo, info: RepositoryInfo, config: Config) -> Spare:
+        warnings = await self._core.git.spares.make(info, spare.path, spare.commit)
         self._core.failpoint.hit("spare.made")
-        return await self._prepared(spare, repo, info)
+        return await self._prepared(spare, repo, info, config, warnings)
 
-    async def update(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> bool:
+    async def update(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str, config: Config) -> bool:
         """Move a spare to ``commit``, unless it is in use; remove it if that fails. Return whether
         it is still a spare."""
         core = self._core
@@ -205,24 +208,26 @@ class Spares:
                     return False
                 core.failpoint.hit("spare.update-intended")
                 try:
-                    await self._work(spare, repo, self._brought_to(spare, repo, info, commit))
+                    await self._work(spare, repo, self._brought_to(spare, repo, info, commit, config))
                 except WorktreeChangedError:
                     return False
         return True
 
-    async def _brought_to(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> Spare:
+    async def _brought_to(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str, config: Config) -> Spare:
         await self._warmer.end(spare.id)  # its agent was started at the old commit
         await self._unwatch(spare)
-        await self._core.git.spares.update(info, spare.path, spare.commit, commit, background=True)
+        warnings = await self._core.git.spares.update(info, spare.path, spare.commit, commit, background=True)
         self._core.failpoint.hit("spare.updated")
-        return await self._prepared(replace(spare, commit=commit), repo, info)
+        return await self._prepared(replace(spare, commit=commit), repo, info, config, warnings)
 
-    async def _prepared(self, spare: Spare, repo: Repo, info: RepositoryInfo) -> Spare:
-        config = await for_repository(self._core, repo, info)
+    async def _prepared(
+        self, spare: Spare, repo: Repo, info: RepositoryInfo, config: Config, warnings: Sequence[str]
+    ) -> Spare:
         prepared = await self._prepare(spare.path, repo, config)
-        if prepared.words:
-            log.warning("spare", id=spare.id, warning=prepared.words)
-        spare = replace(spare, setup=prepared.state, setup_digest=prepared.digest)
+        warnings = (*warnings, *prepared.warnings)
+        for words in filter(None, (*warnings, prepared.words)):
+            log.warning("spare", id=spare.id, warning=words)
+        spare = replace(spare, setup=prepared.state, setup_digest=prepared.digest, warnings=warnings)
         await self._core.git.spares.note(info, spare.path, spare.commit)
         return spare
 
@@ -240,6 +245,7 @@ class Spares:
                 commit=done.commit,
                 setup=done.setup,
                 setup_digest=done.setup_digest,
+                warnings=done.warnings,
             )
         )
         self._core.failpoint.hit("spare.ready")

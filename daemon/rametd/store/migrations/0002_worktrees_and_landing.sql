@@ -101,6 +101,8 @@ CREATE TABLE spares (
     inherits TEXT NOT NULL,
     setup TEXT NOT NULL,
     setup_digest TEXT NOT NULL,
+    settings TEXT NOT NULL,
+    warnings TEXT NOT NULL,
     create_time REAL NOT NULL
 ) STRICT;
 
