@@ -15,6 +15,7 @@ from ramet.words import plural
 
 from rametd.domain.errors import NameTakenError, RepoNotFoundError, WrongStateError
 from rametd.domain.models import Repo, Session
+from rametd.domain.operations import Kind
 from rametd.git import RepositoryInfo
 from rametd.services import events
 from rametd.services.core import Core
@@ -84,6 +85,10 @@ def check_removable(reader: Reader, repo: Repo) -> None:
             f"{repo.name} has {plural(len(sessions), 'session')}: {names}{', …' if len(sessions) > 5 else ''}",
             hint="remove them with `rametctl rm` first",
         )
+    if any(each.data["repo"] == str(repo.common_dir) for each in reader.operations.list(kinds=(Kind.CREATE,))):
+        raise WrongStateError(
+            f"a session is being created in {repo.name}", hint="wait for it, then remove it with `rametctl rm` first"
+        )
     if binned := reader.trash.list(repo.id):
         raise WrongStateError(
             f"{repo.name} has {plural(len(binned), 'entry')} in the trash",
@@ -95,6 +100,8 @@ def remove(unit: Unit, name: str, principal: str) -> Repo:
     """Unregister a repository. Raises what `check_removable` raises."""
     repo = find_repo(unit, name)
     check_removable(unit, repo)
+    if unit.spares.list(repo.id):  # a creation is about to take it
+        raise WrongStateError(f"a spare of {repo.name} is in use", hint="try again")
     unit.repos.remove(repo.id)
     unit.events.append(events.make(event_pb2.RepoRemoved(name=repo.name), repo_id=repo.id, principal=principal))
     return repo

@@ -19,6 +19,7 @@ from rametd.services.commands import projects
 from rametd.services.commands.carry import carry
 from rametd.services.commands.terminals import NewCommand, Remember, Terminals, remember_nothing
 from rametd.services.core import Core
+from rametd.services.trust.settings import settings_of
 
 TAIL_BYTES = 16 << 10
 OF_A_SESSION = re.compile(r"RAMET_(PORT|SESSION|BRANCH)")
@@ -69,6 +70,8 @@ class Scripts:
         warnings = tuple(carried.words)
         if not config.setup or any(OF_A_SESSION.search(command) for command in config.setup):
             return SetupResult("", SetupState.NONE, warnings=warnings)
+        if words := await self._withdrawn(repo, config):
+            return SetupResult("", SetupState.FAILED, words, warnings)
         result = await self._run_apart(
             config.setup,
             tree,
@@ -81,6 +84,16 @@ class Scripts:
         digest = await asyncio.to_thread(digest_of, tree, config)
         state = SetupState.DONE if result.ok else SetupState.FAILED
         return SetupResult(digest, state, result.words, warnings)
+
+    async def _withdrawn(self, repo: Repo, config: Config) -> str:
+        """Why the setup may no longer run, "" if it may: while files were carried, the person may
+        have withdrawn the trust."""
+        try:
+            now = await self._core.store.read(lambda reader: reader.repos.get(repo.id))
+            setup = (await settings_of(self._core, now)).config.setup
+        except RametError as error:
+            return error.message
+        return "" if setup == config.setup else f"the setup of {repo.name}, or the trust in it, has changed meanwhile"
 
     async def check(
         self,

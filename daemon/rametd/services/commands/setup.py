@@ -158,6 +158,9 @@ class Setup:
             settings = await for_session(core, session, repo)
             if fresh:
                 await self._carry(session, repo, settings.config)
+                # Copying takes time, in which the person may have withdrawn the trust.
+                repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+                settings = await for_session(core, session, repo)
             if settings.config.setup:
                 await self._set_up_if_due(session, settings.config)
             elif settings.untrusted is not None and settings.untrusted.setup and session.setup == SetupState.NONE:

@@ -54,6 +54,11 @@ def operation_of(session: Session, info: RepositoryInfo, start: Start, spare: Sp
 
 
 def begin(unit: Unit, repo: Repo, made: Creation, spare: Spare | None) -> None:
+    """Store the operation and take the spare. Raises `ChangedError` if another creation has it, or
+    if the person has withdrawn the trust by which the creation was checked."""
+    now = unit.repos.by_common_dir(repo.common_dir)
+    if repo.trusted and (now is None or not now.trusted):
+        raise ChangedError(f"the trust in {repo.name} was withdrawn meanwhile; nothing was created", hint="try again")
     if made.start.worktree is not None:
         require_unshared(unit, repo, made.start.worktree)
     if spare is not None and not unit.spares.remove(spare.id):

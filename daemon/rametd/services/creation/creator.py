@@ -317,6 +317,8 @@ class Creator:
                 made = Creation(session, request, start, operation_of(session, info, start, spare))
                 operation = core.operations.within(made.operation, lambda unit: begin(unit, request.repo, made, spare))
                 await attempt.enter_async_context(operation)
+                # Until then the repository could be removed. From now on the operation protects it.
+                core.git.trust(info.common_dir)
             finally:
                 if spare is not None:
                     self._pool.release(spare)
