@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rametd.domain.errors import GitFailedError, PathTakenError
 from rametd.git import ARCHIVE, COMMITS, Git, RepositoryInfo, Snapshot
+from rametd.git.snapshots import shelf
 
 from tests.support.repositories import Sample
 
@@ -252,6 +253,35 @@ async def test_a_restore_cut_off_in_the_middle_of_any_write_is_completed(
         assert await restored(git, repo, tree, snapshot) == ()
         assert picture(tree) == before
     assert cuts
+
+
+@pytest.mark.parametrize("then", ["restored", "undone", "dropped"])
+async def test_nothing_stays_beside_the_tree_after_a_restore_that_is_killed(
+    git: Git, repo: RepositoryInfo, tree: Sample, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """The kill comes once the files are in the tree, and before their directory is deleted."""
+    before = picture(tree)
+    snapshot = await archived(git, repo, tree)
+
+    def die(folder: Path) -> None:
+        if folder.exists():
+            raise CutError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shelf, "delete_tree", die)
+        with pytest.raises(CutError):
+            await restored(git, repo, tree, snapshot)
+    assert len(list(tree.path.parent.iterdir())) == 2
+
+    if then == "restored":
+        assert await restored(git, repo, tree, snapshot) == ()
+        assert picture(tree) == before
+    elif then == "undone":
+        await git.snapshots.undo_unshelve(repo, tree.path, "work", None)
+    else:
+        await git.snapshots.drop_shelved(repo, tree.path)
+    kept = {"restored": ["s-1"], "undone": [".s-1.shelved"], "dropped": []}
+    assert [place.name for place in tree.path.parent.iterdir()] == kept[then]
 
 
 async def test_a_restore_whose_git_dies_in_the_middle_of_a_file_is_completed(

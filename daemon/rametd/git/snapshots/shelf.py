@@ -51,7 +51,7 @@ from rametd.git.registrations import (
     registered_at,
     stale_entry_at,
 )
-from rametd.git.removal import delete_tree, free_path, refuse_main
+from rametd.git.removal import delete_tree, free_path, refuse_main, sweep
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, head_of, last_head, open_repository
 from rametd.git.risk import last_known_head
 from rametd.git.snapshots import model, nested
@@ -533,6 +533,7 @@ async def unshelve(
     place = place_of(repo, worktree)
     warnings: list[str] = []
     if not await git.compute(_is_restored, repo, place):
+        await sweep(git, repo, worktree)  # what an interrupted call wrote beside the tree
         async with git.locks.hold(repo.common_dir) as lock:
             if await git.compute(_is_half_restored, repo, place):  # an earlier call passed the checks below
                 await git.compute(_home(repo, place).rename, place.entry)
@@ -687,29 +688,28 @@ async def _fill(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
         staged |= {path: (mode, name)} if stage == "0" else {}
     wanted = [path for path in missing if path not in sparse]
     ours = [path for path in wanted if staged.get(path) == captured[path]]
-    await _check_out(git, tree, there, ours, {})
+    await _check_out(git, place, there, ours, {})
     await git.process.run(tree, *there, "update-index", "-q", "--refresh", "--ignore-submodules")
     others = [path for path in wanted if staged.get(path) != captured[path]]
     if others:
         async with scratch_index(git, git_dir.parent.parent) as index:
             environment = {"GIT_INDEX_FILE": str(index)}
             await git.process.write(tree, *there, "read-tree", taken.files, environment=environment)
-            await _check_out(git, tree, there, others, environment)
+            await _check_out(git, place, there, others, environment)
     left = [path for path in await git.compute(_missing, tree, captured) if path not in sparse]
     return [f"not restored, because another file is there: {', '.join(left[:10])}"] if left else []
 
 
 async def _check_out(
-    git: GitContext, tree: Path, there: tuple[str, str], paths: Sequence[str], environment: Mapping[str, str]
+    git: GitContext, place: Place, there: tuple[str, str], paths: Sequence[str], environment: Mapping[str, str]
 ) -> None:
     """Write files of an index to a shelved tree, each as a whole: git writes them beside it, and
     they are renamed. A git that is killed, or finds the disk full, would leave a part of a file,
-    which the next call would take for the file."""
+    which the next call would take for the file. `sweep` deletes the directory by its name."""
     if not paths:
         return
-    beside = tree.with_name(f"{tree.name}-filling")
+    tree, beside = place.shelf, place.worktree.with_name(f".{place.worktree.name}.removing-0")
     stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
-    await git.delete(delete_tree, beside)  # of an interrupted call
     try:
         arguments = (*there, "checkout-index", f"--prefix={beside}/", "-q", "-z", "--stdin")
         await git.process.write(tree, *arguments, stdin=stdin, environment=environment)
@@ -834,6 +834,7 @@ async def put_back_on_shelf(
     """Undo a failed `unshelve`: move the worktree back to the shelf, and delete a branch created
     for it."""
     place = place_of(repo, worktree)
+    await sweep(git, repo, worktree)
     async with git.locks.hold(repo.common_dir) as lock:
         if await git.compute(_is_half_restored, repo, place) or await git.compute(_is_restored, repo, place):
             await git.compute(_move_to_shelf, repo, place, None)
@@ -859,6 +860,7 @@ def parts_of(repo: RepositoryInfo, worktree: Path) -> Iterator[Path]:
 
 async def drop(git: GitContext, repo: RepositoryInfo, worktree: Path) -> None:
     """Delete a shelved worktree, if there is one."""
+    await sweep(git, repo, worktree)
     for part in await git.compute(lambda: list(parts_of(repo, worktree))):
         await git.delete(delete_tree, part)
     part = place_of(repo, worktree).entry
