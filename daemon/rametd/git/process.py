@@ -267,9 +267,9 @@ class GitProcess:
                 *self._prefix,
                 "git",
                 *self._always,
-                # Discovery has checked the owner of the checkout, by the path that the person has
-                # configured.
-                *(("-c", f"safe.directory={where}") if where in self._trusted else ()),
+                # Discovery has checked the owner of the repository and of its main worktree, by the
+                # path that the person has configured, perhaps in a file that git does not read.
+                *(("-c", f"safe.directory={where}") if {where, where / ".git"} & self._trusted.keys() else ()),
                 "-C",
                 str(where),
                 *arguments,

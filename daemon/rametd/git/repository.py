@@ -6,6 +6,7 @@ The functions here block (libgit2); `Git` calls them in its threads.
 
 import difflib
 import os
+import shlex
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -93,10 +94,21 @@ def _open(path: Path, flags: pygit2.enums.RepositoryOpenFlag) -> pygit2.Reposito
                 hint="repositories with SHA-1 objects and plain ref files are supported",
             ) from error
         if "owned by" in words:
-            raise GitFailedError(words, hint=f"git config --global --add safe.directory {path}") from error
+            # libgit2 compares with the top of the repository, which it names.
+            top = words.partition("repository path '")[2].rpartition("' is not owned")[0] or str(path)
+            command = ("git", "config", "--file", str(_persons_config()), "--add", "safe.directory", top)
+            raise GitFailedError(words, hint=f"if you trust its owner: {shlex.join(command)}") from error
         raise RepoNotFoundError(
             f"{path} is not a git repository: {words}", hint="see what git status says there"
         ) from error
+
+
+def _persons_config() -> Path:
+    """Return the file of the person's git configuration that libgit2 reads. Unlike git, it ignores
+    GIT_CONFIG_GLOBAL."""
+    folders, level = pygit2.settings.search_path, pygit2.enums.ConfigLevel
+    usual, other = Path(folders[level.GLOBAL], ".gitconfig"), Path(folders[level.XDG], "config")
+    return other if other.exists() and not usual.exists() else usual
 
 
 def discover(path: Path) -> RepositoryInfo:
