@@ -17,8 +17,9 @@ from tests.support.repositories import CONFIG
 WORK = """
 import asyncio, concurrent.futures.thread, os, sys
 from pathlib import Path
-from rametd.git import Git
+from rametd.git import TRASH, Git
 from rametd.git.sharing import temporary
+from rametd.services.commands.carry import Given, write_given
 person, group, umask = map(int, sys.argv[4:])
 os.setgroups([])
 os.setgid(group)
@@ -39,6 +40,17 @@ async def main(repository, name, home):
         (tree / f"src/{number}").write_text(f"{name} {number}")
     await git.snapshots.take(tree, ref=f"refs/ramet/checkpoints/{name}/2", owner=name)
     await git.trackers.unwatch(tree)
+    async with git.landing.tree(repo, Path(home) / "landing-0123456789", base.commit) as landing:
+        await landing.rebase(base.commit, base.commit, {})
+    for number in (1, 2):
+        spare = Path(home) / f"{name}-spare{number}"
+        await git.spares.make(repo, spare, base.commit)
+        await asyncio.to_thread(write_given, spare, Given())
+        await git.spares.note(repo, spare, base.commit)
+        if number == 2:
+            await git.spares.claim(repo, spare, f"{name}-claimed", base.commit, new_branch=True)
+            shelved = await git.snapshots.record(repo, spare.name, f"{TRASH}{name}", spare, f"{name}-claimed")
+            assert not await git.snapshots.shelve(repo, shelved.snapshot, spare)
     await git.aclose()
     temporary(repo.common_dir / "ramet")  # as a daemon that is killed leaves it
 asyncio.run(main(*sys.argv[1:4]))
@@ -64,13 +76,61 @@ def place() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+DIAGNOSE = """
+import asyncio, os, sys, time
+from collections import Counter
+from pathlib import Path
+from rametd.config import Config
+from rametd.config.model import Worktrees
+from rametd.services import repos
+from rametd.services.upkeep.checks.directories import root_directories
+from rametd.services.upkeep.doctor import OF_A_REPOSITORY
+from rametd.services.upkeep.orphaned import orphaned
+from rametd.services.upkeep.scene import take_scene
+from tests.support.core import bare_core
+person, group, umask = map(int, sys.argv[4:])
+async def main(repository, root, home):
+    config = Config(worktrees=Worktrees(root=Path(root)))
+    async with bare_core(Path(home), {"PATH": "/usr/bin:/bin", "HOME": home}, time.time, config) as core:
+        for path in Path(home).glob("ramet.db*"):
+            os.chown(path, person, group)
+        os.setgroups([])
+        os.setgid(group)
+        os.setuid(person)  # only now: the interpreter itself may lie in a directory of root's
+        os.umask(umask)
+        info = await core.git.discover(Path(repository))
+        core.git.trust(info.common_dir)
+        known = await core.store.read(lambda reader: repos.known_or_new(core, reader, info))
+        repo = await core.store.write(lambda unit: repos.register(unit, known, "owner"))
+        scene = await take_scene(core, repo, Counter())
+        checks = [check(scene) for check in OF_A_REPOSITORY]
+        for check in (*checks, root_directories(core, [repo], [scene], Counter())):
+            async for found in check:
+                print(found.severity, found.code, Path(found.subject).name, sep="\\t")
+        async for item in orphaned(scene):
+            assert not item.is_removable
+        await core.git.worktrees.list(info)
+        print(await core.git.branches.list(info), file=sys.stderr)
+asyncio.run(main(*sys.argv[1:4]))
+"""
+
+
 def work(place: Path, person: int, umask: int, name: str) -> None:
-    """Run the git layer as that person: create a worktree and take a snapshot of it."""
-    arguments = (place / "repository", name, place / str(person), person, GROUP, umask)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(place / str(person))}
-    command = [sys.executable, "-c", WORK, *map(str, arguments)]
+    """Run the git layer as that person: create worktrees of each kind, and take snapshots."""
+    act(place, person, umask, WORK, place / "repository", name, place / str(person))
+
+
+def act(place: Path, person: int, umask: int, script: str, *arguments: str | Path) -> str:
+    """Run a script as that person; return what it prints."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(place / str(person)),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    command = [sys.executable, "-c", script, *map(str, (*arguments, person, GROUP, umask))]
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
 
 
 def run(place: Path, person: int, umask: int, *command: str, at: Path | None = None) -> None:
@@ -135,3 +195,34 @@ def test_a_repository_that_is_not_shared_stays_as_closed_as_the_umask(place: Pat
         each for each in (repository / ".git").rglob("*") if each.lstat().st_mode & 0o077 and not each.is_symlink()
     ]
     assert open_ == []
+
+
+def test_what_is_in_another_persons_closed_directory_is_left_to_them(place: Path) -> None:
+    first, second = PEOPLE
+    repository, root = place / "repository", place / "root"
+    repository.mkdir()
+    root.mkdir()
+    root.chmod(0o777)
+    os.chown(repository, first, GROUP)
+    run(place, first, 0o022, "git", "init", "-q", "-b", "main", "--shared=group", at=repository)
+    run(place, first, 0o022, "git", "commit", "-q", "--allow-empty", "-m", "first", at=repository)
+    work(place, first, 0o022, "theirs")
+    run(
+        place, first, 0o022, "git", "worktree", "add", "-q", "-b", "own", str(place / str(first) / "own"), at=repository
+    )
+    closed = ("git", "worktree", "add", "-q", "-b", "closed", str(place / str(first) / "closed"))
+    run(place, first, 0o077, *closed, at=repository)
+    (repository / ".git/worktrees/closed").chmod(0o700)
+    run(place, first, 0o077, "mkdir", "-p", str(root / "repo-abcdefgh" / "a"))
+    (place / str(first)).chmod(0o700)
+
+    work(place, second, 0o022, "mine")  # also with a landing worktree of the same name
+    found = act(place, second, 0o022, DIAGNOSE, repository, root, place / str(second))
+
+    lines = [line.split("\t") for line in found.splitlines()]
+    assert {code for _, code, name in lines if name == "theirs"} == {"worktree-unknown"}
+    assert {name for _, code, name in lines if code == "registration-stale"} == set()
+    assert {(severity, code) for severity, code, name in lines if name == "repo-abcdefgh"} == {
+        ("info", "directory-unknown")
+    }
+    assert "own" not in {name for _, _, name in lines}

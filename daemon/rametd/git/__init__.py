@@ -13,10 +13,19 @@ from rametd.git.landed import Landed, Target
 from rametd.git.landing import Combined, Commit, Conflict, LandingTree
 from rametd.git.names import branch_name, check_branch_name, short_slug, slug
 from rametd.git.prediction import Matrix, Pair, Work
-from rametd.git.registrations import REASON, Registration, existing_git_dir, fault_of, git_dir_of, locate
+from rametd.git.registrations import (
+    OF_QUEUES,
+    REASON,
+    Registration,
+    existing_git_dir,
+    fault_of,
+    git_dir_of,
+    locate,
+    may_exist,
+)
 from rametd.git.remotes import Pushed, Remote
 from rametd.git.removal import Removal
-from rametd.git.repository import Base, Branch, Head, RepositoryInfo
+from rametd.git.repository import Base, Branch, Head, RepositoryInfo, write_note
 from rametd.git.risk import Risk
 from rametd.git.snapshots.capture import Depth
 from rametd.git.snapshots.model import ARCHIVE, CHECKPOINTS, COMMITS, TRASH, Snapshot
@@ -36,6 +45,7 @@ __all__ = [
     "COMMITS",
     "EVERYTHING",
     "MAX_PATCH",
+    "OF_QUEUES",
     "REASON",
     "TRASH",
     "Base",
@@ -84,7 +94,9 @@ __all__ = [
     "fault_of",
     "git_dir_of",
     "locate",
+    "may_exist",
     "parse_unread",
     "short_slug",
     "slug",
+    "write_note",
 ]

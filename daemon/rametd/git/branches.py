@@ -9,7 +9,7 @@ from rametd.domain.errors import BranchTakenError, GitFailedError
 from rametd.git import names
 from rametd.git.context import GitContext
 from rametd.git.process import failed
-from rametd.git.registrations import registrations
+from rametd.git.registrations import may_exist, registrations
 from rametd.git.repository import (
     Branch,
     RepositoryInfo,
@@ -73,7 +73,7 @@ def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
     worktree."""
     place = checked_out(repo).get(branch)
     if place is not None:
-        gone = "" if place.is_dir() else ", which is gone: git worktree prune frees it"
+        gone = "" if may_exist(place) else ", which is gone: git worktree prune frees it"
         raise BranchTakenError(
             f"branch {branch} is checked out at {place}{gone}",
             hint="choose another name with --branch, or check out something else there"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from rametd.domain.errors import GitBusyError, GitFailedError
+from rametd.git.repository import common_dir
 from rametd.git.sharing import share
 
 DIRECTORY: Final = "ramet"
@@ -67,14 +68,15 @@ class RepositoryLocks:
 
 
 def _make(file: Path) -> None:
-    common_dir = file.parent.parent
+    git_dir = file.parent.parent
     try:
         if not file.exists():
             file.parent.mkdir(exist_ok=True)
             file.touch(mode=0o600)
-            share(common_dir, file.parent)  # another person's daemon takes the same lock
+            # Another person's daemon takes the same lock. A worktree's own lock is below its entry.
+            share(common_dir(git_dir), file.parent)
     except OSError as error:
-        raise _unwritable(common_dir, error) from error
+        raise _unwritable(git_dir, error) from error
 
 
 def _unwritable(common_dir: Path, error: OSError) -> GitFailedError:

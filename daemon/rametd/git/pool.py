@@ -27,7 +27,7 @@ from rametd.git.file_trees import write_tree
 from rametd.git.obstacles import named
 from rametd.git.registrations import REASON, line_of, locate, registered_at, stale_entry_at, verify_worktree
 from rametd.git.removal import Removal
-from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, open_repository
+from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, open_repository, write_note
 from rametd.git.risk import Risk, work_at_risk
 from rametd.git.submodules import populate_submodules
 from rametd.git.tracking import Trackers
@@ -43,13 +43,7 @@ async def note_files(git: GitContext, repo: RepositoryInfo, path: Path, commit: 
         raise WorktreeChangedError(why or f"the spare {path} is gone", worktree=str(path))
     risk = await work_at_risk(git, repo, path, "", commit)
     digest = await _digest(git, path, git_dir, risk)
-
-    def write() -> None:
-        scratch = git_dir / f"{_NOTE}.new"
-        scratch.write_text(digest)
-        scratch.replace(git_dir / _NOTE)
-
-    await git.compute(write)
+    await git.compute(write_note, git_dir, _NOTE, digest)
 
 
 def forget_note(git_dir: Path) -> None:

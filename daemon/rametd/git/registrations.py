@@ -4,6 +4,7 @@ Read from the files (gitrepository-layout(5)) instead of `git worktree list`, be
 list the incomplete entries that recovery must clean up. The functions here block.
 """
 
+import os
 import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ is on."""
 _LONGEST_LINE: Final = 64 << 10
 _LARGEST_CONFIG: Final = 16 << 20
 """Maximum bytes of the files that are read here."""
+OF_QUEUES: Final = "landing-"
+"""Beginning of the names of merge queues' worktrees."""
 UNFINISHED: Final = frozenset({REASON, "initializing"})
 """Lock reasons of an entry under creation: Ramet's, or git's own."""
 
@@ -70,9 +73,14 @@ def _entries(common_dir: Path) -> Iterator[Registration]:
         return
     for folder in folders:
         if folder.is_dir():
-            pointer = line_of(folder / "gitdir")
+            try:
+                pointer, head, locked = (line_of(folder / name) for name in ("gitdir", "HEAD", "locked"))
+            except PermissionError:
+                if folder.stat().st_uid == os.geteuid():
+                    raise
+                continue  # another person's, closed to us; git does not list it either
             path = _absolute(folder / pointer).parent if pointer else None
-            yield Registration(folder, path, line_of(folder / "HEAD") or "", line_of(folder / "locked"))
+            yield Registration(folder, path, head or "", locked)
 
 
 def registered_at(common_dir: Path, path: Path) -> tuple[Registration, ...]:
@@ -91,14 +99,23 @@ def registered_at(common_dir: Path, path: Path) -> tuple[Registration, ...]:
     )
 
 
-def moved_to(common_dir: Path, path: Path) -> Registration | None:
-    """Return the entry of a worktree of Ramet that a person moved away from ``path``. The entry
-    still has the name of the directory.
+def may_exist(path: Path) -> bool:
+    """Return whether something is at a path, or may be: another person's directory can hide it, and
+    what is hidden must not count as gone."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return True
 
-    A worktree of another Ramet, such as that of a merge queue, may have the same name. If an entry
-    exists for ``path``, none was moved.
+
+def moved_to(common_dir: Path, path: Path) -> Registration | None:
+    """Return the entry of a session's worktree that a person moved away from ``path``. The entry
+    still has the name of the directory, an id.
+
+    The name of a merge queue's worktree proves nothing: another person's Ramet, or one with another
+    state directory, has one of the same name. If an entry exists for ``path``, none was moved.
     """
-    if registered_at(common_dir, path):
+    if path.name.startswith(OF_QUEUES) or registered_at(common_dir, path):
         return None
     return next(
         (

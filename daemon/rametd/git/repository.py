@@ -21,7 +21,7 @@ from rametd.domain.errors import (
     UnbornBranchError,
     UnsupportedRepositoryError,
 )
-from rametd.git.sharing import share_as_asked
+from rametd.git.sharing import share, share_as_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,14 @@ def common_dir(git_dir: Path) -> Path:
 def _read_common_dir(git_dir: Path, inode: int, mtime_ns: int) -> Path:
     """Read the file ``commondir``. The cache key has its inode and time."""
     return (git_dir / (git_dir / "commondir").read_text().rstrip("\n")).resolve()
+
+
+def write_note(git_dir: Path, name: str, text: str) -> None:
+    """Replace a file of Ramet in a git directory; it is as open as git's own. Blocks."""
+    scratch = git_dir / f"{name}.new"
+    scratch.write_text(text)
+    share(common_dir(git_dir), scratch)
+    scratch.replace(git_dir / name)
 
 
 def _main_root(main: pygit2.Repository, common: Path) -> Path:

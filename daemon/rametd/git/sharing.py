@@ -41,8 +41,8 @@ def share_as_asked(common_dir: Path) -> None:
 
 
 def share(common_dir: Path, top: Path) -> None:
-    """Give a directory that git or the system created by the umask, and its content, the
-    permissions of the repository's `core.sharedRepository`. Blocks."""
+    """Give a file or directory that was created by the umask, with its content, the permissions of
+    the repository's `core.sharedRepository`. Blocks."""
     shared = shared_as(common_dir)
     granted = 0o777 & ~_umask(shared, 0o777) if shared else 0
     for path in (top, *top.rglob("*")) if granted else ():

@@ -35,6 +35,7 @@ from rametd.git.registrations import (
     Registration,
     diverted,
     existing_git_dir,
+    may_exist,
     registered_at,
     registrations,
     verify_worktree,
@@ -77,7 +78,7 @@ def list_worktrees(repo: RepositoryInfo) -> tuple[Worktree, ...]:
             branch=entry.branch,
             commit=branch_tip(repo, entry.branch) if entry.branch is not None else entry.head or None,
             locked=entry.locked,
-            exists=entry.path.is_dir(),
+            exists=may_exist(entry.path),
             is_main=False,
         )
         for entry in registrations(repo.common_dir)

@@ -30,7 +30,7 @@ from ramet.words import plural
 from rametd.config import Config
 from rametd.domain.errors import RametError
 from rametd.domain.text import listed
-from rametd.git import existing_git_dir, git_dir_of
+from rametd.git import existing_git_dir, git_dir_of, write_note
 from rametd.platform.files import clone_file
 from rametd.services.core import Core
 
@@ -96,10 +96,8 @@ def write_given(tree: Path, given: Given) -> None:
     git_dir = existing_git_dir(tree)
     if git_dir is None:
         return
-    scratch = git_dir / f"{NOTE}.new"
     files = {name: (copy.source, copy.target, copy.bytes, copy.words) for name, copy in given.files.items()}
-    scratch.write_text(json.dumps({"settled": given.settled, "files": files}))
-    scratch.replace(git_dir / NOTE)
+    write_note(git_dir, NOTE, json.dumps({"settled": given.settled, "files": files}))
 
 
 REWRITE_LIMIT = 16 << 20

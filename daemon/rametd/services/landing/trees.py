@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rametd.domain.models import Repo
-from rametd.git import RepositoryInfo
+from rametd.git import OF_QUEUES, RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.worktrees.places import folders_of
 from rametd.store import Reader
 
-NAME = re.compile(r"landing-[0-9a-f]{10}")
+NAME = re.compile(OF_QUEUES + r"[0-9a-f]{10}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Unused:
 
 def tree_name(target: str) -> str:
     """Name of a target's worktree. It has a dash, unlike the ids that name sessions' worktrees."""
-    return f"landing-{hashlib.sha256(target.encode(errors='surrogateescape')).hexdigest()[:10]}"
+    return f"{OF_QUEUES}{hashlib.sha256(target.encode(errors='surrogateescape')).hexdigest()[:10]}"
 
 
 async def unused(core: Core, repo: Repo) -> list[Unused]:
@@ -34,7 +34,7 @@ async def unused(core: Core, repo: Repo) -> list[Unused]:
     open_names, last = await core.store.read(lambda reader: _queues(reader, repo))
     folders = await asyncio.to_thread(lambda: list(folders_of(core, repo)))
     paths = await asyncio.to_thread(
-        lambda: sorted(path for folder in folders for path in folder.glob("landing-*") if NAME.fullmatch(path.name))
+        lambda: sorted(path for folder in folders for path in folder.glob(f"{OF_QUEUES}*") if NAME.fullmatch(path.name))
     )
     return [Unused(path, last.get(path.name, 0.0)) for path in paths if path.name not in open_names]
 

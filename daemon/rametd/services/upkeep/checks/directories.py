@@ -2,6 +2,7 @@
 of notification."""
 
 import asyncio
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -180,6 +181,8 @@ def describe_directory(path: Path, common_dir: Path | None) -> str:
     beside it."""
     if is_empty(path):
         return "empty"
+    if not os.access(path, os.R_OK | os.X_OK):
+        return "another person's directory, which you may not read"
     if (path / ".git").is_dir():
         return "a separate repository"
     git_dir = git_dir_of(path)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from rametd.domain.errors import WorktreeChangedError
-from rametd.git import Registration
+from rametd.git import Registration, may_exist
 from rametd.services.archiving.at_risk import describe
 from rametd.services.landing import trees as landing_trees
 from rametd.services.upkeep.scene import (
@@ -48,13 +48,13 @@ def _registrations(scene: Scene) -> tuple[list[Finding], list[Registration]]:
             continue
         inside = any(placed(entry.path).is_relative_to(place) for place in ground)
         if scene.inventory.ours(entry):
-            if not entry.path.exists() and _is_of_this_ramet(scene, entry.path):
+            if not may_exist(entry.path) and _is_of_this_ramet(scene, entry.path):
                 stale.append(entry)
             elif not (
-                landing_trees.NAME.fullmatch(entry.path.name) and entry.path.exists()
+                landing_trees.NAME.fullmatch(entry.path.name) and may_exist(entry.path)
             ):  # else gc removes it in time
                 findings.append(_ours(scene, entry, inside=inside))
-        elif not entry.path.exists():
+        elif not may_exist(entry.path):
             findings.append(_gone(scene, entry, inside=inside))
         elif inside:
             findings.append(_by_hand(scene, entry))
@@ -70,7 +70,7 @@ def _is_of_this_ramet(scene: Scene, path: Path) -> bool:
 def _ours(scene: Scene, entry: Registration, *, inside: bool) -> Finding:
     path, root = entry.path, scene.info.root
     assert path is not None
-    if not path.exists():
+    if not may_exist(path):
         advice = f"leave it to that Ramet\nif there is none, unregister it: {_remove(root, path)}"
         return Finding("info", "registration-foreign", str(path), "", f"{OTHERS}, and its directory is gone", advice)
     adopt = f"{shell('git', '-C', root, 'worktree', 'unlock', path)} && {shell('rametctl', 'adopt', path)}"
