@@ -263,8 +263,8 @@ def assemble(core: Core, commands: Executor) -> Parts:
         trackers=trackers,
         tools=tools,
         resolvers={
-            RequestKind.TROUBLE: resolve_trouble,
-            RequestKind.LOGIN: resolve_trouble,
+            RequestKind.TROUBLE: partial(resolve_trouble, core),
+            RequestKind.LOGIN: partial(resolve_trouble, core),
             RequestKind.OWNERSHIP: ownership.resolve,
             RequestKind.LANDING: entries.resolve,
             RequestKind.TRUST: resolve_withheld,

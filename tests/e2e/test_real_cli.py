@@ -439,3 +439,32 @@ async def test_a_swept_transcript_is_put_back_and_a_lost_one_summarized(
         return "summary of it" in asked and "the first task" in asked and "the third task" in asked
 
     await eventually(summarized)
+
+
+async def test_a_conversation_that_is_too_long_names_what_helps_and_each_helps(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    await client.create(repository, script({"text": "one"}), name="long")
+    await client.reach("long", IDLE)
+    await eventually(lambda: client.checkpoints("long"))
+    too_long = {"error": 400, "times": 99, "words": "prompt is too long: 250000 tokens > 200000 maximum"}
+    ran = sandbox.ctl("send", "long", script(too_long), "--wait")
+    assert ran.code == 1
+    failed = await client.get("long")
+    words = failed.state_reason.split("; ")
+    assert [word.partition("` ")[0] for word in words] == [
+        "Prompt is too long",
+        "`rametctl send long /compact",
+        "`rametctl rewind long 2",
+        "`rametctl fork long --at 2",
+    ]
+    approve(sandbox, "long")
+    await client.reach("long", IDLE)
+    prompts = [event.prompt_queued.prompt.text for event in payloads(await client.log("long"), "prompt_queued")]
+    assert prompts[-1] == "/compact"
+
+    assert sandbox.ctl("send", "long", script(too_long), "--wait").code == 1
+    assert sandbox.ctl("rewind", "long", "2").code == 0
+    assert (await client.get("long")).state == IDLE
+    # The program has compacted the conversation, so that it gets a summary after the rewind.
+    assert sandbox.ctl("send", "long", script({"text": "goes on"}), "--wait").code == 0

@@ -22,9 +22,9 @@ ERRORS = {
 DELTA = 24  # characters in one delta
 
 
-def error(status: int) -> dict[str, Any]:
+def error(status: int, words: str = "") -> dict[str, Any]:
     kind, text = ERRORS.get(status, ("api_error", f"Scripted: error {status}"))
-    return {"type": "error", "error": {"type": kind, "message": text}}
+    return {"type": "error", "error": {"type": kind, "message": words or text}}
 
 
 def message(model: str, step: Step) -> dict[str, Any]:

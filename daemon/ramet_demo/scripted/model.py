@@ -15,7 +15,7 @@ contains, else "ok". A step is one reply and may hold
     usage                    token counts, e.g. {"input_tokens": 50000}
     sleep                    seconds before the reply
     over                     seconds that a streamed reply takes
-    error, times             an HTTP status (429, 529, 500, 401…) given `times` times (1) before the step itself
+    error, times, words      an HTTP status (429, 529, 500, 401…) given `times` times (1) before the step itself, with these words
     hang                     true: the content, if any, is streamed, then nothing more until the client hangs up
 
 ``GET /requests`` returns the last requests: time, model, session, kind, messages, the head of every
@@ -109,7 +109,7 @@ class ScriptedModel:
         await asyncio.sleep(step.get("sleep", 0))
         if "error" in step and self._errs(body, step):
             entry["status"] = step["error"]
-            await reply.json(step["error"], messages.error(step["error"]), headers)
+            await reply.json(step["error"], messages.error(step["error"], step.get("words", "")), headers)
             return
         whole = messages.message(
             body["model"],

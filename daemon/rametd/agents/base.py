@@ -42,11 +42,14 @@ class Capabilities:
     partial: bool = True  # sends text while the model writes it
     attach: bool = False  # its own interface can open the conversation
     warm: bool = False  # a process can be started before its session exists
+    compact: bool = False  # the prompt `COMPACT` replaces the conversation by a summary
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the capabilities it has."""
         return tuple(each.name for each in fields(self) if getattr(self, each.name))
 
+
+COMPACT = "/compact"
 
 SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -227,6 +230,7 @@ class Trouble(StrEnum):
 
     OVERLOAD = "overload"  # overload, a lost connection, an error of the server
     LOGIN = "login"  # not logged in, or the login has expired
+    FULL = "full"  # the conversation no longer fits into the model's context window
 
 
 @dataclass(frozen=True, slots=True)

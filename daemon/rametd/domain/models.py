@@ -242,9 +242,7 @@ class Agent:
     over_budget: str = ""  # which budget interrupted its turn; "" if none did
     limit_until: float = 0.0  # when the current usage limit is lifted; 0 without one
     result: str = ""  # of the running turn; "" before
-    api_error: str = (
-        ""  # of the running turn: what the model's side answered, "overload" or "login"; "" for anything else
-    )
+    api_error: str = ""  # of the running turn: a `Trouble` that the model's side answered; "" for anything else
     in_turn: bool = False  # it has shown that a turn runs: what it was given may have been read
     conversation_home: str = ""  # the directory below which it keeps the conversation, "" when unknown
     environment: str = ""  # digest of the variables that it was started with

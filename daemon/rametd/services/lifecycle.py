@@ -8,6 +8,7 @@ from typing import Unpack
 
 from ramet.v1 import event_pb2
 
+from rametd.agents.base import COMPACT, AgentKind
 from rametd.domain.errors import WrongStateError
 from rametd.domain.models import DAEMON, Hold, Request, RequestKind, RequestState, Session
 from rametd.domain.states import State
@@ -72,7 +73,25 @@ def _update_inbox(unit: Unit, session: Session, *, stuck: bool) -> None:
         named = COMMAND.search(session.state_reason)
         command = named[1] if named is not None else f"rametctl resume {shlex.quote(session.name)}"
         reason = f"failed: {session.state_reason}" if session.state == State.FAILED else session.state_reason
-        ask_person(unit, session, RequestKind.TROUBLE, {"command": command}, reason)
+        given = {"command": command} | ({"prompt": COMPACT} if command == compacting(session) else {})
+        ask_person(unit, session, RequestKind.TROUBLE, given, reason)
+
+
+def too_long(reader: Reader, kind: AgentKind, session: Session, words: str) -> str:
+    """Reason of a session whose conversation is too long for its model: the agent's ``words``, and
+    the commands that help. To continue would fail again."""
+    ways = [f"`{compacting(session)}` shortens the conversation"] if kind.capabilities.compact else []
+    earlier = [each for each in reader.checkpoints.list(session.id) if each.message_id and each.turn < session.turns]
+    if kind.capabilities.rewind and earlier:
+        number = earlier[-1].number
+        ways.append(f"`rametctl rewind {session.reference} {number}` returns to an earlier turn")
+        ways.append(f"`rametctl fork {session.reference} --at {number}` continues from there in a copy")
+    return "; ".join([words, *ways])
+
+
+def compacting(session: Session) -> str:
+    """The command that shortens a session's conversation."""
+    return f"rametctl send {session.reference} {COMPACT}"
 
 
 def held_by_person(session: Session) -> str:

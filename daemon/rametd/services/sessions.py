@@ -1,6 +1,7 @@
 """Existing sessions: send prompts, interrupt, stop, pause, resume, change settings."""
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -363,10 +364,18 @@ def resume_session(unit: Unit, session: Session, principal: str) -> Session:
     return change_state(unit, session, to, principal=principal, interrupted=interrupted, resumes=0, resume_at=None)
 
 
-def resolve_trouble(unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
-    """Resume a stuck session whose request was approved."""
-    if resolution.WhichOneof("decision") == "approve":
-        resume_session(unit, unit.sessions.get(request.session_id), principal)
+def resolve_trouble(
+    core: Core, unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str
+) -> None:
+    """Continue a stuck session whose request was approved: with the request's prompt, or as
+    `Sessions.resume`."""
+    if resolution.WhichOneof("decision") != "approve":
+        return
+    session = unit.sessions.get(request.session_id)
+    if prompt := json.loads(request.input).get("prompt"):
+        post(unit, core.kind(session.agent), session, prompt, principal)
+    else:
+        resume_session(unit, session, principal)
 
 
 def release(unit: Unit, session: Session, budget: Budget, principal: str) -> Session:

@@ -219,7 +219,9 @@ def read_result(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     ended.tokens.input, ended.tokens.output = total.input, total.output
     ended.tokens.cache_read, ended.tokens.cache_write = total.cache_read, total.cache_write
     ended.duration.FromMilliseconds(count(message, "duration_ms"))
+    full = (CallFailed(Trouble.FULL),) if is_error and reason == "prompt_too_long" else ()
     return (
+        *full,
         Answered(
             index,
             is_error,

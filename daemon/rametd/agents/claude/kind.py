@@ -68,6 +68,7 @@ class Claude:
         images=True,
         attach=True,
         warm=True,
+        compact=True,
     )
     modes = frozenset(Mode)
     reads_settings = False

@@ -58,7 +58,7 @@ from rametd.services.agents.questions import describe, new_request, offers_of, s
 from rametd.services.core import Policy
 from rametd.services.delivery import begin_anew, post, withdraw
 from rametd.services.intake import last_words, line_events
-from rametd.services.lifecycle import change_state, close_reviews, held_by_person, log_request, release_login
+from rametd.services.lifecycle import change_state, close_reviews, held_by_person, log_request, release_login, too_long
 from rametd.store import Unit
 
 MOST_OPEN = 100
@@ -400,7 +400,8 @@ class Projection:
         """Whether a later turn continues the work of a turn that failed or was cut off."""
         if fact.aborted:
             return bool(self.agent.over_budget) or self.session.hold in {Hold.PERSON, Hold.STOPPED}
-        return fact.is_error and (bool(self.agent.api_error) or self.agent.limit_until > self.unit.now)
+        passes = self.agent.api_error not in {"", Trouble.FULL}
+        return fact.is_error and (passes or self.agent.limit_until > self.unit.now)
 
     def _end_turn(self) -> None:
         """End the turn once the agent says that it is idle, has given its result, and runs nothing
@@ -415,6 +416,9 @@ class Projection:
         spent = budgets.exceeded(self.unit, self.session, self._policy.config.budget)
         if failed and agent.limit_until > self.unit.now:
             self._hold_for_limit(agent.limit_until)
+        elif failed and agent.api_error == Trouble.FULL:
+            kind = self._policy.kinds[self.session.agent]
+            self._change(State.FAILED, too_long(self.unit, kind, self.session, agent.result.removeprefix(ERROR)))
         elif failed and agent.api_error:
             self._hold_for_trouble(agent.result.removeprefix(ERROR))
         elif failed:

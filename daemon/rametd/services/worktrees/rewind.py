@@ -28,7 +28,7 @@ from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts, gone
 from rametd.services.core import Core
-from rametd.services.lifecycle import close_reviews, log_update, refuse_archived
+from rametd.services.lifecycle import change_state, close_reviews, log_update, refuse_archived
 from rametd.services.operations import new_operation, refuse_landing
 from rametd.services.repos import info_of
 from rametd.services.trust.settings import for_session
@@ -260,6 +260,8 @@ class Rewinder:
             if not operation.data["files_only"]:
                 cut_conversation(unit, now, checkpoint)
                 close_reviews(unit, now, operation.principal)
+                if now.state == State.FAILED:  # the failed turn is not in the conversation any more
+                    change_state(unit, now, State.IDLE, principal=operation.principal)
             now = unit.sessions.update(session_id, checkpoint=checkpoint.number)
             rewound = event_pb2.SessionRewound(
                 before=checkpoint_message(previous),
