@@ -104,7 +104,7 @@ def test_a_new_file_is_readable_only_by_its_owner(sandbox: Sandbox, running: Dae
 
 
 @pytest.mark.parametrize("kind", ["written", "replaced", "linked", "new directory"])
-async def test_a_change_of_the_file_is_in_effect_soon_however_it_is_made(
+async def test_every_way_of_changing_the_file_takes_effect_soon(
     sandbox: Sandbox, running: DaemonProcess, kind: str
 ) -> None:
     """By hand, without `config set`, which tells the daemon itself."""

@@ -209,7 +209,9 @@ def test_the_limit_counts_what_a_spare_got_before(source: Path, tree: Path) -> N
     assert files(tree) == {"a.bin", "b.bin"}, "a copy that is replaced makes room"
 
 
-def test_what_a_carried_directory_lacks_is_told_to_the_session_once(source: Path, tree: Path, tmp_path: Path) -> None:
+def test_a_session_gets_one_warning_for_an_incomplete_carried_directory(
+    source: Path, tree: Path, tmp_path: Path
+) -> None:
     given = Given()
     put(tmp_path, "outside/file")
     put(source, "node_modules/x/index.js")
