@@ -1,0 +1,65 @@
+"""The machine and the shell of a contributor: they change no result of a test, and no test changes
+anything of theirs."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.repositories import fingerprint, git_environment, plain
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(program: str, *arguments: str, **variables: str) -> str:
+    """Run a program that imports the tests, in a shell with more variables; return its output."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def test_a_run_in_a_git_hook_leaves_the_hooks_repository_alone(tmp_path: Path) -> None:
+    """Git sets these variables for hooks, and for ``git rebase --exec``."""
+    own = plain(tmp_path / "own", git_environment(tmp_path / "home"))
+    before = fingerprint(own)
+    commit = (
+        "import sys\nfrom pathlib import Path\nfrom tests.support.daemon import git\n"
+        "git(Path(sys.argv[1]), 'init', '-q')\ngit(Path(sys.argv[1]), 'commit', '-q', '--allow-empty', '-m', 'test')\n"
+    )
+    (tmp_path / "test").mkdir()
+    git_dir = own.path / ".git"
+    run(commit, str(tmp_path / "test"), GIT_DIR=str(git_dir), GIT_INDEX_FILE=str(git_dir / "index"), GIT_PREFIX="")
+    assert fingerprint(own) == before
+
+
+def test_a_run_without_the_cache_of_pytest_has_no_unknown_setting() -> None:
+    """As in a checkout that the contributor cannot write to."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "--collect-only",
+        "tests/unit/test_tasks.py",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_clone_has_the_committed_line_ends_whatever_git_is_configured_to(tmp_path: Path) -> None:
+    origin = plain(tmp_path / "origin", git_environment(tmp_path / "home"))
+    shutil.copy(ROOT / ".gitattributes", origin.path)
+    origin.write("run.sh", "#!/bin/sh\n")
+    origin.commit()
+    origin.git(
+        "clone", "-q", "-c", "core.autocrlf=true", "-c", "core.eol=crlf", str(origin.path), str(tmp_path / "clone")
+    )
+    assert (tmp_path / "clone" / "run.sh").read_bytes() == b"#!/bin/sh\n"
