@@ -37,12 +37,15 @@ tempfile.tempdir = os.environ["TMPDIR"] = (
 )
 
 # No deadline: a loaded machine is no fault. No database: a failure must be reproducible from the
-# source.
+# source. What else Hypothesis stores is beside pytest's cache.
+hypothesis.configuration.set_hypothesis_home_dir(Path(__file__).parents[1] / ".venv" / "hypothesis")
 hypothesis.settings.register_profile("ramet", deadline=None, database=None)
 hypothesis.settings.load_profile("ramet")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    if pluginmanager.is_blocked("cacheprovider"):  # by `-p no:cacheprovider`: its setting would be an unknown one
+        parser.addini("cache_dir", "unused")
     parser.addoption(
         "--crash-rounds", type=int, default=0, help="rounds of each random crash test, instead of a few; `make soak`"
     )
@@ -128,7 +131,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 @pytest.fixture(autouse=True)
-def _nobodys_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def _private_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep tests out of the directories of the person who runs them."""
     home = tmp_path_factory.mktemp("home")
     for name in (
