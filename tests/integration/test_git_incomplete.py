@@ -215,6 +215,47 @@ async def test_git_that_cannot_write_everything_changes_nothing(
     assert place.sample.git("status", "--porcelain").splitlines() == ["A  own", "?? untracked"]
 
 
+@pytest.mark.parametrize("fault", [full_disk, read_only_directory, only_an_old_file_that_stays])
+async def test_a_rewind_that_cannot_write_everything_changes_nothing(
+    git: Git, faulty: Git, place: Place, fault: Callable[[Place], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rametd.git.snapshots.restore._RETRIES_S", (0.0,))
+    words = fault(place)
+    other = place.folder / "other"
+    place.sample.git("worktree", "add", "-q", "--detach", str(other), place.new)
+    target = await git.snapshots.take(other)
+
+    async def keep(now: str) -> None:
+        del now
+
+    with pytest.raises(GitFailedError, match=words):
+        await faulty.snapshots.restore_files(place.sample.path, target, keep)
+
+    assert place.state == place.before
+    for mend in place.mends:
+        mend()
+    await git.snapshots.restore_files(place.sample.path, target, keep)
+    place.sample.git("add", "--all")
+    assert place.sample.git("diff", "--cached", "--name-only", place.new) == ""
+
+
+@both
+async def test_a_git_that_was_killed_leaves_only_its_lock(git: Git, faulty: Git, place: Place, change: Change) -> None:
+    failing_filter(place)
+    place.sample.git("config", "filter.picky.smudge", "test ! -e broken && cat || kill -9 $PPID")
+
+    with pytest.raises(GitFailedError):
+        await change(faulty, place)
+
+    assert place.state == place.before
+    with pytest.raises(GitBusyError, match=f"{place.git_dir}/index.lock"):
+        await change(faulty, place)
+    (place.git_dir / "index.lock").unlink()
+    place.mends[0]()
+    await change(git, place)
+    assert place.sample.head == place.new
+
+
 @pytest.mark.parametrize("place", ["land"], indirect=True)
 async def test_a_branch_that_is_checked_out_nowhere_and_cannot_be_written_stays(
     git: Git, faulty: Git, place: Place

@@ -18,6 +18,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import pygit2
@@ -60,8 +61,8 @@ async def check_out(
     old: str,
     new: str,
     words: tuple[str, ...],
-    environment: Mapping[str, str],
-    lock: int,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    lock: int | None = None,
 ) -> Completed:
     """Run a git command that switches a worktree from ``old``, with ``branch`` checked out, to
     ``new``. If it fails, take back its changes.

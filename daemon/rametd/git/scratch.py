@@ -18,7 +18,8 @@ import pygit2
 
 from rametd.git.context import GitContext
 from rametd.git.file_trees import private_index, write_commit
-from rametd.git.process import at
+from rametd.git.incomplete import check_out
+from rametd.git.process import at, failed
 from rametd.git.repository import common_dir, open_repository
 
 _OF_THE_WORKTREE: Final = ("info/sparse-checkout", "config.worktree")
@@ -62,21 +63,23 @@ async def change_files(git: GitContext, worktree: Path, git_dir: Path, index: Pa
     ``target``, a commit or tree. HEAD and the index stay.
 
     Write only files that differ. Raise GitFailedError, with nothing written, if such a file has
-    changed since the index was written, or if another file, even an ignored one, is at its path.
-    Git itself has a short race between its check and its first write.
+    changed since the index was written, if another file, even an ignored one, is at its path, or if
+    git cannot write all; CheckoutIncompleteError if the written ones could not be taken back. Git
+    itself has a short race between its check and its first write.
     """
 
-    def make() -> str:
+    def make() -> tuple[str, str]:
         repository = open_repository(git_dir)
         trees = [str(repository[name].peel(pygit2.Tree).id) for name in (now, target)]
-        commits = [write_commit(repository, tree, "files", []) for tree in trees]
-        _make(index.parent, git_dir, commits[0], _OF_THE_WORKTREE)
-        return commits[1]
+        before, after = (write_commit(repository, tree, "files", []) for tree in trees)
+        _make(index.parent, git_dir, before, _OF_THE_WORKTREE)
+        return before, after
 
-    commit = await git.compute(make)
-    there = at(index.parent, worktree)
-    words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", commit)
-    await git.process.write(worktree, *there, *words)
+    before, after = await git.compute(make)
+    words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", after)
+    done = await check_out(git, worktree, index.parent, None, before, after, words)
+    if done.returncode != 0:
+        raise failed(done, words)
 
 
 def _make(folder: Path, git_dir: Path, head: str, copied: Sequence[str]) -> None:
