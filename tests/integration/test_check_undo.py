@@ -28,9 +28,12 @@ from tests.support.rows import a_repo, a_session, an_agent
 
 
 class Launched:
-    """Return a supervisor whose agents have all started."""
+    """Return a supervisor whose agents have all started, and do nothing."""
 
     async def settled(self, session_id: str) -> None:
+        pass
+
+    async def quiet(self, session_id: str) -> None:
         pass
 
 
