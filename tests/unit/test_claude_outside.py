@@ -1,6 +1,8 @@
 """Transcripts of Claude Code that its own interface wrote to, and how that interface is started."""
 
 import json
+import os
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -124,3 +126,18 @@ def test_a_read_continues_where_the_last_one_ended(tmp_path: Path) -> None:
     assert outside.read(written.file, ID, 0.0, 5, place)[0].turns, "a replaced file is read from its beginning"
     written.file.write_bytes(seen[0][:40] + b"\n")
     assert outside.read(written.file, ID, place.newest, 5, place)[1].offset == 41, "a truncated file too"
+
+
+def test_a_line_without_end_takes_little_memory_and_is_passed_over(tmp_path: Path) -> None:
+    written = Transcript(tmp_path / "t.jsonl")
+    with written.file.open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n")
+    written.line("user", "by hand")
+    tracemalloc.start()
+    found = written.read()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [turn.prompt for turn in found.turns] == ["by hand"]
+    assert peak < 512 << 20

@@ -14,10 +14,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from rametd.agents.base import Outside, OutsideTurn
 from rametd.agents.values import Message, count, number, parse, rows, table, text
 
+LONGEST = 64 << 20
+"""Maximum number of bytes of a line that is read as a message."""
 ENTRYPOINT = "cli"
 OURS = "sdk-py"
 OUR_LINE = b'"entrypoint":"sdk-py"'
@@ -73,29 +76,27 @@ def read(
             found = os.fstat(file.fileno())
             if known is None or (known.inode, known.newest) != (found.st_ino, after) or known.offset > found.st_size:
                 known = Place(found.st_ino, newest=after)
-            file.seek(known.offset)
-            data = file.read()
+            newest, before, offset = after, dict(known.total), known.offset
+            for line, end in _lines(file, known.offset):
+                offset = end
+                if OUR_LINE in line:
+                    paying = None
+                    continue
+                message = parse(line) or {}
+                if text(message, "type") == "cost-state":
+                    total = {model: use for model, use in table(message, "modelUsage").items() if isinstance(use, dict)}
+                    if paying is not None:
+                        _charge(paying, before, total)
+                    before = total
+                    continue
+                when, entry = _time(message), text(message, "entrypoint")
+                if when <= after or not entry or entry == OURS or message.get("isSidechain") is True:
+                    continue
+                newest = max(newest, when)
+                _add(turns, message, when)
+                paying = turns[-1] if turns else None
     except FileNotFoundError:
         return Outside((), after), Place()
-    newest, before = after, dict(known.total)
-    data = data[: data.rfind(b"\n") + 1]  # the program may be writing a line
-    for line in data.split(b"\n"):
-        if OUR_LINE in line:
-            paying = None
-            continue
-        message = parse(line) or {}
-        if text(message, "type") == "cost-state":
-            total = {model: use for model, use in table(message, "modelUsage").items() if isinstance(use, dict)}
-            if paying is not None:
-                _charge(paying, before, total)
-            before = total
-            continue
-        when, entry = _time(message), text(message, "entrypoint")
-        if when <= after or not entry or entry == OURS or message.get("isSidechain") is True:
-            continue
-        newest = max(newest, when)
-        _add(turns, message, when)
-        paying = turns[-1] if turns else None
     outside = Outside(
         tuple(
             OutsideTurn(each.prompt_id, each.prompt, tuple(_written(each, conversation_id, results + index)))
@@ -103,7 +104,22 @@ def read(
         ),
         newest,
     )
-    return outside, Place(known.inode, known.offset + len(data), newest, before)
+    return outside, Place(known.inode, offset, newest, before)
+
+
+def _lines(file: BinaryIO, offset: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the complete lines from an offset on with their ends: the program may be writing the
+    last one. Of a line that is too long to be a message, yield the beginning."""
+    file.seek(offset)
+    while line := file.readline(LONGEST):
+        offset += len(line)
+        rest = line
+        while rest and not rest.endswith(b"\n"):
+            rest = file.readline(LONGEST)
+            offset += len(rest)
+        if not rest:
+            return
+        yield line, offset
 
 
 def users(home: Path, conversation_id: str) -> list[tuple[int, str]]:
