@@ -55,6 +55,12 @@ class App:
         stdin = sys.stdin
         return not self.output.json_mode and self.output.error_terminal and stdin is not None and stdin.isatty()
 
+    def refuse_session(self, action: str) -> None:
+        """Raise ClientError in a session: its agent must not change what only files of the person
+        decide, which the daemon does not guard. ``action`` completes "a session may not …"."""
+        if self.environ.get("RAMET_TOKEN") or self.environ.get("RAMET_SESSION"):
+            raise ClientError(f"a session may not {action}", hint="ask the person, who can", reason="PERMISSION_DENIED")
+
     @cached_property
     def connection(self) -> "Connection":
         """Return a connection; its first call starts a daemon if none runs."""

@@ -140,6 +140,27 @@ def test_a_link_into_a_missing_directory_is_an_error_in_one_line(world: World) -
     assert (result.code, result.err) == (1, said)
 
 
+@pytest.mark.parametrize("inside", [{"RAMET_TOKEN": "t0k3n", "RAMET_SESSION": "s"}, {"RAMET_SESSION": "s"}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("config", "set", "permissions.allow_bypass", "true"),
+        ("config", "edit"),
+        ("service", "install"),
+        ("service", "uninstall"),
+    ],
+)
+def test_a_session_changes_no_files_of_the_person(
+    world: World, arguments: tuple[str, ...], inside: dict[str, str]
+) -> None:
+    """The daemon refuses a session's calls; these verbs write files without a call."""
+    mark = world.home / "edited"
+    before = sorted(world.home.rglob("*"))
+    result = world.run(*arguments, env={**inside, "VISUAL": f"touch {mark} #"})
+    assert (result.code, result.err.startswith("rametctl: a session may not ")) == (1, True)
+    assert sorted(world.home.rglob("*")) == before
+
+
 def test_a_setting_without_a_daemon_takes_effect_at_its_start(world: World) -> None:
     world.daemon.stop()
     result = world.run("config", "set", "max_working", "3", terminal=True)

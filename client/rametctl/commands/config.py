@@ -153,6 +153,7 @@ def set_value(app: App, key: str, value: str) -> None:
       rametctl config set agents.sleep_after 30m
       rametctl config set land.protected '["main", "release/*"]'
     """
+    app.refuse_session("change the configuration")
     file = app.directories.config_file
     running = _write(app, file, lambda now: with_setting(now or "", key, toml_value(value)), placed=False)
     app.output.json({"ok": True, "key": key, "file": str(file)})
@@ -170,6 +171,7 @@ def edit(app: App) -> None:
     Example:
       rametctl config edit
     """
+    app.refuse_session("change the configuration")
     file = app.directories.config_file
     before = _text(file)
     after = edit_text(app, before or "# See: rametctl config show\n", extension=".toml", undone="nothing was changed")

@@ -36,6 +36,8 @@ def install(app: App, dry_run: bool) -> int:
       rametctl service install
       rametctl service install --dry-run
     """
+    if not dry_run:
+        app.refuse_session("install the service")
     with _errors():
         return _report(app, _service(app).install(dry_run=dry_run))
 
@@ -49,6 +51,7 @@ def uninstall(app: App) -> int:
     Example:
       rametctl service uninstall
     """
+    app.refuse_session("remove the service")
     with _errors():
         return _report(app, _service(app).uninstall())
 
