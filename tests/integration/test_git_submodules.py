@@ -10,6 +10,7 @@ from rametd.domain.errors import RametError, WrongStateError
 from rametd.git import Git, RepositoryInfo
 
 from tests.support import repositories
+from tests.support.closed import unprivileged_git
 from tests.support.repositories import Sample
 
 pytestmark = pytest.mark.full
@@ -138,6 +139,25 @@ async def test_a_submodule_that_stays_behind_is_named_and_never_taken_back(
     with pytest.raises(WrongStateError, match=r"1 submodule in .* would go back"):
         await super_.commit_all(git)
     assert super_.tree.git("rev-parse", "HEAD:lib") == super_.sample.git("rev-parse", "main:lib")
+
+
+async def test_a_submodule_that_git_cannot_write_completely_is_unchanged(
+    environment: dict[str, str], super_: Super, tmp_path: Path
+) -> None:
+    super_.sample.write("lib/first", "new\n")
+    _, base = super_.bump()
+    before, lib = super_.checked_out(), super_.tree.path / "lib"
+    unprivileged_git(tmp_path)
+    (lib / "src").chmod(0o555)
+    git = Git({**environment, "PATH": f"{tmp_path}:{environment['PATH']}"}, threads=1)
+
+    (warning,) = await sync(git, super_, base)
+
+    assert "unable to unlink old 'src/app.py'" in warning
+    assert super_.checked_out() == before
+    assert super_.tree.git("status", "--porcelain", at=lib) == ""
+    (lib / "src").chmod(0o755)
+    await git.aclose()
 
 
 async def test_a_submodule_that_went_forward_is_committed(git: Git, super_: Super) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from rametd.domain.errors import GitFailedError
+from rametd.domain.errors import CheckoutIncompleteError, GitFailedError
 from rametd.git.context import GitContext
+from rametd.git.incomplete import check_out
 from rametd.git.process import at
 from rametd.git.registrations import existing_git_dir
 from rametd.git.repository import RepositoryInfo
@@ -284,9 +285,7 @@ async def _bring(
     git: GitContext, source: Path | None, directory: Path, inner: tuple[str, str], old: str | None, new: str
 ) -> str:
     """Check out ``new`` in a populated submodule; return why that failed, or ""."""
-    head = os.fsdecode(
-        (await git.process.run(directory, *inner, "rev-parse", "--verify", "--quiet", "HEAD")).stdout
-    ).strip()
+    head = await _said(git, directory, inner, "rev-parse", "--verify", "--quiet", "HEAD")
     if head == new:
         return ""
     if head != old:
@@ -305,8 +304,21 @@ async def _check_out(git: GitContext, local: Path | None, directory: Path, inner
     if not await _obtain(git, local, directory, inner, commit):
         return "your checkout does not have that commit either"
     words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", commit)
-    done = await git.process.run(directory, *inner, *words)
+    git_dir = await git.compute(existing_git_dir, directory)
+    old = await _said(git, directory, inner, "rev-parse", "--verify", "--quiet", "HEAD")
+    branch = await _said(git, directory, inner, "symbolic-ref", "--quiet", "--short", "HEAD")
+    if git_dir is None or not old:
+        done = await git.process.run(directory, *inner, *words)
+    else:
+        try:
+            done = await check_out(git, directory, git_dir, branch or None, old, commit, words)
+        except CheckoutIncompleteError as error:
+            return error.message
     return "" if done.returncode == 0 else done.words
+
+
+async def _said(git: GitContext, directory: Path, inner: tuple[str, str], *words: str) -> str:
+    return os.fsdecode((await git.process.run(directory, *inner, *words)).stdout).strip()
 
 
 async def _obtain(git: GitContext, local: Path | None, directory: Path, inner: tuple[str, str], commit: str) -> bool:
