@@ -1,7 +1,7 @@
 """Predictions of conflicts compared with git's own merge."""
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pygit2
@@ -195,3 +195,21 @@ def test_a_file_with_union_merge_never_conflicts(tmp_path: Path) -> None:
     assert kinds(said(repository, {"log": b"a\n"}, {"log": b"a\nb\n"}, {"log": b"a\nc\n"})) == {
         "log": ConflictKind.SAME_FILE
     }
+
+
+@pytest.mark.parametrize("content", [lambda name: b"", lambda name: name.encode()], ids=["equal", "different"])
+def test_a_moved_directory_of_many_files_is_found_soon(
+    repository: pygit2.Repository, content: Callable[[str], bytes]
+) -> None:
+    """Comparing all pairs would take minutes."""
+    names = [f"f{number}" for number in range(20_000)]
+    before, after = (tree_of(repository, {f"{top}/{name}": content(name) for name in names}) for top in ("a", "b"))
+    found = changes(repository, before, after)
+    assert {old: each.new_path for old, each in found.by_old.items()} == {f"a/{name}": f"b/{name}" for name in names}
+
+
+def test_identical_files_are_paired_by_name_first(repository: pygit2.Repository) -> None:
+    before = tree_of(repository, dict.fromkeys(("a/x", "a/y", "a/z"), b"same\n"))
+    after = tree_of(repository, dict.fromkeys(("b/y", "b/u", "c/y"), b"same\n"))
+    found = changes(repository, before, after)
+    assert {old: each.new_path for old, each in found.by_old.items()} == {"a/x": "b/u", "a/y": "b/y", "a/z": "c/y"}

@@ -12,7 +12,8 @@ from typing import Final
 import pygit2
 
 RENAME_PAIRS: Final = 20_000
-"""If there are more pairs of a deleted and an added file, only identical files count as renamed."""
+"""If there are more pairs of another deleted and another added file, only identical files count as
+renamed."""
 SIMILAR: Final = 0.5
 """Share of the larger file's bytes from which two files are similar, as in git."""
 SIMILAR_BYTES: Final = 1 << 20
@@ -119,26 +120,49 @@ def _renames(
 ) -> list[tuple[str, str]]:
     """Return (old path, new path) pairs, each path once: the most similar first, and among equals
     those with the same name."""
+    pairs = list(_identical(deleted, added))
+    sources = set(deleted) - {source for source, _ in pairs}
+    targets = set(added) - {target for _, target in pairs}
+    if len(sources) * len(targets) > RENAME_PAIRS:
+        return pairs
     scored: list[tuple[float, bool, str, str]] = []
-    alike = len(deleted) * len(added) <= RENAME_PAIRS
     spans: dict[pygit2.Oid, Counter[bytes] | None] = {}
-    for source, before in deleted.items():
-        for target, after in added.items():
-            if before.mode >> 12 != after.mode >> 12:  # a rename does not turn a file into a link or a submodule
+    for source in sources:
+        for target in targets:
+            before, after = deleted[source], added[target]
+            if not before.mode >> 12 == after.mode >> 12 == 0o10:  # links and submodules have no lines
                 continue
-            score = 1.0 if before.id == after.id else 0.0
-            if not score and alike and before.mode >> 12 == 0o10:
-                score = _similarity(_spans(repository, before.id, spans), _spans(repository, after.id, spans))
+            score = _similarity(_spans(repository, before.id, spans), _spans(repository, after.id, spans))
             if score >= SIMILAR:
                 scored.append((score, source.rpartition("/")[2] == target.rpartition("/")[2], source, target))
-    pairs: list[tuple[str, str]] = []
-    sources, targets = set(deleted), set(added)
     for _, _, source, target in sorted(scored, key=lambda each: (-each[0], not each[1], each[2], each[3])):
         if source in sources and target in targets:
             pairs.append((source, target))
             sources.remove(source)
             targets.remove(target)
     return pairs
+
+
+def _identical(deleted: dict[str, Entry], added: dict[str, Entry]) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of identical files of the same kind, those with the same name first. Never
+    compares all with all: thousands of moved files may be equal, such as empty ones."""
+    groups: dict[tuple[pygit2.Oid, int], tuple[list[str], list[str]]] = {}
+    for side, entries in enumerate((deleted, added)):
+        for path in sorted(entries):
+            groups.setdefault((entries[path].id, entries[path].mode >> 12), ([], []))[side].append(path)
+    for sources, targets in groups.values():
+        named: dict[str, list[str]] = {}
+        for target in reversed(targets):
+            named.setdefault(target.rpartition("/")[2], []).append(target)
+        rest: list[str] = []
+        taken: set[str] = set()
+        for source in sources:
+            if known := named.get(source.rpartition("/")[2]):
+                taken.add(known[-1])
+                yield source, known.pop()
+            else:
+                rest.append(source)
+        yield from zip(rest, (target for target in targets if target not in taken), strict=False)
 
 
 def _spans(

@@ -23,12 +23,14 @@ of the four states.
 import os
 import shutil
 import stat
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 import pygit2
 
@@ -397,77 +399,111 @@ async def thin(git: GitContext, place: Place, taken: Snapshot) -> None:
         return
     there = at(git_dir, tree)
     listing = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
-    ignored = os.fsdecode(await git.process.read(tree, *there, *listing)).split("\0")[:-1]
+    ignored = _records(await git.process.read(tree, *there, *listing))
     found = await _unchanged(git, tree, git_dir, there, taken)
     await git.delete(_delete_ignored, tree, ignored)
     await git.delete(_delete_files, tree, found)
 
 
+class _Stamp(NamedTuple):
+    """What tells that a file is still the same. A tenth of an `os.stat_result`: a tree may have a
+    million files."""
+
+    inode: int
+    size: int
+    changed: int
+    mode: int
+    links: int
+
+    @classmethod
+    def of(cls, file: Path) -> Self:
+        found = file.lstat()
+        return cls(found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode, found.st_nlink)
+
+
 async def _unchanged(
     git: GitContext, tree: Path, git_dir: Path, there: tuple[str, str], taken: Snapshot
-) -> dict[str, os.stat_result]:
+) -> dict[str, _Stamp]:
     """Return files that are equal in index, snapshot and repository, with their stamps at the
-    comparison."""
+    comparison. Lists of all files are read in threads: those of a large tree take seconds."""
     async with git.worktree_lock(tree), private_index(git, git_dir) as index:
         environment = {"GIT_INDEX_FILE": str(index)}
 
-        async def read(*words: str, stdin: bytes | None = None) -> list[str]:
-            output = await git.process.read(tree, *there, *words, stdin=stdin, environment=environment)
-            return os.fsdecode(output).split("\0")[:-1]
+        async def read(*words: str, stdin: bytes | None = None) -> bytes:
+            return await git.process.read(tree, *there, *words, stdin=stdin, environment=environment)
 
-        before = await git.compute(_statuses, tree, await read("ls-files", "-z"))
+        before = await git.compute(_stamps, tree, await read("ls-files", "-z"))
         done = await git.process.run(
             tree, *there, "update-index", "-q", "--refresh", "--ignore-submodules", environment=environment
         )
         if failed_filter(done) is not None:
             return {}
-        changed = set(await read("diff-files", "-z", "--name-only", "--ignore-submodules=all"))
-        staged: dict[str, tuple[str, str]] = {}
-        for record in await read("ls-files", "-z", "-s", "-v"):
-            tag, mode, name, rest = record.split(" ", 3)
-            stage, _, path = rest.partition("\t")
-            if (tag, stage) == ("H", "0") and mode != _LINK and path not in changed and path in before:
-                staged[path] = (mode, name)
+        changed = set(_records(await read("diff-files", "-z", "--name-only", "--ignore-submodules=all")))
+        listed = await read("ls-files", "-z", "-s", "-v")
         captured = await _entries(git, tree, there, taken.files)
-        same = {path: entry for path, entry in staged.items() if captured.get(path) == entry}
+        same = await git.compute(_same, listed, captured, before.keys() - changed)
+        del listed, captured
         if not same:
             return {}
-        paths = b"".join(os.fsencode(path) + b"\0" for path in same)
-        fields = await read("check-attr", "-z", "--stdin", *_CONVERTS, stdin=paths)
-        converted = {
-            path
-            for path, value in zip(fields[::3], fields[2::3], strict=False)
-            if value not in {"unspecified", "unset", "lf"}
-        }
-    names = "".join(f"{name}\n" for name in {name for _, name in same.values()}).encode()
+        paths = await git.compute(lambda: b"".join(os.fsencode(path) + b"\0" for path in same))
+        attributes = await read("check-attr", "-z", "--stdin", *_CONVERTS, stdin=paths)
+        converted = await git.compute(_converted, attributes)
+        del attributes, paths
+    names = await git.compute(lambda: "".join(f"{name}\n" for name in set(same.values())).encode())
     output = await git.process.read(tree, *there, "cat-file", _FORMAT, stdin=names)
-    sizes = {
-        name: int(size)
-        for name, _, size in (line.partition(" ") for line in output.decode().splitlines())
-        if size.isdigit()
-    }
     missing = set(await lost_objects(git, git_dir, taken.files))
-    modes = Counter(status.st_mode for path, status in before.items() if path in same)
-    usual = {mode for mode, _ in modes.most_common(1)} | {
-        mode for mode, _ in Counter({mode: n for mode, n in modes.items() if mode & 0o100}).most_common(1)
-    }
-    return {
-        path: before[path]
-        for path, (_, name) in same.items()
-        if path not in converted
-        and name not in missing
-        and before[path].st_size == sizes.get(name)
-        and before[path].st_nlink == 1
-        and (before[path].st_mode in usual or stat.S_ISLNK(before[path].st_mode))
-    }
+
+    def choose() -> dict[str, _Stamp]:
+        lines = (line.partition(" ") for line in output.decode().splitlines())
+        sizes = {name: int(size) for name, _, size in lines if size.isdigit()}
+        modes = Counter(before[path].mode for path in same)
+        usual = {mode for mode, _ in modes.most_common(1)} | {
+            mode for mode, _ in Counter({mode: n for mode, n in modes.items() if mode & 0o100}).most_common(1)
+        }
+        return {
+            path: before[path]
+            for path, name in same.items()
+            if path not in converted
+            and name not in missing
+            and before[path].size == sizes.get(name)
+            and before[path].links == 1
+            and (before[path].mode in usual or stat.S_ISLNK(before[path].mode))
+        }
+
+    return await git.compute(choose)
 
 
-def _statuses(tree: Path, paths: Sequence[str]) -> dict[str, os.stat_result]:
-    found: dict[str, os.stat_result] = {}
-    for path in paths:
+def _records(output: bytes) -> list[str]:
+    return os.fsdecode(output).split("\0")[:-1]
+
+
+def _stamps(tree: Path, listed: bytes) -> dict[str, _Stamp]:
+    found: dict[str, _Stamp] = {}
+    for path in _records(listed):
         with suppress(OSError):
-            found[path] = (tree / path).lstat()
+            found[path] = _Stamp.of(tree / path)
     return found
+
+
+def _same(listed: bytes, captured: Mapping[str, tuple[str, str]], among: AbstractSet[str]) -> dict[str, str]:
+    """Return the objects of the files ``among`` others that are staged as they were captured."""
+    found: dict[str, str] = {}
+    for record in _records(listed):
+        tag, mode, name, rest = record.split(" ", 3)
+        stage, _, path = rest.partition("\t")
+        if (tag, stage) == ("H", "0") and mode != _LINK and captured.get(path) == (mode, name) and path in among:
+            found[path] = name
+    return found
+
+
+def _converted(attributes: bytes) -> set[str]:
+    """Return the files with an attribute for which git may convert them."""
+    fields = _records(attributes)
+    return {
+        path
+        for path, value in zip(fields[::3], fields[2::3], strict=False)
+        if value not in {"unspecified", "unset", "lf"}
+    }
 
 
 def _delete_ignored(tree: Path, places: Sequence[str]) -> None:
@@ -483,16 +519,14 @@ def _delete_ignored(tree: Path, places: Sequence[str]) -> None:
                 path.unlink()
 
 
-def _delete_files(tree: Path, known: Mapping[str, os.stat_result]) -> None:
+def _delete_files(tree: Path, known: Mapping[str, _Stamp]) -> None:
     """Delete files, except those that a surviving process has changed since, and directories that
     are then empty."""
     folders: set[Path] = set()
     for path, was in known.items():
         place = tree / path
         with suppress(OSError):
-            now = place.lstat()
-            same = ("st_ino", "st_size", "st_mtime_ns", "st_mode")
-            if all(getattr(now, each) == getattr(was, each) for each in same):
+            if _Stamp.of(place)[:-1] == was[:-1]:  # a new link to it changes nothing
                 place.unlink()
                 folders.add(place.parent)
     for folder in sorted(folders, key=lambda each: len(each.parts), reverse=True):
@@ -504,9 +538,13 @@ def _delete_files(tree: Path, known: Mapping[str, os.stat_result]) -> None:
 
 
 async def _entries(git: GitContext, tree: Path, there: tuple[str, ...], name: str) -> dict[str, tuple[str, str]]:
-    output = os.fsdecode(await git.process.read(tree, *there, "ls-tree", "-r", "-z", "--full-tree", name))
-    records = (record.partition("\t") for record in output.split("\0")[:-1])
-    return {path: (words.split(" ")[0], words.split(" ")[2]) for words, _, path in records}
+    output = await git.process.read(tree, *there, "ls-tree", "-r", "-z", "--full-tree", name)
+
+    def entries() -> dict[str, tuple[str, str]]:
+        records = (record.partition("\t") for record in _records(output))
+        return {path: (sys.intern(words[:6]), words.split(" ")[2]) for words, _, path in records}
+
+    return await git.compute(entries)
 
 
 # ── unshelve ──────────────────────────────────────────────────────────────────────────────────────
