@@ -369,23 +369,30 @@ async def test_removing_unsaved_work_is_refused_and_forced_it_goes_to_the_trash(
 async def test_a_mode_that_the_running_agent_refuses_applies_from_its_next_start() -> None:
     with make_sandbox(config="[permissions]\nallow_bypass = true\n") as sandbox:
         async with daemon_here(sandbox), connected(sandbox) as client:
-            await client.create(sandbox.repository(), script({"text": "done"}), name="first", mode=EDITS)
-            await client.reach("first", IDLE)
-            change = session_pb2.UpdateSessionRequest(
-                session_id="first",
-                session=session_pb2.Session(mode=BYPASS),
-                update_mask=field_mask_pb2.FieldMask(paths=["mode"]),
-            )
+            runs = script(bash("echo ran > ran.txt"), {"text": "done"})
+            await client.create(sandbox.repository(), script({"text": "done"}), name="idle", mode=EDITS)
+            await client.create(sandbox.root / "repo", script({"text": "x", "hang": True}), name="works", mode=EDITS)
+            await client.reach("idle", IDLE)
+            await eventually(lambda: says(client, "works", "x"))
+
+            def change(name: str) -> session_pb2.UpdateSessionRequest:
+                mask = field_mask_pb2.FieldMask(paths=["mode"])
+                return session_pb2.UpdateSessionRequest(
+                    session_id=name, session=session_pb2.Session(mode=BYPASS), update_mask=mask
+                )
+
+            assert not (await client.sessions.UpdateSession(change("idle"))).warnings
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await client.sessions.UpdateSession(change)
+                await client.sessions.UpdateSession(change("works"))
             assert reason_of(caught.value) == "AGENT_REFUSED"
             assert "bypassPermissions" in (caught.value.details() or "")
-            assert (await client.get("first")).mode == BYPASS
-
-            await client.sessions.StopSession(session_pb2.StopSessionRequest(session="first"))
-            await client.send("first", script(bash("echo ran > ran.txt"), {"text": "done"}))
-            session = await client.reach("first", IDLE)
-            assert (Path(session.worktree) / "ran.txt").read_text() == "ran\n"
+            await client.sessions.InterruptSession(session_pb2.InterruptSessionRequest(session="works"))
+            await client.sessions.StopSession(session_pb2.StopSessionRequest(session="works"))
+            for name in ("idle", "works"):
+                assert (await client.get(name)).mode == BYPASS
+                await client.send(name, runs)
+                session = await client.reach(name, IDLE)
+                assert (Path(session.worktree) / "ran.txt").read_text() == "ran\n"
 
 
 async def test_a_deaf_agent_gets_a_changed_mode_once_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from ramet.v1 import attention_pb2
 
 from rametd.agents.base import require, require_mode
 from rametd.config import Budget
-from rametd.domain.errors import BypassForbiddenError, NameTakenError, WrongStateError
+from rametd.domain.errors import AgentRefusedError, BypassForbiddenError, NameTakenError, WrongStateError
 from rametd.domain.models import UNATTENDED, Event, Hold, Mode, Prompt, PromptState, Repo, Request, Session
 from rametd.domain.states import State
 from rametd.git import Tree
@@ -39,6 +39,8 @@ from rametd.store import Reader, Unit
 
 T = TypeVar("T")
 
+SLEEP = "sleep"
+"""Intent for the end of an idle agent."""
 STOP_GRACE_S = 5.0
 INTERRUPT_DEADLINE_S = 15.0
 PROMPT_ARRIVES_S = 3.0
@@ -286,7 +288,11 @@ class Sessions:
         return await self._core.git.commits.files(await info_of(self._core, repo), session.base_commit)
 
     async def update(self, session_id: str, changes: Changes, principal: str) -> list[str]:
-        """Change settings; a living agent gets them at once. Return warnings."""
+        """Change settings; a living agent gets them at once. Return warnings.
+
+        Raises `AgentRefusedError` if the agent refuses them during a turn. An idle one is ended
+        then: its next process starts with them.
+        """
         if changes.mode in UNATTENDED and not self._core.config.permissions.allow_bypass:
             raise BypassForbiddenError.of(changes.mode)
 
@@ -342,10 +348,24 @@ class Sessions:
         except TimeoutError:
             silent = f"the agent of {session.name} does not answer: the change is stored, and takes effect when it answers or starts again"
             return [f"{silent} (`rametctl stop {session.reference}` ends it; nothing is lost)"]
+        except AgentRefusedError:
+            if not await self._core.store.write_for_sure(lambda unit: _put_to_sleep(unit, session_id)):
+                raise
+            await runner.end(SLEEP, STOP_GRACE_S)
         return []
 
     async def _get(self, session_id: str) -> Session:
         return await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+
+
+def _put_to_sleep(unit: Unit, session_id: str) -> bool:
+    """Mark the end of an idle agent as requested, so that a prompt starts another process. Return
+    whether it is idle."""
+    session, agent = unit.sessions.get(session_id), unit.agents.latest(session_id)
+    if session.state != State.IDLE or unit.prompts.open(session_id) or agent is None or agent.background_commands:
+        return False
+    unit.agents.update(session_id, agent.generation, stop_intent=SLEEP)
+    return True
 
 
 def resume_session(unit: Unit, session: Session, principal: str) -> Session:
