@@ -20,21 +20,21 @@ threads.submit(reads_a_network_drive, gate)
 shutdown.limit(0.2, 0.4)
 """
 FINALIZER = """
-import os, signal, sys, time
+import os, signal, time
 from rametctl import __main__
-
-sys.unraisablehook = __main__.press_again
 
 class Call:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(5)
 
-try:
+def run(app, words):
     Call()
-    time.sleep(30)
-except KeyboardInterrupt:
-    sys.exit(130)
+    time.sleep(5)
+    return 0
+
+__main__.application, __main__.run = lambda words: None, run
+__main__.main([])
 """
 
 
