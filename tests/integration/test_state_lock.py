@@ -18,9 +18,10 @@ import pytest
 from ramet.v1 import daemon_pb2, daemon_pb2_grpc
 from rametd.app import Daemon
 from rametd.domain.errors import AlreadyRunningError
+from rametd.platform.runtime import accepts
 
 from tests.support.daemon import DaemonProcess, daemon_here, make_sandbox
-from tests.support.eventually import PATIENCE_S, eventually_sync
+from tests.support.eventually import PATIENCE_S, eventually, eventually_sync
 
 pytestmark = pytest.mark.full
 
@@ -65,6 +66,7 @@ async def test_the_lock_is_held_until_the_last_thread_has_ended() -> None:
         async with daemon_here(sandbox) as daemon:
             writing = asyncio.get_running_loop().run_in_executor(None, gate.wait)
             daemon.stop()
+            await eventually(lambda: not accepts(sandbox.socket))
             try:
                 with pytest.raises(AlreadyRunningError):
                     await asyncio.wait_for(Daemon(sandbox.directories, sandbox.environ, patience=1.0).run(), 5)
