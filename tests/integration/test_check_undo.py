@@ -3,6 +3,7 @@ git, without a daemon."""
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,9 +55,9 @@ class World:
         )
         return await self.core.store.write(lambda unit: unit.commands.insert(replace(command, **fields)))
 
-    async def end(self, command: Command) -> list[str]:
+    async def end(self, command: Command, ended: float | None = None) -> list[str]:
         """Record its end after the undo. Return the session's warnings."""
-        await self.rewinder.undo_check(command)
+        await self.rewinder.undo_check(command, ended)
         await self.core.store.write(
             lambda unit: unit.commands.update(command.id, state=CommandState.EXITED, end_time=20.0)
         )
@@ -210,6 +211,30 @@ async def test_whatever_else_happens_during_a_check_is_not_undone(
     assert warning.startswith("files that the check `make` changed stay: ")
     assert (git(world.tree, "rev-parse", "HEAD"), git(world.tree, "status", "--porcelain")) == before
     assert await world.core.store.read(lambda reader: reader.sessions.get("one").base_commit) == base
+
+
+@pytest.mark.parametrize("edit", ["written", "deleted"])
+async def test_a_file_that_changed_after_the_check_stays(world: World, edit: str) -> None:
+    """No daemon ran when the check ended, and a person edited files before the next one started."""
+    check, ended = await world.begin(), time.time() - 3600
+    (world.tree / "report").write_text("9\n")
+    os.utime(world.tree / "report", (ended, ended))
+    if edit == "written":
+        (world.tree / "kept").write_text("by hand\n")
+    else:
+        (world.tree / "kept").unlink()
+    before = git(world.tree, "status", "--porcelain")
+
+    [warning] = await world.end(check, ended)
+
+    assert warning == "files that the check `make` changed stay: kept, report changed after its end"
+    assert git(world.tree, "status", "--porcelain") == before
+
+
+async def test_changes_until_the_end_of_the_check_are_undone(world: World) -> None:
+    check = await world.begin()
+    (world.tree / "report").write_text("9\n")
+    assert await world.end(check, time.time()) == [undone("report")]
 
 
 async def test_the_last_of_several_checks_undoes_the_changes_of_all(world: World) -> None:

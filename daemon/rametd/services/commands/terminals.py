@@ -248,15 +248,15 @@ class Terminals:
         self._starting: dict[str, asyncio.Task[Command]] = {}
         self._watches = Tasks("command")
         self._background = Tasks("commands")
-        self._tidy: Callable[[Command], Awaitable[None]] | None = None
+        self._tidy: Callable[[Command, float | None], Awaitable[None]] | None = None
         self._endings: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by session
         self._sweeping = asyncio.Lock()
         self._unsubscribe = core.store.subscribe(self._notice)
 
-    def bind(self, tidy: Callable[[Command], Awaitable[None]]) -> None:
+    def bind(self, tidy: Callable[[Command, float | None], Awaitable[None]]) -> None:
         """Call ``tidy`` after the end of each check of a session, before recording that end, and
-        again after a kill. It runs for one check of a session at a time. It must not raise, or the
-        end is not recorded.
+        again after a kill; with the time of the end, None if it is unknown. It runs for one check
+        of a session at a time. It must not raise, or the end is not recorded.
         """
         self._tidy = tidy
 
@@ -359,7 +359,7 @@ class Terminals:
         # Handle ended checks one after another: of several that end at the same time, all but the
         # last find another one running.
         async with self._endings.setdefault(command.session_id, asyncio.Lock()):
-            await self._tidy(command)
+            await self._tidy(command, record.ended_at if record is not None else None)
             await self._record(command, record)
 
     async def _record(self, command: Command, record: ExitRecord | None) -> None:

@@ -6,9 +6,12 @@ scheduler starts none while the operation exists. After a kill the next daemon r
 beginning with another checkpoint, which has the changes that a person made in between.
 """
 
+import asyncio
 import shlex
 import uuid
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import structlog
 from google.protobuf.message import Message
@@ -41,6 +44,8 @@ from rametd.store import Reader, Unit
 log = structlog.get_logger()
 
 
+SETTLED_S = 60.0
+"""Seconds after the end of a check in which its keeper may still end descendants, which write."""
 Rewound = worktree_pb2.RewindSessionResponse
 """The stored answer: a retry after a crash gets the same one."""
 
@@ -83,20 +88,20 @@ class Rewinder:
         rewound: Rewound = await self._core.operations.run(new, admit)
         return rewound
 
-    async def undo_check(self, command: Command) -> None:
+    async def undo_check(self, command: Command, ended: float | None = None) -> None:
         """Undo a check's changes of its session's files: they would count as the session's work,
-        and land with it.
+        and land with it. ``ended``: the time of its end.
 
         The last of several checks of the same files undoes the changes of all. If a turn, a sync, a
-        commit or another command may have changed files too, they stay, with a warning. A
-        checkpoint has the undone changes.
+        commit or another command may have changed files too, or if a file was changed after the
+        end, as while no daemon ran, they stay, with a warning. A checkpoint has the undone changes.
         """
         core, session_id = self._core, command.session_id
         if command.kind != CommandKind.CHECK or not command.digest:
             return
         await core.recovered.wait()
         try:
-            await self._undo_check(command)
+            await self._undo_check(command, ended)
         except Exception as error:  # whatever failed: recording the end of the check waits for this
             if not isinstance(error, RametError):
                 log.exception("a check was not undone", command=command.id)
@@ -110,7 +115,7 @@ class Rewinder:
 
             await core.store.write_for_sure(warn)
 
-    async def _undo_check(self, command: Command) -> None:
+    async def _undo_check(self, command: Command, ended: float | None) -> None:
         core, session_id = self._core, command.session_id
         begun = await core.store.read(lambda reader: reader.operations.exclusive(session_id))
         if begun is not None and begun.data.get("check") == command.id:
@@ -125,6 +130,8 @@ class Rewinder:
             return
         if doubt:
             raise WrongStateError(doubt)
+        if ended is not None and (late := await asyncio.to_thread(changed_after, session.worktree, changed, ended)):
+            raise WrongStateError(f"{listed(late)} changed after its end")
         for path in changed:
             if (session.worktree / path).is_dir() and not (session.worktree / path).is_symlink():
                 raise WrongStateError(f"the repository inside at {path} has changed")
@@ -331,6 +338,18 @@ def concurrent_changes(reader: Reader, command: Command) -> tuple[bool, str]:
     elif len(fellows) < len(others):
         doubt = "another command ran meanwhile"
     return any(each.living for each in fellows), doubt
+
+
+def changed_after(worktree: Path, paths: Sequence[str], ended: float) -> list[str]:
+    """Return the files that were surely changed after the end of a check. Blocks."""
+
+    def changed_at(path: str) -> float:
+        try:
+            return (worktree / path).lstat().st_ctime
+        except (FileNotFoundError, NotADirectoryError):  # deleted: its directory changed then
+            return next(folder.stat().st_mtime for folder in (worktree / path).parents if folder.is_dir())
+
+    return [path for path in paths if changed_at(path) > ended + SETTLED_S]
 
 
 def refuse_worked(unit: Unit, session: Session, checkpoint: Checkpoint) -> None:
