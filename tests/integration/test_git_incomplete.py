@@ -244,7 +244,7 @@ async def test_a_git_that_was_killed_leaves_only_its_lock(git: Git, faulty: Git,
     failing_filter(place)
     place.sample.git("config", "filter.picky.smudge", "test ! -e broken && cat || kill -9 $PPID")
 
-    with pytest.raises(GitFailedError):
+    with pytest.raises(GitFailedError, match="git was killed by signal 9"):
         await change(faulty, place)
 
     assert place.state == place.before

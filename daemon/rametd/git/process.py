@@ -90,6 +90,8 @@ class Completed:
         # If git's own lines only say that a filter or transport failed, the other lines say why.
         shown = lines if any(_FILTER.search(line) for line in fatal) else fatal or lines
         words = "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in shown)
+        if self.returncode < 0:
+            words = "; ".join(filter(None, [words, f"git was killed by signal {-self.returncode}"]))
         return words[:600] or f"git exited with status {self.returncode}"
 
     @property
