@@ -12,6 +12,7 @@ that undo the landed ones. Both windows take milliseconds and lose nothing.
 """
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -148,11 +149,17 @@ class Targets:
 
 def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
     ref = f"refs/heads/{branch}"
-    registered = registrations(repo.common_dir)
-    # During a rebase or bisect, HEAD has no branch.
-    places = [entry.path for entry in registered if entry.path is not None and entry.branch in {branch, None}]
     found: dict[Path, Checkout] = {}
-    for path in (*(() if repo.is_bare else (repo.root,)), *places):
+    places = [] if repo.is_bare else [repo.root]
+    for entry in registrations(repo.common_dir):
+        # During a rebase or bisect, HEAD has no branch.
+        if entry.path is not None and entry.branch in {branch, None}:
+            places.append(entry.path)
+            if entry.branch == branch and existing_git_dir(entry.path) != entry.admin_dir:
+                prune = shlex.join(("git", "-C", str(repo.root), "worktree", "prune"))
+                words = f"{branch} is checked out in {entry.path}, which is missing: run `git worktree repair` where you moved it, or `{prune}`"
+                return Checkout(entry.path, words)
+    for path in places:
         git_dir = existing_git_dir(path)
         if git_dir is None or not path.is_dir():
             continue

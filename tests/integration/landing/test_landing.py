@@ -150,6 +150,23 @@ async def test_a_target_that_two_worktrees_have_is_landed_once_one_has_another_b
     assert [git(each, "status", "--porcelain") for each in (path, other)] == ["", ""]
 
 
+async def test_a_target_in_a_worktree_that_was_moved_is_landed_once_git_knows_its_place(
+    client: Client, landings: Landings, sandbox: Sandbox
+) -> None:
+    path, other, moved = sandbox.repository("own"), sandbox.root / "other", sandbox.root / "moved"
+    await with_work(client, path, "one", base_ref="main")
+    git(path, "checkout", "-q", "--detach")
+    git(path, "worktree", "add", "-q", str(other), "main")
+    other.rename(moved)
+
+    await landings.land("one", target="main")
+    await landings.reach("one", WAITING, f"main is checked out in {other}, which is missing")
+    git(moved, "worktree", "repair")
+
+    assert (await landings.wait("one"))["one"].state == LANDED
+    assert (git(moved, "status", "--porcelain"), (moved / "one.txt").exists()) == ("", True)
+
+
 async def test_what_cannot_be_landed_is_refused_before_anything_is_done(
     client: Client, landings: Landings, repository: Path
 ) -> None:
