@@ -1,6 +1,7 @@
 """The machine and the shell of a contributor: they change no result of a test, and no test changes
 anything of theirs."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -36,6 +37,14 @@ def test_a_run_in_a_git_hook_leaves_the_hooks_repository_alone(tmp_path: Path) -
     git_dir = own.path / ".git"
     run(commit, str(tmp_path / "test"), GIT_DIR=str(git_dir), GIT_INDEX_FILE=str(git_dir / "index"), GIT_PREFIX="")
     assert fingerprint(own) == before
+
+
+def test_no_umask_time_zone_or_proxy_of_the_shell_reaches_a_test() -> None:
+    shell = {"TZ": "Asia/Kolkata", "http_proxy": "http://127.0.0.1:1", "ALL_PROXY": "http://127.0.0.1:1"}
+    look = "import os\nos.umask(0o077)\nimport tests, json, time\nprint(json.dumps([dict(os.environ), time.timezone, os.umask(0)]))"
+    environ, timezone, umask = json.loads(run(look, **shell))
+    assert {name: environ[name] for name in shell.keys() & environ.keys()} == {"TZ": "UTC"}
+    assert (timezone, umask) == (0, 0o022)
 
 
 def test_a_run_without_the_cache_of_pytest_has_no_unknown_setting() -> None:
