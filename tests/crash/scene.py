@@ -7,6 +7,7 @@ before it starts: ``name.refuse`` (it prints why and exits), ``name.die`` (SIGKI
 
 import contextlib
 import json
+import shlex
 import sqlite3
 from collections import Counter
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class Gates:
         self.folder = sandbox.root / "gates"
         self.folder.mkdir()
         wrapper = sandbox.root / "bin" / "gated"
-        wrapper.write_text(WRAPPER.format(gates=self.folder, agent=" ".join(SCRIPTED)))
+        wrapper.write_text(WRAPPER.format(gates=self.folder, agent=shlex.join(SCRIPTED)))
         wrapper.chmod(0o755)
         sandbox.configure(CONFIG.format(top=top, path=wrapper, max_resumes=max_resumes))
 

@@ -2,6 +2,7 @@
 kills of each process."""
 
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -146,7 +147,7 @@ async def test_an_agent_is_looked_for_on_the_callers_path_and_refused_if_missing
     programs = sandbox.root / "programs"
     programs.mkdir()
     program = programs / "my-agent"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {AGENT} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-I", "-S", str(AGENT)])} "$@"\n')
     program.chmod(0o755)
     acp.start()
     async with connected(sandbox) as client:

@@ -24,7 +24,7 @@ def program(world: World) -> Path:
     """Write a program ``rametctl``; return its directory."""
     file = world.cwd / "bin" / "rametctl"
     file.parent.mkdir()
-    file.write_text(f'#!/bin/sh\nexec {sys.executable} -m rametctl "$@"\n')
+    file.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rametctl "$@"\n')
     file.chmod(0o755)
     return file.parent
 

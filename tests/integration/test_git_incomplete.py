@@ -1,6 +1,7 @@
 """Checkouts that git leaves incomplete, by sync and by landing: everything that git has written is
 taken back, and only that."""
 
+import shlex
 import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -153,7 +154,7 @@ def filter_that_delivers_nothing(place: Place) -> str:
     """As LFS without its server; `git checkout` then exits with 0."""
     failing_filter(place)
     (place.folder / "filter.py").write_text(FILTER)
-    place.sample.git("config", "filter.picky.process", f"{sys.executable} {place.folder}/filter.py")
+    place.sample.git("config", "filter.picky.process", f"{shlex.quote(sys.executable)} {place.folder}/filter.py")
     return "'new/below/0' was not filtered properly"
 
 

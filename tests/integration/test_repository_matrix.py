@@ -28,6 +28,7 @@ A prompt that begins with a dash                        test_client_prompts
 """
 
 import asyncio
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -117,7 +118,7 @@ def process_filter(path: Path, environment: Mapping[str, str]) -> Sample:
     sample = repositories.plain(path, environment)
     program = path.with_name("filter.py")
     program.write_text(FILTER)
-    sample.git("config", "filter.swap.process", f"{sys.executable} {program}")
+    sample.git("config", "filter.swap.process", f"{shlex.quote(sys.executable)} {program}")
     sample.git("config", "filter.swap.required", "true")
     sample.write(".gitattributes", "*.bin filter=swap\n")
     sample.write("large.bin", "Content As A Person Sees It\n")

@@ -3,6 +3,7 @@ trusted them."""
 
 import asyncio
 import json
+import shlex
 import sys
 import uuid
 from collections.abc import Awaitable, Callable
@@ -372,7 +373,7 @@ def loads_all(sandbox: Sandbox, session: session_pb2.Session) -> bool:
 async def test_what_runs_for_no_session_may_only_look(world: World) -> None:
     """A landing check and the setup of a spare run an agent's code without a session, and so have
     only read rights."""
-    ctl, marks = f"{sys.executable} -m rametctl", world.marks
+    ctl, marks = f"{shlex.quote(sys.executable)} -m rametctl", world.marks
     tried = (
         f"env | grep -q ^RAMET_SESS && exit 0; {ctl} ls > {marks}/PLACE-ls; "
         f"{ctl} rm victim --force 2> {marks}/PLACE-rm; {ctl} repo trust --yes 2> {marks}/PLACE-trust; true"

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 import uuid
@@ -26,7 +27,7 @@ def write_wrapper(directory: Path) -> Path:
     serves as `agents.claude.path`."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "claude"
-    path.write_text(f'#!/bin/sh\nexec {" ".join(SCRIPTED)} "$@"\n')
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(SCRIPTED)} "$@"\n')
     path.chmod(0o755)
     return path
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,8 @@ def program(
     """Write an agent into ``directory``; return the environment in which it is found."""
     file = directory / "agent"
     file.write_text(
-        f"#!{sys.executable}\n"
+        # The path after `#!` may hold no blank. Python reads these lines as a string.
+        f"#!/bin/sh\n'''exec' {shlex.quote(sys.executable)} \"$0\" \"$@\"\n' '''\n"
         f"""
 import json, os, subprocess, sys
 if sys.argv[1] == "--version":

@@ -3,11 +3,15 @@ anything of theirs."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.support import agents
 from tests.support.repositories import fingerprint, git_environment, plain
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +65,24 @@ def test_a_run_without_the_cache_of_pytest_has_no_unknown_setting() -> None:
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_scripted_agent_runs_from_a_checkout_with_a_blank_in_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "a clone" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(agents, "SCRIPTED", (str(python), *agents.SCRIPTED[1:]))
+    subprocess.run([agents.write_wrapper(tmp_path / "bin"), "--version"], check=True)
+
+
+def test_no_text_for_a_shell_names_python_without_quotes() -> None:
+    unquoted = re.compile(
+        r"""^(?!\s*"[a-z]+": f").*f["'].*[^"]\{sys\.executable\}""", re.MULTILINE
+    )  # except shown commands
+    sources = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
+    assert [f"{path}: {found}" for path in sources for found in unquoted.findall(path.read_text())] == []
 
 
 def test_a_clone_has_the_committed_line_ends_whatever_git_is_configured_to(tmp_path: Path) -> None:
