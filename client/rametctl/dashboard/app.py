@@ -105,7 +105,7 @@ class Dashboard(App[None]):
     #top, #tabs, #state, #foot { height: 1; background: ansi_default; }
     #note { height: auto; min-height: 1; max-height: 3; background: ansi_default; }
     #foot { color: ansi_bright_black; }
-    #list { width: 42%; min-width: 34; max-width: 90; border-right: solid ansi_bright_black; background: ansi_default; }
+    #list { scrollbar-size-vertical: 1; width: 42%; min-width: 34; max-width: 90; border-right: solid ansi_bright_black; background: ansi_default; }
     #side { width: 1fr; background: ansi_default; }
     #content { height: 1fr; background: ansi_default; }
     #request { height: auto; max-height: 55%; border-top: solid ansi_yellow; background: ansi_default; display: none; }
@@ -141,6 +141,8 @@ class Dashboard(App[None]):
         self._arrangement = "state"
         self._filter = ""
         self._rows: list[Row] = []
+        self._cursor_row = -1
+        self._begun = bool(only)  # whether the person acted, or the first request is selected
         self._near: list[str] = []  # sessions around the cursor, whose changes are counted
         self._known = Known()
         self._selected = only
@@ -394,16 +396,23 @@ class Dashboard(App[None]):
         self._want()
 
     def _settle(self) -> None:
-        """Keep the cursor on the selected session; if it left the list, select its neighbour,
-        unless the person writes a prompt for it."""
+        """Keep the cursor on the selected session, and on the screen; if it left the list, select
+        its neighbour, unless the person writes a prompt for it.
+
+        Requests, which are first in the list, are known a moment after it is shown: until a key,
+        select the first session again then.
+        """
+        assert self.view is not None
         ids = [row.session_id for row in self._rows]
+        if not self._begun and self.view.part(parts.REQUESTS).value is not None:
+            self._begun = True
+            if (first := next(filter(None, ids), "")) != self._selected:
+                self._jump(first)
         if not self.only and not self._prompt.has_focus and (not self._selected or self._selected not in ids):
             at = min(max(self._list.cursor, 0), len(ids) - 1)
             near = [*ids[at:], *reversed(ids[:at])] if ids else []
             self._jump(next((each for each in near if each), ""))
-        row = ids.index(self._selected) if self._selected in ids else -1
-        if row != self._list.cursor:
-            self._list.cursor = row
+        self._cursor_row = ids.index(self._selected) if self._selected in ids else -1
 
     def _want(self) -> None:
         view = self.view
@@ -412,7 +421,7 @@ class Dashboard(App[None]):
             (part, "") for part in (parts.REQUESTS, parts.PULL_REQUESTS, parts.SETTINGS)
         ]
         wanted += [(parts.CONFLICTS, each) for each in sorted({s.repo_id for s in view.sessions.values()})]
-        cursor = max(self._list.cursor, 0)
+        cursor = max(self._cursor_row, 0)
         near = self._rows[max(cursor - COUNTED // 2, 0) : cursor + COUNTED]
         self._near = [row.session_id for row in near if row.session_id]
         wanted += [(parts.COUNTS, each) for each in self._near if view.sessions[each].turns]
@@ -463,7 +472,8 @@ class Dashboard(App[None]):
         ]
         self._static("top", top_line(shown, self._known, where=visible(where), width=self.size.width, outage=outage))
         many = self._everywhere and len({session.repo_id for session in view.sessions.values()}) > 1
-        now, width, rows, known = self.wall(), max(self._list.size.width, 20), self._rows, self._known
+        now, rows, known = self.wall(), self._rows, self._known
+        width = max(self._list.room(len(rows)), 20)
 
         def draw(index: int) -> Line:
             row = rows[index]
@@ -474,6 +484,8 @@ class Dashboard(App[None]):
 
         if rows:
             self._list.show_rows(len(rows), draw)
+            if self._cursor_row != self._list.cursor:
+                self._list.move_to(self._cursor_row)
         else:
             what = "no session fits; / changes the filter" if self._filter else "no sessions here; n creates one"
             others = len(view.sessions) - len(shown)
@@ -743,6 +755,7 @@ class Dashboard(App[None]):
     async def action_unless_written(self, action: str) -> None:
         """Run an action before the next key is processed: that key may be meant for a field that
         the action focuses."""
+        self._begun = True
         if action in UNASKED and self.clock() - self._jumped < GRACE_S:
             self.note("another session has just been selected; press it again")
             return
@@ -935,6 +948,7 @@ class Dashboard(App[None]):
             self._dirty = True
 
     def on_lines_picked(self, event: Lines.Picked) -> None:
+        self._begun = True
         opens = event.widget.id == "content"
         if event.widget.id == "list" and event.row < len(self._rows) and self._rows[event.row].session_id:
             self._to_row(event.row, 1)

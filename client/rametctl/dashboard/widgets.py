@@ -79,6 +79,10 @@ class Lines(ScrollView, can_focus=False):
             self._made[index] = self._row(index)
         return index, index == self.cursor, self._made.get(index)
 
+    def room(self, count: int) -> int:
+        """Return the columns of each row if there are ``count``: a scrollbar may take some."""
+        return self.size.width - (self.styles.scrollbar_size_vertical if count > self.size.height else 0)
+
     @property
     def count(self) -> int:
         return self._count

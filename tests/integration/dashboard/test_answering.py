@@ -81,8 +81,6 @@ async def test_a_key_counts_sooner_for_a_request_that_the_person_moved_to(
     asks(world, "PERMISSION", COMMAND, tool="Bash")
     world.state.session("other", state=session_pb2.SESSION_STATE_FAILED)
     async with screen(world) as shown:
-        await shown.shows("$ make test")
-        await shown.press("k")
         await shown.shows("other  Conversation")
         await shown.press("j")
         await eventually(lambda: shown.app._shown is not None and shown.app._shown.seen, within=20)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import os
+import time
 from collections import Counter
 from pathlib import Path
 from unittest import mock
@@ -233,6 +234,23 @@ async def test_the_whole_screen_is_drawn_after_a_suspension(world: World) -> Non
         with mock.patch.object(shown.app, "action_redraw") as redraw:
             shown.app.post_message(Driver.SignalResume())  # as the driver does after SIGCONT
             await eventually(lambda: redraw.called, within=20)
+
+
+async def test_the_first_session_is_selected_and_stays_on_the_screen_with_its_age(world: World) -> None:
+    for number in range(100):
+        session = world.state.session(f"idle-{number}")
+        session.since.FromSeconds(int(time.time()) - 7200)
+    world.state.request(session, tool="Bash", reason="asks")
+    async with screen(world, size=(80, 24)) as shown:
+        await shown.shows("? idle-99", "asks")
+        await eventually(lambda: shown.app._selected == session.id, within=20)  # known a moment after the list
+        assert all(line.split("│")[0].rstrip(" ▁▂▃▄▅▆▇█").endswith("2h") for line in shown.lines()[5:20])
+        session.attention = 0
+        world.state.requests.clear()
+        world.state.event(session, request_closed=event_pb2.RequestClosed())  # it moves to the end of the list
+        await eventually(lambda: shown.app._list.cursor > 24, within=20)
+        await shown.shows("· idle-99")
+        assert shown.app._selected == session.id
 
 
 @pytest.mark.parametrize(
