@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -25,6 +26,7 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
+from textual.theme import BUILTIN_THEMES
 from textual.widgets import Static, TextArea
 
 from rametctl.alerts import sequence
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ANSI = BUILTIN_THEMES["ansi-dark"]
+
 PAINT_S = 1 / 8
 """Seconds between two paintings, which combine the changes in between. A key is answered at
 once."""
@@ -78,6 +82,20 @@ FOCUS_S = 20.0
 notifications."""
 TERMINAL_S = 2.0
 """Seconds between two checks that the terminal still exists."""
+THEME = replace(
+    ANSI,
+    name="ramet",
+    variables=ANSI.variables
+    | {
+        "input-cursor-background": "ansi_default",
+        "input-cursor-foreground": "ansi_default",
+        "input-cursor-text-style": "reverse",
+        "scrollbar-background": "ansi_default",
+        "scrollbar-background-hover": "ansi_default",
+        "scrollbar-background-active": "ansi_default",
+    },
+)
+"""The terminal's own colours, without black and white ones, which are invisible on some."""
 UNASKED = frozenset({"archive", "interrupt", "pause", "send_comments", "unsend"})
 """Actions on the selected session that ask no question first."""
 Draft = tuple[str, ...]
@@ -104,7 +122,8 @@ class Dashboard(App[None]):
     ModalScreen { background: transparent; }
     #top, #tabs, #state, #foot { height: 1; background: ansi_default; }
     #note { height: auto; min-height: 1; max-height: 3; background: ansi_default; }
-    #foot { color: ansi_bright_black; }
+    #foot { text-style: dim; }
+    Input > .input--cursor { background: ansi_default; color: ansi_default; }
     #list { scrollbar-size-vertical: 1; width: 42%; min-width: 34; max-width: 90; border-right: solid ansi_bright_black; background: ansi_default; }
     #side { width: 1fr; background: ansi_default; }
     #content { height: 1fr; background: ansi_default; }
@@ -128,7 +147,8 @@ class Dashboard(App[None]):
 
     def __init__(self, client: "ClientApp", *, repo_path: str = "", everywhere: bool = False, only: str = "") -> None:
         super().__init__(ansi_color=True, driver_class=Keyboard)
-        self.theme = "ansi-dark"
+        self.register_theme(THEME)
+        self.theme = THEME.name
         self.client = client
         self.only = only
         self.clock: Callable[[], float] = time.monotonic

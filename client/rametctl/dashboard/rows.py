@@ -229,9 +229,10 @@ def top_line(sessions: Iterable["Session"], known: Known, *, where: str, width: 
     needing = sum(1 for session in live if group_of(session, known) == NEEDS)
     cost = sum(session.cost_usd for session in live)
     unknown = any(not session.HasField("cost_usd") for session in live)
-    spans: list[Span] = [*head, (f"  {plural(len(live), 'session')}", "dim")]
+    spans = head  # a narrow screen shows only the first ones
     if needing:
         spans.append((f"  {needing} need you" if needing > 1 else "  1 needs you", "bold yellow"))
+    spans.append((f"  {plural(len(live), 'session')}", "dim"))
     if cost or unknown:
         spans.append((f"  {money(cost)}" if cost else "", "dim"))
         spans.append((" + unknown" if cost else "  cost unknown", "dim") if unknown else ("", ""))

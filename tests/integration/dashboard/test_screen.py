@@ -236,6 +236,25 @@ async def test_the_whole_screen_is_drawn_after_a_suspension(world: World) -> Non
             await eventually(lambda: redraw.called, within=20)
 
 
+async def test_nothing_is_black_or_white_which_a_light_or_a_dark_terminal_would_hide(world: World) -> None:
+    for number in range(100):
+        world.state.session(f"idle-{number}")
+    async with screen(world, size=(80, 24)) as shown:
+        await shown.shows("idle-0")
+        for keys in ([*"rtext"], ["left"], ["escape", "n", *"text"], ["left"], ["tab", *"name"], ["left"]):
+            await shown.press(*keys)
+            await shown.pilot.pause()
+            hidden = [
+                (segment.text, segment.style)
+                for strip in shown.app.screen._compositor.render_strips()
+                for segment in strip
+                if segment.style is not None
+                for colour in (segment.style.color, segment.style.bgcolor)
+                if colour is not None and colour.number in {0, 7, 15}
+            ]
+            assert not hidden, keys
+
+
 async def test_the_first_session_is_selected_and_stays_on_the_screen_with_its_age(world: World) -> None:
     for number in range(100):
         session = world.state.session(f"idle-{number}")
