@@ -78,10 +78,8 @@ def test_the_scripted_agent_runs_from_a_checkout_with_a_blank_in_its_path(
 
 
 def test_no_text_for_a_shell_names_python_without_quotes() -> None:
-    unquoted = re.compile(
-        r"""^(?!\s*"[a-z]+": f").*f["'].*[^"]\{sys\.executable\}""", re.MULTILINE
-    )  # except shown commands
-    sources = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
+    unquoted = re.compile(r"""f["'].*[^"]\{sys\.executable\}""")
+    sources = {*(ROOT / "tests").rglob("*.py")} - {Path(__file__), ROOT / "tests/bench/gate.py"}  # which shows commands
     assert [f"{path}: {found}" for path in sources for found in unquoted.findall(path.read_text())] == []
 
 
