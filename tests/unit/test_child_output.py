@@ -1,6 +1,8 @@
 """Programs that print without end, and programs whose output nobody reads to its end."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,14 @@ async def test_all_output_up_to_the_limit_and_all_input_pass() -> None:
     data = bytes(range(256)) * 4096
     assert await groups.communicate(await started("tee /dev/stderr"), data, most=len(data)) == (data, data)
     assert await groups.communicate(await started("exec true"), data) == (b"", b"")
+
+
+async def test_processes_that_a_program_left_with_its_pipes_are_not_waited_for() -> None:
+    process = await started("(sleep 0.5; echo late; exec sleep 60) & echo out; echo err >&2")
+    async with asyncio.timeout(30):
+        assert await groups.communicate(process) == (b"out\nlate\n", b"err\n")
+    assert process.returncode == 0
+    os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("command", ["yes", "yes >&2"])

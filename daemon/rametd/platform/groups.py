@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from dataclasses import dataclass
 from typing import Any, Final
 
 # The command must run in any case: if a tool is missing or the system forbids it, the priority
@@ -27,6 +28,11 @@ same."""
 
 MOST_WORDS: Final = 16 << 20
 """Maximum bytes that a child process may print as messages, and a short command as its output."""
+
+
+LOOK_S: Final = 0.2
+SILENT_S: Final = 1.0
+"""How long processes that an ended one has left must be silent before its pipes are closed."""
 
 
 class OutputError(Exception):
@@ -80,27 +86,52 @@ async def communicate(
 
     End the group and raise OutputError beyond ``most`` bytes of output (None: any number) or
     `MOST_WORDS` bytes of errors: a server or a filter decides what its client prints, and
-    `Process.communicate` would take all memory.
+    `Process.communicate` would take all memory. It would also wait for processes that the program
+    has left in the background with its pipes, such as a server that a hook starts; this hangs up
+    on them once they are silent.
     """
-    _, (output, more), (errors, worse) = await asyncio.gather(
-        _feed(process, stdin), read(process, process.stdout, most), read(process, process.stderr, MOST_WORDS)
+    heard = _Heard()
+    reading = asyncio.gather(
+        _feed(process, stdin),
+        read(process, process.stdout, most, heard),
+        read(process, process.stderr, MOST_WORDS, heard),
     )
+    try:
+        before, silence = -1, 0.0
+        while not (await asyncio.wait({reading}, timeout=LOOK_S))[0]:
+            silence = silence + LOOK_S if process.returncode is not None and heard.size == before else 0.0
+            before = heard.size
+            if silence >= SILENT_S:
+                hang_up(process)
+        _, (output, more), (errors, worse) = await reading
+    finally:
+        reading.cancel()
     await process.wait()
     if more or worse:
         raise OutputError(f"printed more than {(most if more else None) or MOST_WORDS:,} bytes and was ended")
     return output, errors
 
 
+@dataclass(slots=True)
+class _Heard:
+    size: int = 0
+
+
 async def read(
-    process: asyncio.subprocess.Process, stream: asyncio.StreamReader | None, most: int | None
+    process: asyncio.subprocess.Process,
+    stream: asyncio.StreamReader | None,
+    most: int | None,
+    heard: _Heard | None = None,
 ) -> tuple[bytes, bool]:
     """Return a stream of a process up to its end, or its first ``most`` bytes after ending the
-    group, and whether there was more."""
+    group, and whether there was more. Count what is read in ``heard``."""
     pieces: list[bytes] = []
     size = 0
     while stream is not None and (piece := await stream.read(1 << 16)):
         pieces.append(piece)
         size += len(piece)
+        if heard is not None:
+            heard.size += len(piece)
         if most is not None and size > most:
             await end(process)
             return b"".join(pieces)[:most], True
