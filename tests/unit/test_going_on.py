@@ -5,6 +5,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rametd.agents.claude.frames import read_frame
 from rametd.agents.claude.kind import Claude
 from rametd.config import Config
 from rametd.domain.errors import RequestClosedError
-from rametd.domain.models import DAEMON, Hold, Mode, PromptState, RequestKind
+from rametd.domain.models import DAEMON, OWNER, Hold, Mode, PromptState, RequestKind
 from rametd.domain.states import State
 from rametd.parts import forbid_bypass
 from rametd.services.agents.endings import record_end
@@ -22,6 +23,7 @@ from rametd.services.agents.runner import project
 from rametd.services.core import Policy
 from rametd.services.delivery import deliver
 from rametd.services.predecessors import blocked_by
+from rametd.services.sessions import resume_session
 from rametd.services.waiting import Condition, Outcome, judge_one
 from rametd.store import Unit
 from rametd.store.rows import Scope
@@ -204,6 +206,26 @@ def test_a_successor_waits_for_a_turn_that_was_done(unit: Unit, hold: Hold, star
     unit.sessions.insert(a_session("first", state=State.IDLE, turns=1, hold=hold))
     second = unit.sessions.insert(a_session("second", state=State.QUEUED, after=("first",)))
     assert (blocked_by(unit, second) is None) == starts
+
+
+@pytest.mark.parametrize(
+    ("state", "hold", "starts"),
+    [
+        (State.IDLE, Hold.NONE, True),
+        (State.IDLE, Hold.INTERRUPTED, False),
+        (State.FAILED, Hold.NONE, False),
+        (State.PAUSED, Hold.STOPPED, False),
+    ],
+)
+def test_an_archived_predecessor_counts_as_it_was_before(unit: Unit, state: State, hold: Hold, starts: bool) -> None:
+    before = a_session("first", state=state, turns=1, hold=hold)
+    unit.sessions.insert(replace(before, state=State.ARCHIVED, hold=Hold.NONE, before_archive=before.last_state))
+    second = unit.sessions.insert(a_session("second", state=State.QUEUED, after=("first",)))
+    why = blocked_by(unit, second)
+    assert (why is None) == starts
+    if why is not None:
+        assert "`rametctl restore first`, or continue without it: `rametctl resume second`" in why
+        assert resume_session(unit, second, OWNER).after == ()
 
 
 def test_bypass_that_was_taken_back_holds_for_no_session(unit: Unit) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from rametd.domain.models import Hold, Session
 from rametd.domain.states import State
-from rametd.services.archiving.archive import before_archive
 from rametd.services.archiving.restore import restored_state
 from rametd.store import Unit
 from rametd.store.rows import Scope
@@ -56,7 +55,7 @@ def test_a_restored_session_has_the_state_that_it_had(
 ) -> None:
     state, hold, interrupted = before
     session = a_session(state=state, hold=hold, state_reason="why", interrupted=interrupted)
-    kept = a_session(state=State.ARCHIVED, before_archive=before_archive(session)) if archived else session
+    kept = a_session(state=State.ARCHIVED, before_archive=session.last_state) if archived else session
     unit.sessions.insert(kept)
     now = a_session(state=State.IDLE, interrupted=interrupted)
     assert restored_state(unit, kept, now) == after

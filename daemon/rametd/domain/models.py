@@ -187,6 +187,14 @@ class Session:
         return self.id if self.name.startswith("-") else shlex.quote(self.name)
 
     @property
+    def last_state(self) -> tuple[State, Hold, str]:
+        """State, hold and reason; of an archived session those before the archive."""
+        if self.state != State.ARCHIVED:
+            return self.state, self.hold, self.state_reason
+        state, hold, reason = self.before_archive or (State.IDLE, Hold.NONE, "")
+        return State(state), Hold(hold), reason
+
+    @property
     def checkpoint_due(self) -> bool:
         """Whether the last turn still needs a checkpoint."""
         return self.turns > self.checkpointed_turns

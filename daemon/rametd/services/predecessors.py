@@ -1,8 +1,8 @@
 """Sessions that wait for others (`after`). Everything here runs in one unit of work.
 
 After the removal of a predecessor whose last turn was successful, its successors no longer wait for
-it. One that is removed earlier still holds them, because they need its work: the person continues
-them with `resume`, or restores the predecessor from the trash.
+it. One that is removed or archived earlier still holds them, because they need its work: the person
+continues them with `resume`, or restores the predecessor.
 """
 
 import shlex
@@ -13,13 +13,12 @@ from rametd.services.lifecycle import log_update
 from rametd.services.views import in_background
 from rametd.store import Reader, Unit
 
-DONE_STATES = frozenset({State.IDLE, State.ARCHIVED})
-
 
 def is_done(reader: Reader, session: Session) -> bool:
     """Whether a session has finished its work. One whose last turn was interrupted has not, nor one
     whose turn a pause is about to interrupt."""
-    ended = session.state in DONE_STATES and session.turns > 0 and session.hold != Hold.INTERRUPTED
+    state, hold, _ = session.last_state
+    ended = state == State.IDLE and session.turns > 0 and hold != Hold.INTERRUPTED
     return ended and not reader.prompts.open(session.id) and not in_background(reader, session.id)
 
 
@@ -27,16 +26,16 @@ def blocked_by(reader: Reader, session: Session) -> str | None:
     """Why a session may not start yet; None if it may."""
     for identity in session.after:
         before = reader.sessions.find(identity)
-        if before is None:
-            entry = reader.trash.get(identity)
+        if before is not None and is_done(reader, before):
+            continue
+        if before is None or before.state == State.ARCHIVED:
+            entry = reader.trash.get(identity) if before is None else before
             name = entry.name if entry is not None else identity
             back = f"restore it with `rametctl restore {shlex.quote(name)}`, or " if entry is not None else ""
             return (
-                f"held: {name}, which it waits for, was removed before it was done: {back}"
+                f"held: {name}, which it waits for, was {'removed' if before is None else 'archived'} before it was done: {back}"
                 f"continue without it: `rametctl resume {session.reference}`"
             )
-        if is_done(reader, before):
-            continue
         if before.state == State.FAILED:
             return f"held: {before.name}, which it waits for, failed"
         if running := in_background(reader, before.id):
@@ -54,8 +53,14 @@ def settle_successors(unit: Unit, removed: Session) -> None:
 
 
 def let_go(unit: Unit, session: Session, principal: str) -> Session:
-    """Let a session continue without its removed predecessors."""
-    gone = {identity for identity in session.after if unit.sessions.find(identity) is None}
+    """Let a session continue without predecessors that were removed or archived before they were
+    done."""
+    found = {identity: unit.sessions.find(identity) for identity in session.after}
+    gone = {
+        identity
+        for identity, before in found.items()
+        if before is None or (before.state == State.ARCHIVED and not is_done(unit, before))
+    }
     return _cross_off(unit, session, gone, principal) if gone else session
 
 

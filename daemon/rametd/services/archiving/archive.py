@@ -54,11 +54,6 @@ def check_state(session: Session, *, force: bool) -> None:
         )
 
 
-def before_archive(session: Session) -> tuple[str, ...]:
-    """What `Restorer` needs to restore the session's state."""
-    return (session.state, session.hold, session.state_reason)
-
-
 class Archiver:
     def __init__(self, core: Core, hooks: SessionHooks, supervisor: Supervisor, sessions: Sessions) -> None:
         self._core = core
@@ -111,7 +106,7 @@ class Archiver:
         archived = replace(
             session,
             state=State.ARCHIVED,
-            before_archive=before_archive(session),
+            before_archive=session.last_state,
             worktree_ready=ready,
             archive_commit=commit,
         )
@@ -165,7 +160,7 @@ class Archiver:
             principal=principal,
             worktree_ready=session.worktree_kind != WorktreeKind.OWN,
             archive_commit=commit,
-            before_archive=before_archive(session),
+            before_archive=session.last_state,
         )
         archived = event_pb2.SessionArchived(ref=ref, freed_bytes=freed, commit=commit)
         events.log(unit, session, archived, principal)

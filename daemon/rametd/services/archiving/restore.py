@@ -65,10 +65,7 @@ def restored_state(reader: Reader, before: Session, now: Session) -> tuple[State
 
     ``before`` is the session as archived or removed, ``now`` as restored.
     """
-    state, hold, reason = before.state, before.hold, before.state_reason
-    if state == State.ARCHIVED:
-        given = before.before_archive or (State.IDLE, Hold.NONE, "")
-        state, hold, reason = State(given[0]), Hold(given[1]), given[2]
+    state, hold, reason = before.last_state
     if state == State.FAILED:
         return state, hold, reason
     if state == State.PAUSED and hold == Hold.BUDGET:
