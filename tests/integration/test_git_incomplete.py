@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from rametd.domain.errors import CheckoutIncompleteError, GitBusyError, GitFailedError, RametError
+from rametd.domain.errors import CheckoutIncompleteError, GitBusyError, GitFailedError, RametError, WorktreeChangedError
 from rametd.git import CutOff, Git, RepositoryInfo
 from rametd.git.targets import Checkout
 
@@ -238,6 +238,23 @@ async def test_a_rewind_that_cannot_write_everything_changes_nothing(
     await git.snapshots.restore_files(place.sample.path, target, keep)
     place.sample.git("add", "--all")
     assert place.sample.git("diff", "--cached", "--name-only", place.new) == ""
+
+
+@both
+@pytest.mark.parametrize("refused", [False, True])
+async def test_an_empty_directory_that_git_would_fill_stays(
+    faulty: Git, place: Place, change: Change, refused: bool
+) -> None:
+    failing_filter(place)
+    (place.sample.path / "new").mkdir()
+    if refused:
+        place.sample.write("a", "mine\n")
+    before = place.state
+
+    with pytest.raises((GitFailedError, WorktreeChangedError)):
+        await change(faulty, place)
+
+    assert place.state == before
 
 
 @both

@@ -71,7 +71,7 @@ async def check_out(
     """
     there = at(git_dir, worktree)
     coming = await entries(git, worktree, there, old, new)
-    before = await git.compute(_states, worktree, coming)
+    before = await git.compute(lambda: _states(worktree, [*coming, *_folders(coming)]))
     checkout = _Checkout(git, worktree, git_dir, branch, old, new, coming, before)
     try:
         done = await git.process.run(worktree, *there, *words, environment=environment, lock=lock)
@@ -112,7 +112,8 @@ _States = Mapping[str, os.stat_result | None]
 
 @dataclass(frozen=True, slots=True)
 class _Checkout:
-    """``before``: the states of the files before git began, None if unknown."""
+    """``before``: the states of the files, and of the directories above them, before git began;
+    None if unknown."""
 
     git: GitContext
     worktree: Path
@@ -147,7 +148,7 @@ class _Checkout:
             return ()  # git has moved the branch, or a person has moved HEAD
         touched = await git.compute(self._touched)
         written = await self._written(touched, unwritten)
-        if self.before is None and not written:
+        if not (touched if self.before is not None else written) and head.commit == self.old:
             return ()
         stuck = await git.compute(self._delete, written)  # first, as it makes room
         await self.return_head()
@@ -269,8 +270,8 @@ class _Checkout:
         ]
 
     def _delete(self, written: Collection[str]) -> list[str]:
-        """Delete files that the old commit does not have, and directories that then are empty.
-        Return the paths that cannot be deleted."""
+        """Delete files that the old commit does not have, and directories that git has created for
+        them. Return the paths that cannot be deleted."""
         old = open_repository(self.git_dir)[self.old].peel(pygit2.Tree)
         is_plain = _plain(self.worktree)
         stuck: list[str] = []
@@ -283,6 +284,9 @@ class _Checkout:
             except OSError:
                 stuck.append(path)
             for folder in list(Path(path).parents)[:-1]:
+                was = self.before[str(folder)] if self.before is not None else None
+                if was is not None and stat.S_ISDIR(was.st_mode):
+                    break
                 if str(folder) in old and isinstance(old[str(folder)], pygit2.Tree):
                     break
                 try:
@@ -296,6 +300,15 @@ class _Checkout:
 
 def _states(worktree: Path, paths: Iterable[str]) -> dict[str, os.stat_result | None]:
     return {path: _state(worktree / path) for path in paths}
+
+
+def _folders(paths: Iterable[str]) -> set[str]:
+    """Return the directories above paths, except the worktree."""
+    found: set[str] = set()
+    for path in paths:
+        while (path := path.rpartition("/")[0]) and path not in found:
+            found.add(path)
+    return found
 
 
 def _state(file: Path) -> os.stat_result | None:
