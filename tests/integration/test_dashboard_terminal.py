@@ -48,11 +48,15 @@ MODES_LEFT = (b"\x1b[?1049", b"\x1b[?1000", b"\x1b[?1003", b"\x1b[?1006", b"\x1b
 """Alternate screen, mouse, pasting and focus: each is switched on by "h" and off by "l"."""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_and_restores_the_terminal(world: World, number: signal.Signals) -> None:
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_ends_it_and_restores_the_terminal(world: World, number: signal.Signals, early: bool) -> None:
     world.state.session("fix")
     with world.terminal() as terminal:
-        terminal.shows("· fix")
+        if early:
+            terminal.writes("\x1b[?1049h")  # before anything is drawn
+        else:
+            terminal.shows("· fix")
         terminal.process.send_signal(number)
         assert terminal.ends() == 128 + number
         left_on = [mode for mode in MODES_LEFT if terminal.raw.rfind(mode + b"h") > terminal.raw.rfind(mode + b"l")]

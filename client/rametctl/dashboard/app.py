@@ -210,14 +210,17 @@ class Dashboard(App[None]):
         yield Static(id="note", markup=False)
         yield Bar(id="foot")
 
+    def on_load(self) -> None:
+        """Restore the terminal at every signal, also at one that comes before the first screen."""
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # the event loop handles SIGINT
+            asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
+
     def on_mount(self) -> None:
         self.set_class(bool(self.only), "whole")
         self._fit(self.size.width)
         self._prompt.display = bool(self.only)
         if self.only:
             self._write()
-        for number in (signal.SIGTERM, signal.SIGHUP):  # the event loop handles SIGINT
-            asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
         # Textual clears the terminal and draws only what changes then.
         self.app_resume_signal.subscribe(self.screen, lambda _: self.action_redraw())
         self.run_worker(self._live(), group="view")
