@@ -17,6 +17,13 @@ READS = [
     ("yes\tno\r", "yes\tno\n"),
     ("yes\nno\n", "yes\nno\n"),
     ("日本語です", "日本語です"),
+    ("é", None),
+    ("\u26a0\ufe0f", None),  # an emoji in colour: both are keys that write
+    (
+        "\U0001f9d1\u200d\U0001f4bb",
+        "\U0001f9d1\u200d\U0001f4bb",
+    ),  # a joined emoji: a text field takes no joiner as a key
+    ("\u200c", "\u200c"),  # between letters of Persian
 ]
 
 

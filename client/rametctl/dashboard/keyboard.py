@@ -4,6 +4,7 @@ import math
 import os
 import selectors
 import time
+import unicodedata
 from codecs import getincrementaldecoder
 from collections.abc import Iterable
 
@@ -55,7 +56,7 @@ class Keyboard(LinuxDriver):
         """Return the messages of one read at ``now``, as one paste where they are pasted text."""
         texts = [_written(each) for each in messages]
         text = "".join(each for each in texts if each is not None)
-        burst = len(texts) > TYPED_AT_ONCE and len(set(texts)) > HELD_DOWN
+        burst = (len(texts) > TYPED_AT_ONCE and len(set(texts)) > HELD_DOWN) or any(map(_joins, text))
         if text and None not in texts and (burst or now - self._pasted_at < SAME_PASTE_S):
             self._pasted_at = now
             return [events.Paste(text)]
@@ -64,6 +65,14 @@ class Keyboard(LinuxDriver):
 
 def _written(message: Message) -> str | None:
     """The text that a key writes; None for another key or message."""
-    if not isinstance(message, events.Key):
+    if not isinstance(message, events.Key) or message.character is None:
         return None
-    return WRITTEN.get(message.key) or (message.character if message.is_printable else None)
+    return WRITTEN.get(message.key) or (
+        message.character if message.is_printable or _joins(message.character) else None
+    )
+
+
+def _joins(char: str) -> bool:
+    """Whether a character joins others, as in emoji and in Persian: a text field takes it in a
+    paste, and not as a key."""
+    return unicodedata.category(char) == "Cf"
