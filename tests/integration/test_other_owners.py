@@ -91,7 +91,8 @@ def test_the_hint_names_what_lets_a_session_be_created(place: Path, start: str, 
             os.chown(path, PERSON, GROUP)
     create = (sys.executable, "-c", CREATE, str(place / start), str(PERSON), str(GROUP))
 
-    hint = become(place, *create, environment=environment).partition(": ")[2]
+    said = become(place, *create, environment=environment)
+    hint = said[said.index("git config") :]
 
     setpriv = ("setpriv", f"--reuid={PERSON}", f"--regid={GROUP}", "--clear-groups")
     become(place, *setpriv, "sh", "-c", hint, environment=environment)
