@@ -6,7 +6,7 @@ list the incomplete entries that recovery must clean up. The functions here bloc
 
 import os
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -63,40 +63,61 @@ def common_of(git_dir: Path) -> Path:
 def registrations(common_dir: Path) -> tuple[Registration, ...]:
     """Return every linked worktree that the repository has registered, intact or broken, by
     name."""
-    return tuple(_entries(common_dir))
+    return tuple(_entries(common_dir, lambda admin_dir, path: True))
 
 
-def _entries(common_dir: Path) -> Iterator[Registration]:
+def _entries(common_dir: Path, wanted: Callable[[Path, Path | None], bool]) -> Iterator[Registration]:
+    """Yield the entries that ``wanted`` accepts by their directory and path. Of the others only one
+    file is read: a repository may have a thousand."""
+    resolved: dict[str, str] = {}
     try:
         folders = sorted((common_dir / "worktrees").iterdir())
     except FileNotFoundError:
         return
     for folder in folders:
-        if folder.is_dir():
-            try:
-                pointer, head, locked = (line_of(folder / name) for name in ("gitdir", "HEAD", "locked"))
-            except PermissionError:
-                if folder.stat().st_uid == os.geteuid():
-                    raise
-                continue  # another person's, closed to us; git does not list it either
-            path = _absolute(folder / pointer).parent if pointer else None
-            yield Registration(folder, path, head or "", locked)
+        if not folder.is_dir():
+            continue
+        try:
+            pointer = line_of(folder / "gitdir")
+            path = _top(folder / pointer, resolved) if pointer else None
+            if wanted(folder, path):
+                yield Registration(folder, path, line_of(folder / "HEAD") or "", line_of(folder / "locked"))
+        except PermissionError:
+            if folder.stat().st_uid == os.geteuid():
+                raise
+            # Another person's entry that is closed to us; git does not list it either.
 
 
-def registered_at(common_dir: Path, path: Path) -> tuple[Registration, ...]:
-    """Return the entries for ``path``, and incomplete ones with its name.
+def _top(dot_git: Path, resolved: dict[str, str]) -> Path:
+    """Resolve the directory of a ``.git`` file. ``resolved`` has the parents that were resolved
+    before: most worktrees have the same one."""
+    above, name = os.path.split(dot_git.parent)
+    if name in {"", "..", "."}:
+        return dot_git.parent.resolve()
+    if above not in resolved:
+        resolved[above] = os.path.realpath(above)
+    top = Path(resolved[above], name)
+    return top.resolve() if top.is_symlink() else top
+
+
+def registered_at(
+    common_dir: Path, path: Path, known: Sequence[Registration] | None = None
+) -> tuple[Registration, ...]:
+    """Return the entries for ``path``, and incomplete ones with its name. ``known``: all entries of
+    the repository, if the caller has read them.
 
     Git creates an entry with the name of the directory, then writes ``gitdir``; a kill in between
     leaves an entry without that file. Ramet's directories have ids as names, so no other entry has
     the name.
     """
-    path = _absolute(path)
-    return tuple(
-        entry
-        for entry in registrations(common_dir)
-        if (entry.path is not None and _absolute(entry.path) == path)
-        or (entry.path is None and entry.admin_dir.name == path.name)
-    )
+    at = _absolute(path)
+
+    def is_at(admin_dir: Path, top: Path | None) -> bool:
+        return top == at or (top is None and admin_dir.name == path.name)
+
+    if known is not None:
+        return tuple(entry for entry in known if is_at(entry.admin_dir, entry.path))
+    return tuple(_entries(common_dir, is_at))
 
 
 def may_exist(path: Path) -> bool:
@@ -131,23 +152,33 @@ def moved_to(common_dir: Path, path: Path) -> Registration | None:
     )
 
 
-def entries_inside(common_dir: Path, path: Path) -> tuple[Registration, ...]:
-    """Return the entries of present and former worktrees below ``path``."""
-    path = _absolute(path)
-    return tuple(
-        entry for entry in registrations(common_dir) if entry.path is not None and path in _absolute(entry.path).parents
-    )
+def entries_inside(
+    common_dir: Path, path: Path, known: Sequence[Registration] | None = None
+) -> tuple[Registration, ...]:
+    """Return the entries of present and former worktrees below ``path``. ``known``: see
+    `registered_at`."""
+    inside = f"{_absolute(path)}/"
+
+    def is_inside(admin_dir: Path, top: Path | None) -> bool:
+        return str(top).startswith(inside)
+
+    if known is not None:
+        return tuple(entry for entry in known if is_inside(entry.admin_dir, entry.path))
+    return tuple(_entries(common_dir, is_inside))
 
 
-def split_inside(common_dir: Path, path: Path) -> tuple[dict[str, Registration], dict[str, Registration]]:
+def split_inside(
+    common_dir: Path, path: Path, known: Sequence[Registration] | None = None
+) -> tuple[dict[str, Registration], dict[str, Registration]]:
     """Return the intact worktrees below ``path``, and the entries of others there whose directory
     is gone or no worktree any more.
 
-    Both are by place relative to ``path``, without those inside an intact one.
+    Both are by place relative to ``path``, without those inside an intact one. ``known``: see
+    `registered_at`.
     """
     intact: dict[str, Registration] = {}
     left: dict[str, Registration] = {}
-    for place, entry in _places_inside(common_dir, path):  # outer directories precede inner ones
+    for place, entry in _places_inside(common_dir, path, known):  # outer directories precede inner ones
         if any(place.startswith(f"{outer}/") for outer in intact):
             continue
         if is_intact(entry):
@@ -157,9 +188,10 @@ def split_inside(common_dir: Path, path: Path) -> tuple[dict[str, Registration],
     return intact, left
 
 
-def stale_entry_at(common_dir: Path, path: Path) -> Registration | None:
-    """Return the entry of a worktree that was deleted or moved away from ``path`` by hand."""
-    found = (entry for entry in registered_at(common_dir, path) if (entry.admin_dir / "HEAD").is_file())
+def stale_entry_at(common_dir: Path, path: Path, known: Sequence[Registration] | None = None) -> Registration | None:
+    """Return the entry of a worktree that was deleted or moved away from ``path`` by hand.
+    ``known``: see `registered_at`."""
+    found = (entry for entry in registered_at(common_dir, path, known) if (entry.admin_dir / "HEAD").is_file())
     return next((entry for entry in found if entry.path is not None and not is_intact(entry)), None)
 
 
@@ -168,12 +200,14 @@ def is_intact(entry: Registration) -> bool:
     return entry.path is not None and git_dir_of(entry.path) == entry.admin_dir and (entry.admin_dir / "HEAD").is_file()
 
 
-def _places_inside(common_dir: Path, path: Path) -> Iterator[tuple[str, Registration]]:
+def _places_inside(
+    common_dir: Path, path: Path, known: Sequence[Registration] | None
+) -> Iterator[tuple[str, Registration]]:
     """Return the entries in the order of their paths."""
     top = _absolute(path)
-    for entry in sorted(entries_inside(common_dir, path), key=lambda entry: str(entry.path)):
+    for entry in sorted(entries_inside(common_dir, path, known), key=lambda entry: str(entry.path)):
         if entry.path is not None:
-            yield _absolute(entry.path).relative_to(top).as_posix(), entry
+            yield entry.path.relative_to(top).as_posix(), entry
 
 
 def git_dir_of(worktree: Path) -> Path | None:
@@ -228,6 +262,8 @@ def locate(common_dir: Path, path: Path) -> tuple[Path | None, str | None]:
     git_dir = git_dir_of(path)
     if git_dir == common_dir:  # the main worktree
         return git_dir, None
+    if git_dir is not None and _is_sound(common_dir, path, git_dir):
+        return git_dir, None
     entries = registered_at(common_dir, path)
     why = foreign(common_dir, path, entries)
     if why is not None or not path.exists():
@@ -235,6 +271,15 @@ def locate(common_dir: Path, path: Path) -> tuple[Path | None, str | None]:
     candidates = [git_dir, *(entry.admin_dir for entry in entries)]
     whole = (place for place in candidates if place is not None and (place / "HEAD").is_file())
     return next(whole, common_dir), None
+
+
+def _is_sound(common_dir: Path, path: Path, git_dir: Path) -> bool:
+    """Return whether the entry to which a worktree leads is one of the repository and leads back,
+    so that no other entry matters."""
+    if path.is_symlink() or git_dir.parent != common_dir / "worktrees" or not (git_dir / "HEAD").is_file():
+        return False
+    pointer = line_of(git_dir / "gitdir")
+    return bool(pointer) and _top(git_dir / str(pointer), {}) == _absolute(path)
 
 
 def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = ()) -> Path:

@@ -121,21 +121,26 @@ class _Found:
 
 
 async def work_at_risk(
-    git: GitContext, repo: RepositoryInfo, worktree: Path, branch: str, base_commit: str | None
+    git: GitContext,
+    repo: RepositoryInfo,
+    worktree: Path,
+    branch: str,
+    base_commit: str | None,
+    known: Sequence[Registration] | None = None,
 ) -> Risk:
     """Return the work that removing the worktree and its branch would lose, also for a missing or
     damaged directory. Another directory at its path is not at risk, because it would not be
     removed.
 
     A commit is unique if no other local branch, remote branch or tag reaches it, nor
-    ``base_commit``.
+    ``base_commit``. ``known``: see `registered_at`.
     """
-    found = await _status(git, repo, worktree)
+    found = await _status(git, repo, worktree, known)
     tip = await git.compute(branch_tip, repo, branch)
     starts = tuple(dict.fromkeys((*([tip] if tip is not None else []), *found.commits)))
     unique = await _unique_commits(git, repo, starts, branch, base_commit) if starts else ()
     git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
-    intact, inside, unfilled = await _inside(git, repo, worktree, git_dir)
+    intact, inside, unfilled = await _inside(git, repo, worktree, git_dir, known)
     inside += _autostashes(found.under_way)
     return Risk(
         uncommitted=found.uncommitted,
@@ -167,11 +172,15 @@ def _autostashes(going: UnderWay) -> list[str]:
 
 
 async def _inside(
-    git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path | None
+    git: GitContext,
+    repo: RepositoryInfo,
+    worktree: Path,
+    git_dir: Path | None,
+    known: Sequence[Registration] | None = None,
 ) -> tuple[Mapping[str, Registration], list[str], list[str]]:
     """Return nested worktrees of the same repository, descriptions of nested content, and
     unpopulated submodules with files."""
-    intact, left = await git.compute(split_inside, repo.common_dir, worktree)
+    intact, left = await git.compute(split_inside, repo.common_dir, worktree, known)
     words = [describe(place, entry) for place, entry in intact.items()]
     for place, entry in left.items():
         if await has_unique_work(git, repo, await look(git, repo, entry)):
@@ -228,9 +237,9 @@ async def unstored(git: GitContext, repo: RepositoryInfo, worktree: Path) -> tup
     return tuple(line for line in written.skipped if not is_unborn(line))
 
 
-async def _left(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Found:
+async def _left(git: GitContext, repo: RepositoryInfo, worktree: Path, known: Sequence[Registration] | None) -> _Found:
     """Return the work in git's entry of a missing worktree."""
-    entry = await git.compute(stale_entry_at, repo.common_dir, worktree)
+    entry = await git.compute(stale_entry_at, repo.common_dir, worktree, known)
     if entry is None:
         return _Found()
     left = await look(git, repo, entry)
@@ -238,10 +247,12 @@ async def _left(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Found
     return _Found(left.staged, (), commits, left.unread, left.under_way, gone=True)
 
 
-async def _status(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Found:
+async def _status(
+    git: GitContext, repo: RepositoryInfo, worktree: Path, known: Sequence[Registration] | None
+) -> _Found:
     git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
     if git_dir is None:
-        return await _left(git, repo, worktree)
+        return await _left(git, repo, worktree, known)
     status = (
         *("status", "--porcelain=v2", "--branch", "-z"),
         *("--untracked-files=normal", "--ignore-submodules=none", "--no-renames"),
@@ -288,6 +299,8 @@ async def _unique_commits(
     git: GitContext, repo: RepositoryInfo, starts: Sequence[str], branch: str, base_commit: str | None
 ) -> tuple[tuple[str, str], ...]:
     known = [base_commit] if base_commit is not None and await git.compute(commit_exists, repo, base_commit) else []
+    if set(starts) <= set(known):
+        return ()
     output = await git.process.read(
         repo.common_dir,
         *("log", "-z", "--format=%H %s", *starts, "--not", *known),

@@ -213,6 +213,7 @@ class Worktrees:
         self._git = git
         self._trackers = trackers
         self.list = git.threaded(list_worktrees)
+        self.registrations = git.threaded(lambda repo: registrations(repo.common_dir))
         self.verify = git.verified
         self.head_commit = git.threaded(head_commit)
         self.last_checked_out = git.threaded(last_checked_out)

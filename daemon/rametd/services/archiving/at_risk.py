@@ -1,6 +1,7 @@
 """Work that removing a session would lose, and the refusal that names it."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from rametd.domain.errors import GitFailedError, NotFoundError, WorkAtRiskError
 from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.domain.text import listed
-from rametd.git import RepositoryInfo, Risk, Snapshot, parse_unread
+from rametd.git import Registration, RepositoryInfo, Risk, Snapshot, parse_unread
 from rametd.services.archiving.integrity import damaged, lost_archive, lost_checkpoint
 from rametd.services.archiving.steps import archive_ref
 from rametd.services.core import Core
@@ -19,9 +20,9 @@ from rametd.services.repos import info_of
 LISTED = 20
 
 
-async def work_at_risk(core: Core, session: Session) -> Risk:
+async def work_at_risk(core: Core, session: Session, known: Sequence[Registration] | None = None) -> Risk:
     """Find work that removing a session would lose. Work that has landed is not lost, nor is work
-    in a worktree that stays."""
+    in a worktree that stays. ``known``: the repository's entries, if the caller has read them."""
     if session.worktree_kind != WorktreeKind.OWN:
         return Risk((), (), ())
     if await asyncio.to_thread(session.worktree.is_symlink):
@@ -41,7 +42,7 @@ async def work_at_risk(core: Core, session: Session) -> Risk:
         return Risk((), (), ())
     # A branch that existed before the session stays; then only commits on no branch count.
     branch = session.branch if session.created_branch else ""
-    risk = await core.git.worktrees.work_at_risk(info, session.worktree, branch, session.base_commit)
+    risk = await core.git.worktrees.work_at_risk(info, session.worktree, branch, session.base_commit, known)
     if session.state == State.ARCHIVED:
         risk = await _with_archive(core, info, session, risk)
     elif not await asyncio.to_thread(session.worktree.exists):

@@ -8,7 +8,7 @@ import structlog
 from rametd.domain.errors import RametError
 from rametd.domain.models import DAEMON, Session
 from rametd.domain.states import BUSY_STATES
-from rametd.git import Landed, RepositoryInfo, Target
+from rametd.git import Landed, RepositoryInfo, Risk, Target
 from rametd.services.core import Core
 from rametd.services.lifecycle import close_reviews, log_update
 from rametd.services.repos import info_of
@@ -21,18 +21,20 @@ GATHER_S = 0.5
 REST_S = 2.0
 
 
-async def landed(core: Core, session: Session, *, pull_request_state: str | None = None) -> Landed:
+async def landed(
+    core: Core, session: Session, *, pull_request_state: str | None = None, risk: Risk | None = None
+) -> Landed:
     """Whether a session's branch has landed and its worktree has no other work.
 
     ``pull_request_state``: "merged" if a pull request with the branch's tip as head was merged.
-    Raises what git raises.
+    ``risk``: the work in its worktree, if the caller has looked. Raises what git raises.
     """
     info = await info_of(core, session)
     tip = await core.git.branches.tip(info, session.branch)
     if tip is None:
         return Landed(False, f"branch {session.branch} is gone")
     targets = await core.git.landing.targets_of(info, session.base_ref, session.branch)
-    return await judge(core, session, info, tip, targets, pull_request_state=pull_request_state)
+    return await judge(core, session, info, tip, targets, pull_request_state=pull_request_state, risk=risk)
 
 
 async def judge(
@@ -44,6 +46,7 @@ async def judge(
     *,
     pull_request_state: str | None = None,
     background: bool = False,
+    risk: Risk | None = None,
 ) -> Landed:
     """`landed` for callers that know the commits."""
     if tip == session.start_commit:
@@ -53,7 +56,8 @@ async def judge(
     )
     if not answer:
         return answer
-    risk = await core.git.worktrees.work_at_risk(info, session.worktree, session.branch, session.base_commit)
+    if risk is None:
+        risk = await core.git.worktrees.work_at_risk(info, session.worktree, session.branch, session.base_commit)
     if risk.uncommitted or risk.untracked:
         count = len(risk.uncommitted) + len(risk.untracked)
         return Landed(False, f"its commits are {answer.reason}, but {count} changed files are not committed")

@@ -6,19 +6,20 @@ exists nowhere else. Removed sessions are in the trash.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ramet.v1 import event_pb2
 from ramet.words import plural
 
 from rametd.domain.errors import NotFoundError, RametError
-from rametd.domain.models import NewEvent, Repo, Session, WorktreeKind
-from rametd.domain.operations import Caller
+from rametd.domain.models import BackgroundCommand, NewEvent, Repo, Session, WorktreeKind
+from rametd.domain.operations import Caller, Operation
 from rametd.domain.states import State
 from rametd.domain.text import first_line
-from rametd.git import TRASH
+from rametd.git import TRASH, Registration
 from rametd.keeper.place import Place
 from rametd.platform.files import tree_bytes
 from rametd.services import events
@@ -32,11 +33,34 @@ from rametd.services.repos import info_of
 from rametd.services.upkeep.orphaned import DAY_S, KEPT, Garbage, orphaned, orphaned_agents
 from rametd.services.upkeep.scene import is_orphan, take_scene
 from rametd.services.views import in_background
-from rametd.store import Unit
+from rametd.store import Reader, Unit
 
 LONG_ARCHIVED_S = 30 * DAY_S
 SHOWN_COMMAND = 60
 """Characters of a background command in a reason."""
+
+
+AT_ONCE = 4
+"""Sessions that are judged at the same time; each takes some processes of git."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """What the store knows of a session: its row, its exclusive operation, the commands in its
+    background, and whether a prompt waits."""
+
+    session: Session
+    operation: Operation | None
+    running: tuple[BackgroundCommand, ...]
+    prompted: bool
+
+
+def _stands(reader: Reader, repo: Repo) -> list[Stand]:
+    operations = {each.session_id: each for each in reader.operations.all_exclusive()}
+    return [
+        Stand(each, operations.get(each.id), in_background(reader, each.id), bool(reader.prompts.open(each.id)))
+        for each in reader.sessions.list(repo_id=repo.id, include_archived=True)
+    ]
 
 
 class Collector:
@@ -58,15 +82,25 @@ class Collector:
 
     async def _of(self, repo: Repo) -> AsyncIterator[Garbage]:
         core = self._core
-        sessions = await core.store.read(lambda reader: reader.sessions.list(repo_id=repo.id, include_archived=True))
-        for session in sessions:
-            try:
-                verdict, reason = await self._judge(session)
-            except RametError as error:
-                verdict, reason = KEPT, error.message
-            own = session.worktree_kind == WorktreeKind.OWN and session.state != State.ARCHIVED
-            size = await asyncio.to_thread(tree_bytes, session.worktree) if own else 0
-            yield Garbage("session", session.name, session.id, repo.name, verdict, reason, size)
+        known: Sequence[Registration] | None = None
+        with suppress(RametError):  # the verdict on each session names it
+            known = await core.git.worktrees.registrations(await info_of(core, repo))
+        stands = await core.store.read(lambda reader: _stands(reader, repo))
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def judged(stand: Stand) -> Garbage:
+            session = stand.session
+            async with turn:
+                try:
+                    verdict, reason = await self._judge(stand, known)
+                except RametError as error:
+                    verdict, reason = KEPT, error.message
+                own = session.worktree_kind == WorktreeKind.OWN and session.state != State.ARCHIVED
+                size = await asyncio.to_thread(tree_bytes, session.worktree) if own else 0
+            return Garbage("session", session.name, session.id, repo.name, verdict, reason, size)
+
+        for item in await asyncio.gather(*map(judged, stands)):
+            yield item
         try:
             scene = await take_scene(core, repo, Counter())
         except NotFoundError:
@@ -74,11 +108,11 @@ class Collector:
         async for item in orphaned(scene):
             yield item
 
-    async def _judge(self, session: Session) -> tuple[str, str]:
-        core = self._core
+    async def _judge(self, stand: Stand, known: Sequence[Registration] | None) -> tuple[str, str]:
+        core, session = self._core, stand.session
         now = core.clock()
-        if (found := await core.store.read(lambda reader: reader.operations.exclusive(session.id))) is not None:
-            return KEPT, unfinished(found) or f"it is {found.doing}"
+        if stand.operation is not None:
+            return KEPT, unfinished(stand.operation) or f"it is {stand.operation.doing}"
         if session.worktree_kind != WorktreeKind.OWN:
             kind = "adopted" if session.worktree_kind == WorktreeKind.ADOPTED else "in place"
             return KEPT, f"Ramet did not create its worktree: {kind}"
@@ -90,18 +124,18 @@ class Collector:
                     "" if now - session.update_time < LONG_ARCHIVED_S else "; retention.archive says when gc removes it"
                 )
                 return KEPT, since + more
-            if risk := await work_at_risk(core, session):
+            if risk := await work_at_risk(core, session, known):
                 return KEPT, f"{since}, but has {describe(risk)}"
             return "archived", since
         if session.state != State.IDLE:
             return KEPT, f"it is {session.state}"
-        if running := await core.store.read(lambda reader: in_background(reader, session.id)):
-            return KEPT, f"`{first_line(running[0].description, SHOWN_COMMAND)}` runs in its background"
-        if await core.store.read(lambda reader: bool(reader.prompts.open(session.id))):
+        if stand.running:
+            return KEPT, f"`{first_line(stand.running[0].description, SHOWN_COMMAND)}` runs in its background"
+        if stand.prompted:
             return KEPT, "it has a queued prompt"
-        if risk := await work_at_risk(core, session):
+        if risk := await work_at_risk(core, session, known):
             return KEPT, describe(risk)
-        answer = await landed(core, session)
+        answer = await landed(core, session, risk=risk)
         if answer and session.turns:
             return "merged", answer.reason
         idle = now - session.update_time
