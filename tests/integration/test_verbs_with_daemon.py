@@ -42,21 +42,26 @@ async def test_a_message_starts_a_turn_and_is_listed(client: Client, sandbox: Sa
     assert "says → hears" in sandbox.ctl("messages", "hears").stdout
 
 
+@pytest.mark.parametrize("kind", ["", "server_error", "authentication_failed"])
 async def test_a_wait_exits_with_the_code_of_the_turn_that_it_waits_for(
-    client: Client, sandbox: Sandbox, repository: Path
+    client: Client, sandbox: Sandbox, repository: Path, kind: str
 ) -> None:
-    await client.create(repository, name="two-turns")
-    verbs = (("send", "two-turns", script({"sleep": 1}, {"fail": "broken"}), "--wait"), ("wait", "two-turns"))
+    name = f"two-turns-{kind}"
+    await client.create(repository, name=name)
+    fails = script({"sleep": 1}, {"fail": "broken", "error": kind})
+    verbs = (("send", name, fails, "--wait"), ("wait", name))
     first = asyncio.create_task(asyncio.to_thread(sandbox.ctl, *verbs[0]))
-    await client.reach("two-turns", WORKING)
+    await client.reach(name, WORKING)
     until_idle = asyncio.create_task(asyncio.to_thread(sandbox.ctl, *verbs[1]))
-    second = await asyncio.to_thread(sandbox.ctl, "send", "two-turns", script({"text": "mended"}), "--wait")
+    second = await asyncio.to_thread(sandbox.ctl, "send", name, script({"text": "mended"}), "--wait")
 
     assert (second.code, "mended" in second.stdout) == (0, True), second
-    assert (await client.get("two-turns")).state == IDLE
+    assert (await client.get(name)).state == IDLE
     for ran in (await first, await until_idle):
         assert (ran.code, "broken" in ran.stderr, "mended" in ran.stdout) == (1, True, False), ran
-    assert sandbox.ctl("wait", "two-turns").code == 0  # nothing runs any more
+    assert sandbox.ctl("wait", name).code == 0  # nothing runs any more
+    warnings = [event.warning.message for event in await client.log(name) if event.HasField("warning")]
+    assert any("is not repeated" in words for words in warnings) == bool(kind)
 
 
 async def test_an_interrupted_or_withdrawn_prompt_is_not_done(

@@ -111,12 +111,14 @@ class Prompts(PromptReads):
             prompt_id,
         )
 
-    def settle(self, session_id: str, result: str) -> None:
-        """Store the result of the turn that the agent has just ended. It is that of all prompts
-        which the agent has received since the last result: earlier turns of them were cut off."""
-        self._db.execute(
-            "UPDATE prompts SET result = ? WHERE session_id = ? AND state = 'received' AND result = ''",
-            (result, session_id),
+    def settle(self, session_id: str, turn: int, result: str) -> bool:
+        """Store the result of an ended turn: for all prompts that the agent received in it, and in
+        earlier turns that were cut off. Return whether there was one."""
+        return self._change(
+            "UPDATE prompts SET result = ? WHERE session_id = ? AND state = 'received' AND result = '' AND turn <= ?",
+            result,
+            session_id,
+            turn,
         )
 
     def take_back(self, prompt_id: str) -> bool:

@@ -175,6 +175,7 @@ class Projection:
                     self._log_lines()
                     self.session = begin_anew(self.unit, self.session)
             case TurnBegan():
+                self._leave_behind()
                 self.agent = replace(
                     self.agent, cli_version=fact.version or self.agent.cli_version, mode=fact.mode or self.agent.mode
                 )
@@ -388,13 +389,23 @@ class Projection:
         else:
             result = OK
         if not self._goes_on(fact):
-            self.unit.prompts.settle(self.session.id, result)
+            self.unit.prompts.settle(self.session.id, self.session.turns, result)
         self.agent = replace(self.agent, result=result, cost_base=fact.total_cost, in_turn=False)
         self.agent = replace(self.agent, interrupting=False, turn_offset=frame.end)
         if self.session.state == State.PAUSED:  # stopped while it asked: it took the end of its input for a refusal
             self._close(self.unit.requests.mark_all_gone(self.session.id))
         if self.agent.activity != "running":
             self._end_turn()
+
+    def _leave_behind(self) -> None:
+        """Settle prompts of a turn that should be continued, if the agent begins another one
+        instead: it had a queued prompt already."""
+        result = self.agent.result
+        if result and self.unit.prompts.settle(self.session.id, self.session.turns, result):
+            failed = (
+                f"a turn failed and is not repeated, since the next prompt was queued: {result.removeprefix(ERROR)}"
+            )
+            self._event(event_pb2.Warning(message=failed))
 
     def _goes_on(self, fact: Answered) -> bool:
         """Whether a later turn continues the work of a turn that failed or was cut off."""
