@@ -45,7 +45,7 @@ def journal(box: Sandbox, name: str) -> str:
 
 def test_a_prompt_over_sixteen_megabytes_is_refused(box: Sandbox, repo: Path) -> None:
     with unchanged(box, repo):
-        refused(box.ctl("new", "-", cwd=repo, stdin="x" * ((16 << 20) + 1)), 2, "16,777,217", "file")
+        refused(box.ctl("new", "-", cwd=repo, stdin="x" * ((16 << 20) + 1)), 2, "16,777,216", "file")
 
 
 @pytest.mark.parametrize("prompt", ["--help me with this", "----- separator", "-x is an option of ls"])
