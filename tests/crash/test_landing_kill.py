@@ -116,34 +116,45 @@ async def test_a_check_ends_with_the_daemon_that_was_killed_and_is_run_again(
     killed.kill()
 
 
+def wrapped_git(folder: Path, case: str, code: str) -> Path:
+    """Put a `git` into a new folder that runs ``code`` after a command that matches ``case``."""
+    folder.mkdir()
+    program = folder / "git"
+    program.write_text(
+        f'#!/bin/sh\n{shutil.which("git")} "$@"\ncode=$?\ncase "$*" in {case}) {code};; esac\nexit $code\n'
+    )
+    program.chmod(0o755)
+    return folder
+
+
 @pytest.mark.own_changes
-async def test_an_incomplete_checkout_of_a_killed_daemon_is_taken_back(
-    killed: DaemonProcess, sandbox: Sandbox, repository: Path, tmp_path: Path
+@pytest.mark.parametrize("back", [True, False])
+async def test_an_incomplete_checkout_of_a_killed_daemon_is_taken_back_or_named(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path, tmp_path: Path, back: bool
 ) -> None:
     broken = break_filter(repository, "one.txt")
-    git_that_kills = tmp_path / "git"
-    git_that_kills.write_text(
-        f"""#!/bin/sh
-        {shutil.which("git")} "$@"
-        code=$?
-        case "$*" in *--ff-only*) kill -9 $PPID;; esac
-        exit $code
-        """
-    )
-    git_that_kills.chmod(0o755)
-    killed.start(PATH=f"{tmp_path}:{sandbox.environ['PATH']}")
+    kills = wrapped_git(tmp_path / "kills", "*--ff-only*", "kill -9 $PPID")
+    fails = wrapped_git(tmp_path / "fails", "*checkout-index*", "echo 'error: unable to write file' >&2; code=1")
+    killed.start(PATH=f"{kills}:{sandbox.environ['PATH']}")
     async with connected(sandbox) as client:
-        await with_work(client, repository, "one", "a.txt", "one.txt", base_ref="main")
+        await with_work(client, repository, "one", "a.txt", "dir0/file0.txt", "one.txt", base_ref="main")
         with contextlib.suppress(grpc.aio.AioRpcError):
             await Landings(client).land("one")
     wait_for_death(killed)
     assert (repository / "a.txt").exists()
-    killed.start()
+    killed.start(PATH=sandbox.environ["PATH"] if back else f"{fails}:{sandbox.environ['PATH']}")
 
     async with connected(sandbox) as client:
         landings = Landings(client)
-        await landings.reach("one", WAITING, "smudge filter picky failed")
-        broken.unlink()
+        if back:
+            await landings.reach("one", WAITING, "smudge filter picky failed")
+            broken.unlink()
+        else:
+            held = await landings.reach("one", HELD, "unable to write file")
+            assert "rametctl queue retry one" in held.reason
+            broken.unlink()
+            git(repository, "checkout", "-q", "--", ".")
+            await landings.retry("one")
         assert (await landings.wait("one"))["one"].state == LANDED
     assert moves(repository) == 1
     assert git(repository, "status", "--porcelain") == ""
