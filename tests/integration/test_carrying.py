@@ -16,7 +16,7 @@ async def test_trust_and_a_restart_leave_alone_what_a_person_made_of_carried_fil
     with make_sandbox() as sandbox, daemon_process(sandbox) as daemon:
         path = sandbox.repository()
         (path / ".gitignore").write_text(".env*\n")
-        (path / ".worktreeinclude").write_text(".env*\n")
+        (path / ".worktreeinclude").write_bytes(b"\xef\xbb\xbf.env*\r\n")  # as an editor on Windows writes it
         git(path, "add", "-A")
         git(path, "commit", "-qm", "ignore")
         (path / ".env").write_text("DATABASE=main\n")

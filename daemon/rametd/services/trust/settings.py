@@ -81,6 +81,8 @@ async def problem_of(core: Core, repo: Repo) -> str:
 
 
 def _with(config: Config, include: str) -> Config:
-    """Add the patterns of `.worktreeinclude` after those of ``carry``."""
-    patterns = tuple(line for line in include.split("\n") if line.strip() and not line.startswith("#"))
+    """Add the patterns of `.worktreeinclude` after those of ``carry``. As git does, skip a byte
+    order mark, with which editors on Windows begin a file."""
+    lines = include.removeprefix("\ufeff").split("\n")
+    patterns = tuple(line for line in lines if line.strip() and not line.startswith("#"))
     return replace(config, carry=(*config.carry, *patterns)) if patterns else config
