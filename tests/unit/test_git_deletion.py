@@ -1,7 +1,11 @@
 """Deletion of trees with any content."""
 
+import errno
+import os
 from pathlib import Path
 
+import pytest
+from rametd.domain.errors import GitFailedError
 from rametd.git.removal import delete_tree
 
 from tests.support.deep import dig
@@ -39,3 +43,23 @@ def test_of_a_link_only_the_link_is_deleted(tmp_path: Path) -> None:
     delete_tree(tmp_path / "link")
 
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_what_cannot_be_deleted_is_named_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("tree/first/file", "tree/second/closed/file"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    unlink, kept = os.unlink, (tmp_path / "tree/second/closed/file").stat().st_ino
+
+    def refuse(path: str, *, dir_fd: int | None = None) -> None:
+        if os.stat(path, dir_fd=dir_fd, follow_symlinks=False).st_ino == kept:  # as a file with the flag "immutable"
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+        unlink(path, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", refuse)
+        with pytest.raises(GitFailedError) as failed:
+            delete_tree(tmp_path / "tree")
+
+    (left,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert failed.value.message == f"{left} cannot be deleted: Operation not permitted"

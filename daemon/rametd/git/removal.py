@@ -165,9 +165,9 @@ def delete_tree(folder: Path) -> None:
     try:
         shutil.rmtree(folder)
     except OSError as error:
-        raise GitFailedError(
-            f"{error.filename} cannot be deleted: {error.strerror}", hint="delete it by hand"
-        ) from error
+        # The error has the last part of the path only. What can be deleted is gone.
+        left = next((path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()), folder)
+        raise GitFailedError(f"{left} cannot be deleted: {error.strerror}", hint="delete it by hand") from error
 
 
 def _flatten(folder: Path) -> None:
