@@ -241,7 +241,11 @@ class GitProcess:
                 process, stdin, most=groups.MOST_WORDS if verb in CONNECTING else None
             )
         except groups.OutputError as error:
-            raise GitFailedError(f"git {verb} {error}", command=verb) from None
+            raise GitFailedError(
+                f"git {verb} {error}",
+                hint="a filter, a hook or the server prints without end; run the command by hand to see what",
+                command=verb,
+            ) from None
         finally:
             await groups.end(process)  # cancelled, unless it has ended
         assert process.returncode is not None  # communicate() has waited
