@@ -95,7 +95,6 @@ class World:
                     mock.patch.dict(os.environ, {**self.environ, **(env or {})}, clear=True),
                     mock.patch.multiple(sys, stdin=reader, stdout=out, stderr=err),
                 ):
-                    time.tzset()  # `patch.dict` empties the environment first: another thread may have taken the machine's zone
                     app = application(list(args))
                     code = run(app, list(args))
             finally:
