@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from ramet.v1 import repo_pb2, session_pb2, terminal_pb2, worktree_pb2
+from rametd.git import Git, RepositoryInfo
 
 from tests.support.daemon import Client, Sandbox, git
 from tests.support.eventually import eventually
 from tests.support.landing import CHECKING, LANDED, Landings, with_work
+from tests.support.repositories import Sample
 
 pytestmark = pytest.mark.own_changes("one.txt", "two.txt", "index", "what the index says", "HEAD at", "reflog")
 DAY_S = 86400
@@ -91,3 +93,20 @@ async def test_one_in_which_a_check_runs_stays_and_its_output_can_be_followed(
     gate.unlink()
     landed = (await Landings(client).wait("one"))["one"]
     assert (landed.state, landed.check_command_id) == (LANDED, command)
+
+
+async def test_queues_of_two_daemons_have_trees_of_one_name_in_a_repository(
+    git: Git,
+    repo: RepositoryInfo,
+    sample: Sample,
+    tmp_path: Path,
+) -> None:
+    places = [tmp_path / state / "landing-0123456789" for state in ("one", "other")]
+    for _ in range(2):
+        for place in places:
+            place.parent.mkdir(exist_ok=True)
+            async with git.landing.tree(repo, place, sample.head) as tree:
+                assert tree.path == place
+    await git.landing.remove_tree(repo, places[0])
+    async with git.landing.tree(repo, places[1], sample.head):
+        assert not places[0].exists()
