@@ -1,6 +1,7 @@
 """Archive, restore and empty, killed after each step: the next daemon completes the operation, and
 no byte is lost."""
 
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,37 @@ async def test_a_failed_restore_shelves_the_tree_with_newer_files(
         git(repository, "update-ref", ref, before)
         await restore(client)
         assert sorted(work_in(tree)) == sorted([*WORKED, "?? since.txt"])
+    killed.kill()
+
+
+KILLING = """#!/bin/sh
+{git} "$@"
+case "$*" in *checkout-index*--prefix=*) kill -KILL $(cat {pid});; esac
+"""
+
+
+@pytest.mark.parametrize("undone", [False, True])
+async def test_a_restore_killed_while_git_writes_its_files_leaves_none_beside_the_tree(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path, undone: bool
+) -> None:
+    wrapper, pid = sandbox.root / "wrapper" / "git", sandbox.root / "pid"
+    wrapper.parent.mkdir()
+    wrapper.write_text(KILLING.format(git=shutil.which("git"), pid=pid))
+    wrapper.chmod(0o755)
+    killed.start(PATH=f"{wrapper.parent}:{sandbox.environ['PATH']}")
+    pid.write_text(str(killed.pid))
+    async with connected(sandbox) as client:
+        made, tree = await worked_on(client, repository)
+        await archive(client)
+    await die_in(killed, sandbox, restore)
+    assert len(list(tree.parent.glob(f".{made.id}.*"))) == 2
+    if undone:
+        git(repository, "update-ref", "-d", f"refs/ramet/archive/{made.id}")
+    killed.start()
+
+    await no_operations(sandbox)
+    kept = [f".{made.id}.shelved"] if undone else [made.id]
+    assert [place.name for place in tree.parent.glob(f"*{made.id}*")] == kept
     killed.kill()
 
 
