@@ -128,6 +128,20 @@ def test_show_json_is_the_session_with_what_hangs_on_it(world: World) -> None:
     assert (shown["open_requests"], shown["children"], shown["pending_prompts"]) == ([], [], [])
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_no_locale_is_too_small_for_what_is_shown(world: World, encoding: str) -> None:
+    world.state.session("日本語")
+    readers = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "PAGER": "cat"}
+    for verb in (["ls"], ["show", "日本語"], ["stop", "nö…"]):
+        with world.popen(*verb, env=readers, encoding=encoding) as process:
+            out, err = process.communicate(timeout=60)
+        assert "Traceback" not in err
+        assert process.returncode == (3 if verb[0] == "stop" else 0)
+        assert ("日本語" if encoding == "utf-8" else "???") in out or verb[0] == "stop"
+    with world.popen("ls", "--json", env=readers, encoding="utf-8") as process:
+        assert json.loads(process.communicate(timeout=60)[0])[0]["name"] == "日本語"
+
+
 # Errors
 
 

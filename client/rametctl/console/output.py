@@ -5,6 +5,7 @@ On a terminal lines are coloured, and Rich wraps long ones; elsewhere they are p
 imported on demand, as it takes as long as the rest of the client.
 """
 
+import io
 import os
 import sys
 import threading
@@ -371,5 +372,11 @@ class LiveView:
 
 
 def standard(environ: Mapping[str, str], *, json: bool) -> Output:
-    """Return the output on the process's streams."""
+    """Return the output on the process's streams. A character that the terminal's encoding lacks
+    becomes ?; JSON is UTF-8 in every locale."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    if json and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
     return Output(sys.stdout, sys.stderr, environ, json=json)
