@@ -258,6 +258,15 @@ async def test_an_interrupt_never_overtakes_a_prompt(monkeypatch: pytest.MonkeyP
             assert not await says(client, "quick", "unread")
 
 
+async def test_a_turn_that_is_stopped_while_it_asks_is_continued(client: Client, repository: Path) -> None:
+    await client.create(repository, script(bash("echo ran > ran.txt"), {"text": "done"}), name="asks-again")
+    await client.reach("asks-again", WAITING)
+    await client.sessions.StopSession(session_pb2.StopSessionRequest(session="asks-again"))
+    await client.sessions.ResumeSession(session_pb2.ResumeSessionRequest(session="asks-again"))
+    session = await client.reach("asks-again", WAITING)
+    assert "echo ran > ran.txt" in session.state_reason
+
+
 async def test_what_follows_a_turn_outlives_its_agent_and_an_archive_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -355,6 +355,8 @@ class Projection:
             fact = self._with_cost(fact, frame)
         if self.agent.interrupting:
             fact = replace(fact, aborted=True, is_error=False)
+        # Stopped while it asked: it took the end of its input for a refusal, and ended its turn.
+        cut_off = self.session.state == State.PAUSED and self.unit.requests.open_count(self.session.id) > 0
         entries = [
             replace(entry, session_id=self.session.id, generation=self.agent.generation, time=self.unit.now)
             for entry in fact.costs
@@ -373,7 +375,7 @@ class Projection:
             turns=self.session.turns + 1,
             turn_seconds=self.session.turn_seconds + (fact.seconds or self._seconds_since_receipt()),
             resumes=self.session.resumes if fact.is_error else 0,
-            interrupted=False,
+            interrupted=cut_off and self.session.interrupted,
             limit_resumes=self.session.limit_resumes if fact.is_error else 0,
             turn_summary="" if fact.aborted else first_line(fact.text),
             upstream_tries=self.session.upstream_tries if fact.is_error else 0,
@@ -388,11 +390,11 @@ class Projection:
             result = f"{ERROR}{first_line(fact.text) or 'the turn failed and the agent did not say why'}"
         else:
             result = OK
-        if not self._goes_on(fact):
+        if not (cut_off or self._goes_on(fact)):
             self.unit.prompts.settle(self.session.id, self.session.turns, result)
         self.agent = replace(self.agent, result=result, cost_base=fact.total_cost, in_turn=False)
         self.agent = replace(self.agent, interrupting=False, turn_offset=frame.end)
-        if self.session.state == State.PAUSED:  # stopped while it asked: it took the end of its input for a refusal
+        if cut_off:
             self._close(self.unit.requests.mark_all_gone(self.session.id))
         if self.agent.activity != "running":
             self._end_turn()
