@@ -142,14 +142,15 @@ async def test_a_start_after_a_power_cut_replaces_a_damaged_checkpoint_and_says_
         await eventually(noted)
 
 
+@pytest.mark.parametrize("name", ["work.txt", '"quoted', "two\nlines"])
 @pytest.mark.parametrize("how", ["removed", "archived"])
 async def test_a_truncated_object_is_written_again_before_its_worktree_is_removed(
-    client: Client, repository: Path, how: str
+    client: Client, repository: Path, how: str, name: str
 ) -> None:
     session = await client.create(repository, name="one")
-    commit(session, **{"work.txt": "an hour of work\n"})
+    commit(session, **{name: "an hour of work\n"})
     tree = Path(session.worktree)
-    cut(repository, f"{session.branch}:work.txt")
+    blob = cut(repository, f"{session.branch}:{name}")
 
     if how == "removed":
         await remove(client, "one", force=True)
@@ -159,7 +160,8 @@ async def test_a_truncated_object_is_written_again_before_its_worktree_is_remove
         warnings = (await restore(client, "one")).warnings
 
     assert not warnings
-    assert (tree / "work.txt").read_text() == "an hour of work\n"
+    assert (tree / name).read_text() == "an hour of work\n"
+    assert git(repository, "cat-file", "blob", blob) == "an hour of work"
 
 
 @pytest.mark.parametrize("how", ["removed", "archived"])

@@ -26,7 +26,7 @@ import pygit2
 from rametd.domain.errors import CheckoutIncompleteError, GitBusyError, GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.obstacles import in_the_way, named
-from rametd.git.process import Completed, at
+from rametd.git.process import Completed, at, path_lines
 from rametd.git.repository import head_of, open_repository
 from rametd.git.underway import staged_paths
 
@@ -236,10 +236,8 @@ class _Checkout:
 
         ids = await self.git.compute(targets)
         if files := [path for path, mode in found.items() if mode != _LINK]:
-            # As `git status` compares, with git's own filters. Git reads a path in quotes from each
-            # line.
-            lines = b"".join(b'"%s"\n' % b"".join(b"\\%03o" % byte for byte in os.fsencode(path)) for path in files)
-            words = ("hash-object", "--stdin-paths")
+            # As `git status` compares, with git's own filters.
+            words, lines = ("hash-object", "--stdin-paths"), path_lines(map(os.fsencode, files))
             output = await self.git.process.read(self.worktree, *self.there, *words, stdin=lines)
             ids |= zip(files, output.decode().split(), strict=True)
         return ids

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rametd.git.context import GitContext
 from rametd.git.loose import is_cut_short, sweep
-from rametd.git.process import at, failed
+from rametd.git.process import at, failed, path_lines
 from rametd.git.repository import RepositoryInfo, common_dir, open_repository
 
 
@@ -39,10 +39,8 @@ async def mend_files(
     there = at(git_dir, worktree)
     listed = await git.process.run(worktree, *there, "ls-tree", "-r", "-z", files)
     records = [record.partition(b"\t") for record in listed.stdout.split(b"\0") if record]
-    paths = {path for fields, _, path in records if fields.split()[2].decode() in broken and b"\n" not in path}
-    await git.process.run(
-        worktree, *there, "hash-object", "-w", "--stdin-paths", stdin=b"".join(path + b"\n" for path in sorted(paths))
-    )
+    paths = {path for fields, _, path in records if fields.split()[2].decode() in broken}
+    await git.process.run(worktree, *there, "hash-object", "-w", "--stdin-paths", stdin=path_lines(sorted(paths)))
     left = await _lost(git, repo, files, *known)
     names = {fields.split()[2].decode(): os.fsdecode(path) for fields, _, path in records}
     # A file outside a sparse checkout is not in the worktree, so its removal does not lose it.

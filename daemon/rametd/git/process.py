@@ -6,7 +6,7 @@ import copy
 import os
 import re
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -110,6 +110,11 @@ class Completed:
         text = self.stderr.decode(errors="replace")
         found = next((match for pattern in _LOCKED if (match := pattern.search(text))), None)
         return found["file"].removesuffix(".lock") + ".lock" if found else None
+
+
+def path_lines(paths: Iterable[bytes]) -> bytes:
+    """Return paths with any bytes as lines for ``--stdin-paths``: git reads each in quotes."""
+    return b"".join(b'"%s"\n' % b"".join(b"\\%03o" % byte for byte in path) for path in paths)
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:

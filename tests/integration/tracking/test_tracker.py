@@ -150,20 +150,21 @@ async def test_what_only_git_knows_gives_the_same_tree_too(
         assert (await tracker.tree()).tree == await scanned(context, sample), what
 
 
+@pytest.mark.parametrize("name", ["a.up", '"quoted.up', "two\nlines.up"])
 async def test_filtered_files_are_stored_without_looking_at_everything(
-    context: GitContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
+    context: GitContext, sample: Sample, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     sample.git("config", "filter.up.clean", "tr a-z A-Z")
     sample.write(".gitattributes", "*.up filter=up\n")
     sample.commit("attributes")
     tracker = await trackers.track(context, sample.path)
     scans = Scans(monkeypatch)
-    sample.write("a.up", "shout\n")
+    sample.write(name, "shout\n")
 
     tree = (await tracker.tree()).tree
 
     assert (tree, scans.count) == (await scanned(context, sample), 0)
-    assert sample.git("cat-file", "blob", f"{tree}:a.up") == "SHOUT"
+    assert sample.git("cat-file", "blob", f"{tree}:{name}") == "SHOUT"
     await tracker.close()
 
 

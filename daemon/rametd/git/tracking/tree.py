@@ -19,7 +19,7 @@ import pygit2
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.loose import format_tree, is_there, parse_tree, write_loose
-from rametd.git.process import at
+from rametd.git.process import at, path_lines
 from rametd.git.repository import Head, common_dir, head_of
 from rametd.git.sharing import share_as_asked
 from rametd.git.tracking.attributes import AS_IS, Conversion
@@ -197,10 +197,7 @@ def _needs_git(known: Known, path: str, data: bytes) -> bool:
 
 
 async def _by_git(git: GitContext, worktree: Path, git_dir: Path, paths: list[str], blobs: dict[str, Entry]) -> None:
-    if any("\n" in path or path.startswith('"') for path in paths):
-        raise ScanNeededError("a path that cannot be an argument of git")
-    there = at(git_dir, worktree)
-    wanted = b"".join(os.fsencode(path) + b"\n" for path in paths)
+    there, wanted = at(git_dir, worktree), path_lines(map(os.fsencode, paths))
     try:
         output = await git.process.write(worktree, *there, "hash-object", "-w", "--stdin-paths", stdin=wanted)
     except GitFailedError as error:  # a file vanished or a filter failed: the scan handles it
