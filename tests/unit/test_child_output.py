@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from rametd.agents import inspection
 from rametd.agents.inspection import inspect
 from rametd.agents.presets import Preset
 from rametd.domain.errors import GitFailedError
+from rametd.git import process
 from rametd.git.process import GitProcess
 from rametd.platform import groups
 
@@ -78,6 +80,27 @@ async def test_a_server_that_talks_without_end_is_an_error(tmp_path: Path) -> No
     async with asyncio.timeout(30):
         with pytest.raises(GitFailedError, match="git ls-remote printed more than"):
             await git.run(sample.path, "ls-remote", "ssh://example.org/x")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+@pytest.mark.parametrize("name", [".gitignore", ".gitattributes", "nested/.git/config"])
+async def test_git_does_not_wait_for_ever_for_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(process, "PATIENCE_S", 0.5)
+    sample = repositories.plain(tmp_path / "repo", repositories.git_environment(tmp_path / "home"))
+    git = GitProcess(sample.environment)
+    await git.write(sample.path, "init", "-q", str(sample.path / "nested"))
+    (sample.path / name).unlink(missing_ok=True)
+    os.mkfifo(sample.path / name)
+    async with asyncio.timeout(30):
+        with pytest.raises(GitFailedError, match="waits for a file that does not end"):
+            await git.run(sample.path, "add", "-A")
+
+
+async def test_a_program_that_waits_for_its_child_or_is_busy_is_not_stuck() -> None:
+    for command in ("sleep 1.5; echo done", "timeout 1.5 sh -c 'while :; do :; done'; echo done"):
+        assert await groups.communicate(await started(command), patience=0.4) == (b"done\n", b"")
 
 
 @pytest.mark.parametrize("flood", ["exec yes", "tr '\\0' x </dev/zero"])

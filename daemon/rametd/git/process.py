@@ -5,6 +5,7 @@ import asyncio
 import copy
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ ALWAYS: Final = (
     *("-c", "advice.detachedHead=false"),
 )
 
+PATIENCE_S: Final = 60.0
+"""Seconds after which a git that does nothing at all, and talks to no server, is ended: it would
+wait for ever for the writer of a pipe named ``.gitignore``, and hold the locks of its worktree."""
 ONE_BY_ONE: Final = ("-c", "checkout.workers=1")
 """Options for background work: one checkout writer, even if the person has configured more."""
 
@@ -243,8 +247,17 @@ class GitProcess:
         verb = verb_of(arguments)
         try:
             stdout, stderr = await groups.communicate(
-                process, stdin, most=groups.MOST_WORDS if verb in CONNECTING else None
+                process,
+                stdin,
+                most=groups.MOST_WORDS if verb in CONNECTING else None,
+                patience=None if verb in CONNECTING else PATIENCE_S,
             )
+        except groups.StuckError:
+            raise GitFailedError(
+                f"git {verb} waits for a file that does not end, such as a pipe",
+                hint=f"find it: find {shlex.quote(str(where))} -type p; remove it and try again",
+                command=verb,
+            ) from None
         except groups.OutputError as error:
             raise GitFailedError(
                 f"git {verb} {error}",

@@ -4,8 +4,10 @@ output; and child processes of the lowest priority."""
 import asyncio
 import contextlib
 import os
+import re
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 # The command must run in any case: if a tool is missing or the system forbids it, the priority
@@ -30,9 +32,14 @@ MOST_WORDS: Final = 16 << 20
 """Maximum bytes that a child process may print as messages, and a short command as its output."""
 
 
+_SWITCHES: Final = re.compile(r"ctxt_switches:\s*(\d+)")
 LOOK_S: Final = 0.2
 SILENT_S: Final = 1.0
 """How long processes that an ended one has left must be silent before its pipes are closed."""
+
+
+class StuckError(Exception):
+    """Raised for a process that waits without end."""
 
 
 class OutputError(Exception):
@@ -80,7 +87,11 @@ def hang_up(process: asyncio.subprocess.Process) -> None:
 
 
 async def communicate(
-    process: asyncio.subprocess.Process, stdin: bytes | None = None, *, most: int | None = MOST_WORDS
+    process: asyncio.subprocess.Process,
+    stdin: bytes | None = None,
+    *,
+    most: int | None = MOST_WORDS,
+    patience: float | None = None,
 ) -> tuple[bytes, bytes]:
     """Write ``stdin`` to a process, wait for its end, and return its standard output and error.
 
@@ -89,6 +100,9 @@ async def communicate(
     `Process.communicate` would take all memory. It would also wait for processes that the program
     has left in the background with its pipes, such as a server that a hook starts; this hangs up
     on them once they are silent.
+
+    End the group and raise StuckError if the process does nothing for ``patience`` seconds: it
+    prints nothing, neither computes nor reads, and has no child that could. Linux only.
     """
     heard = _Heard()
     reading = asyncio.gather(
@@ -98,11 +112,15 @@ async def communicate(
     )
     try:
         before, silence = -1, 0.0
+        rest = _Rest(process.pid)
         while not (await asyncio.wait({reading}, timeout=LOOK_S))[0]:
             silence = silence + LOOK_S if process.returncode is not None and heard.size == before else 0.0
             before = heard.size
             if silence >= SILENT_S:
                 hang_up(process)
+            if patience is not None and process.returncode is None and await rest.lasts(patience, heard.size):
+                await end(process)
+                raise StuckError
         _, (output, more), (errors, worse) = await reading
     finally:
         reading.cancel()
@@ -110,6 +128,40 @@ async def communicate(
     if more or worse:
         raise OutputError(f"printed more than {(most if more else None) or MOST_WORDS:,} bytes and was ended")
     return output, errors
+
+
+class _Rest:
+    """How long a process has done nothing."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._clock = asyncio.get_running_loop().time
+        self._since = self._looked = self._clock()
+        self._state: tuple[str, int] = ("", 0)
+
+    async def lasts(self, patience: float, heard: int) -> bool:
+        now = self._clock()
+        if now < self._looked + patience / 4:
+            return False
+        self._looked = now
+        state = (await asyncio.to_thread(_doings, self._pid), heard)
+        if not state[0] or state != self._state:
+            self._since, self._state = now, state
+        return now - self._since >= patience
+
+
+def _doings(pid: int) -> str:
+    """Return the processor time and the waits of a process without children, which change while it
+    does anything, also on a slow disk; "" with children, or if unknown."""
+    try:
+        found = [Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2]]
+        for thread in sorted(Path(f"/proc/{pid}/task").iterdir()):
+            if (thread / "children").read_text(encoding="ascii"):
+                return ""
+            found += _SWITCHES.findall((thread / "status").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return ""
+    return " ".join(found)
 
 
 @dataclass(slots=True)
