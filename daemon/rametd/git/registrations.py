@@ -97,7 +97,7 @@ def _top(dot_git: Path, resolved: dict[str, str]) -> Path:
     if above not in resolved:
         resolved[above] = os.path.realpath(above)
     top = Path(resolved[above], name)
-    return top.resolve() if top.is_symlink() else top
+    return top.resolve() if os.path.islink(top) else top  # noqa: PTH114 - another person's directory may hide it
 
 
 def registered_at(
