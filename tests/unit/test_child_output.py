@@ -1,6 +1,7 @@
 """Programs that print without end, and programs whose output nobody reads to its end."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -57,6 +58,19 @@ async def test_processes_that_a_program_left_with_its_pipes_are_not_waited_for()
         assert await groups.communicate(process) == (b"out\nlate\n", b"err\n")
     assert process.returncode == 0
     os.killpg(process.pid, signal.SIGKILL)
+
+
+async def test_a_cancelled_call_leaves_nothing_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    process = await started("sleep 60")
+    calling = asyncio.create_task(groups.communicate(process))
+    await asyncio.wait({calling}, timeout=0.05)
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    await groups.end(process)
+    del calling
+    gc.collect()
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("command", ["yes", "yes >&2"])

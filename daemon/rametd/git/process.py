@@ -27,7 +27,7 @@ ALWAYS: Final = (
     *("-c", "advice.detachedHead=false"),
 )
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 30.0
 """Seconds after which a git that does nothing at all, and talks to no server, is ended: it would
 wait for ever for the writer of a pipe named ``.gitignore``, and hold the locks of its worktree."""
 ONE_BY_ONE: Final = ("-c", "checkout.workers=1")

@@ -124,6 +124,7 @@ async def communicate(
         _, (output, more), (errors, worse) = await reading
     finally:
         reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)  # else asyncio logs that no task took its end
     await process.wait()
     if more or worse:
         raise OutputError(f"printed more than {(most if more else None) or MOST_WORDS:,} bytes and was ended")
