@@ -132,6 +132,26 @@ def test_wait_prints_the_complete_reply_to_a_pipe(world: World) -> None:
 
 
 @pytest.mark.parametrize("verb", ["new", "send", "fork"])
+def test_wait_says_once_what_holds_the_turn(world: World, verb: str) -> None:
+    origin = world.state.session("origin")
+    limit, overload = "usage limit; continues by itself at 14:30", "overloaded; tries again at 14:31"
+    reasons = iter([limit, limit, overload])
+
+    def hold(call: Call) -> None:
+        if call.method == "WaitSessions":
+            (session,) = [each for each in world.state.sessions.values() if each.id in call.request.sessions]
+            reason = next(reasons, "")
+            outcome = session_pb2.WAIT_OUTCOME_TIMEOUT if reason else session_pb2.WAIT_OUTCOME_DONE
+            session.name, session.state_reason = "held", reason
+            world.state.wait = session_pb2.WaitSessionsResponse(outcome=outcome, sessions=[session])
+
+    world.state.on_call = hold
+    arguments = {"new": ("new", "do"), "send": ("send", origin.name, "do"), "fork": ("fork", origin.name, "do")}
+    result = world.run(*arguments[verb], "--wait")
+    assert lines(result.err) == [f"held: {limit}", f"held: {overload}"]
+
+
+@pytest.mark.parametrize("verb", ["new", "send", "fork"])
 @pytest.mark.parametrize("size", [1, 30, 400])
 def test_wait_prints_the_reply_to_its_own_prompt(world: World, verb: str, size: int) -> None:
     """A message of the daemon may start a turn before the wait ends."""

@@ -92,6 +92,10 @@ def is_living(session: "Session") -> bool:
     return session.agent_alive or state_name(session) in LIVING
 
 
+LOOK_S = 10
+"""Seconds after which a wait for a turn says for what it waits, if that is not the agent."""
+
+
 def wait_sessions(
     app: "App",
     sessions: Sequence[str],
@@ -112,7 +116,22 @@ def wait_sessions(
     )
     if timeout is not None:
         request.timeout.FromNanoseconds(int(timeout * 1e9))
-    return app.call(lambda daemon: daemon.sessions.WaitSessions, request, doing="working …")
+
+    def wait() -> "WaitSessionsResponse":
+        return app.call(lambda daemon: daemon.sessions.WaitSessions, request, doing="working …")
+
+    if condition != "turn" or timeout is not None:
+        return wait()
+    # A usage limit may hold a turn for hours.
+    request.timeout.FromSeconds(LOOK_S)
+    noted: set[str] = set()
+    while (answer := wait()).outcome == session_pb2.WAIT_OUTCOME_TIMEOUT:
+        for session in answer.sessions:
+            reason = f"{session.name}: {session.state_reason}"
+            if session.state_reason and reason not in noted:
+                app.output.note(reason)
+                noted.add(reason)
+    return answer
 
 
 def check_outcome(answer: "WaitSessionsResponse") -> None:
