@@ -108,6 +108,12 @@ def test_watch_begins_with_the_running_turn_and_continues(world: World, reader: 
     assert reader.interrupt() == (130, "")
 
 
+def test_watch_of_a_session_without_events_says_how_it_is(world: World, reader: Reader) -> None:
+    world.state.session("fix", state=session_pb2.SESSION_STATE_IDLE)
+    reader.start("watch", "fix")
+    assert reader.line() == "fix  idle"
+
+
 def test_watch_of_several_names_each_speaker_and_repeats_nothing(world: World, reader: Reader) -> None:
     first, second = world.state.session("one"), world.state.session("two")
     warn(world, "a", first)

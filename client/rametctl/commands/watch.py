@@ -163,7 +163,10 @@ class _Screen(_Watch):
             for event in self.read(session, turns):
                 conversation.add(event)
             entries = conversation.entries if turns is None else conversation.turns(turns)
-            self._begin(session.id, entries)
+            if entries:
+                self._begin(session.id, entries)
+            elif self._foot is None:  # the foot shows the state
+                self._printer.say(resting_line(session))
         return cursor
 
     def _begin(self, session_id: str, entries: "Sequence[Entry]") -> None:
