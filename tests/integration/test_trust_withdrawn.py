@@ -130,6 +130,7 @@ async def test_a_repository_stays_while_a_session_is_created_in_it(
         assert said == ["a session is being created in repo"]
         created = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session=session.id))
         assert created.checkpoint.number
+        assert await eventually(lambda: ran(sandbox))
 
 
 @pytest.mark.parametrize("spare", [False, True])
