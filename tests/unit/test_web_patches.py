@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rametctl.render.diff import changed_ranges
 from rametctl.web.html import code, markdown
 from rametctl.web.paint import MOST_SHOWN, coloured, line_html, rows_html, shown_places
-from rametctl.web.patches import Gap, Pair, Patch, Row, changed_words, items, parse, tree, unquoted
+from rametctl.web.patches import Gap, Pair, Patch, Row, items, parse, tree, unquoted
 
 from tests.support.daemon import git
 
@@ -115,14 +116,14 @@ WORDS = [
 
 @pytest.mark.parametrize(("old", "new", "gone", "come"), WORDS)
 def test_the_words_that_changed_are_marked(old: str, new: str, gone: list[str], come: list[str]) -> None:
-    left, right = changed_words(old, new)
+    left, right = changed_ranges(old, new)
     assert [old[slice(*span)] for span in left] == gone
     assert [new[slice(*span)] for span in right] == come
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_marked_words_are_within_their_line(old: str, new: str) -> None:
-    for spans, text in zip(changed_words(old, new), (old, new), strict=True):
+    for spans, text in zip(changed_ranges(old, new), (old, new), strict=True):
         assert all(0 <= start < end <= len(text) for start, end in spans)
         assert spans == sorted(spans)
 

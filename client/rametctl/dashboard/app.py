@@ -173,7 +173,7 @@ class Dashboard(App[None]):
         self._talk_of: object = None
         self._shown: Shown | None = None
         self._jumped = -math.inf  # when the selection last moved without a key
-        self._sought = False  # whether the person has just moved to the selected session
+        self._just_selected = False  # whether the person has just moved to the selected session
         self._hint_rows = 0  # of the request
         self._places: list[panes.Place | None] = []
         self._version = 0
@@ -643,7 +643,7 @@ class Dashboard(App[None]):
     def _show_request(self, request: "AttentionRequest | None") -> None:
         panel = self._request
         panel.set_class(request is not None, "open")
-        sought, self._sought = self._sought, False
+        sought, self._just_selected = self._just_selected, False
         if request is None:
             self._shown = None
             return
@@ -817,7 +817,7 @@ class Dashboard(App[None]):
         while 0 <= row < len(self._rows) and not self._rows[row].session_id:
             row += step
         if 0 <= row < len(self._rows):
-            self._sought = self._rows[row].session_id != self._selected
+            self._just_selected = self._rows[row].session_id != self._selected
             self._select(self._rows[row].session_id)
             self._list.move_to(row)
             if row <= 1:
@@ -1107,7 +1107,7 @@ class Dashboard(App[None]):
         from rametctl.nouns.requests import edited_input
 
         try:
-            with self._lent():
+            with self._terminal_released():
                 edited = edited_input(self.client, shown.request)
         except ClientError as error:
             self.note(error.message, error=True)
@@ -1792,7 +1792,7 @@ class Dashboard(App[None]):
     # Programs of the person
 
     @contextmanager
-    def _lent(self) -> Iterator[None]:
+    def _terminal_released(self) -> Iterator[None]:
         """Lend the terminal to another program. Only that gets Ctrl-C; keys that it has not read
         are dropped."""
         with self.suspend():
@@ -1806,7 +1806,7 @@ class Dashboard(App[None]):
     def _outside(self, *command: str, cwd: str | None = None, pause: bool = False) -> int:
         """Run a program on the terminal; return its exit code."""
         status = 1
-        with self._lent():
+        with self._terminal_released():
             try:
                 status = subprocess.run(command, cwd=cwd, check=False).returncode
                 if pause:

@@ -83,15 +83,15 @@ class Dialog(ModalScreen[object]):
         return float(self.app.clock() - self._since)  # type: ignore[attr-defined]  # as above
 
     @property
-    def _deaf(self) -> bool:
+    def _ignores_keys(self) -> bool:
         return self.late and self._age < GRACE_S
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return not self._deaf
+        return not self._ignores_keys
 
     def write_in(self, field: Prompt | Input) -> None:
         """Write in ``field`` the text typed since the dialog was requested, and focus it."""
-        if self._deaf:
+        if self._ignores_keys:
             self.set_timer(DEAF_S, lambda: self.write_in(field))
         elif self.message_queue_size:  # perhaps keys
             self.call_later(self.write_in, field)
@@ -115,13 +115,13 @@ class Dialog(ModalScreen[object]):
             self._typed = ""
 
     def on_key(self, event: events.Key) -> None:
-        if event.character is not None and event.is_printable and not self._deaf:
+        if event.character is not None and event.is_printable and not self._ignores_keys:
             self._type(event.character)
 
     def on_paste(self, event: events.Paste) -> None:
         """Take text that arrives at once; a line end in it confirms nothing."""
         event.stop()
-        if not self._deaf:
+        if not self._ignores_keys:
             self._type(event.text)
 
     def action_dismiss_none(self) -> None:

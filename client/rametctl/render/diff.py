@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import FileChange, GetDiffResponse, WatchChangesResponse
 
 _BAR, _NAME = 30, 100
-WORDS = re.compile(r"\w+|\s+|.", re.DOTALL)
+_WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
+Range = tuple[int, int]
 MOST_PAIRED = 40
 LONGEST_PAIRED = 400
 """Longest line, in characters, whose words are compared; a longer one would delay the screen."""
 ALIKE = 0.4
-"""Least similarity at which one line counts as replacing another."""
+"""Least part of the longer line that two lines have in common if one replaces the other."""
 HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
@@ -65,19 +66,47 @@ def _run(texts: Sequence[str], begin: int, mark: str) -> int:
 
 
 def _pair(old_at: int, old: str, new_at: int, new: str) -> dict[int, tuple[Span, ...]]:
-    if max(len(old), len(new)) > LONGEST_PAIRED:
+    gone, come = changed_ranges(old[1:], new[1:])
+    if not gone and not come:
         return {}
-    before, after = WORDS.findall(old[1:]), WORDS.findall(new[1:])
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
-    if matcher.ratio() < ALIKE:
-        return {}
-    left: list[Span] = [("-", "red")]
-    right: list[Span] = [("+", "green")]
-    for kind, i1, i2, j1, j2 in matcher.get_opcodes():
-        style = "" if kind == "equal" else " reverse"
-        left.append((visible("".join(before[i1:i2])), "red" + style))
-        right.append((visible("".join(after[j1:j2])), "green" + style))
-    return {old_at: tuple(left), new_at: tuple(right)}
+    return {
+        old_at: (("-", "red"), *_marked(old[1:], gone, "red")),
+        new_at: (("+", "green"), *_marked(new[1:], come, "green")),
+    }
+
+
+def _marked(text: str, ranges: Sequence[Range], style: str) -> Iterator[Span]:
+    """Return the spans of a line, with the ranges reversed."""
+    end = 0
+    for start, stop in ranges:
+        yield visible(text[end:start]), style
+        yield visible(text[start:stop]), f"{style} reverse"
+        end = stop
+    yield visible(text[end:]), style
+
+
+def changed_ranges(old: str, new: str) -> tuple[list[Range], list[Range]]:
+    """Return the ranges (start, end) of whole words in which two lines differ; none if the lines
+    have too little in common, or are long."""
+    if old == new or max(len(old), len(new)) > LONGEST_PAIRED:
+        return [], []
+    left, right = _WORD.findall(old), _WORD.findall(new)
+    gone: list[Range] = []
+    come: list[Range] = []
+    common = 0
+    for kind, a, b, c, d in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        if kind == "equal":
+            common += len("".join(left[a:b]).strip())
+            continue
+        _extend(gone, len("".join(left[:a])), len("".join(left[a:b])))
+        _extend(come, len("".join(right[:c])), len("".join(right[c:d])))
+    longest = max(len(old.strip()), len(new.strip()), 1)
+    return (gone, come) if common >= ALIKE * longest or old.strip() == new.strip() else ([], [])
+
+
+def _extend(ranges: list[Range], start: int, length: int) -> None:
+    if length:
+        ranges.append((start, start + length))
 
 
 def stat_lines(answer: "GetDiffResponse | WatchChangesResponse") -> list[Line]:

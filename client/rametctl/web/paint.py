@@ -14,8 +14,9 @@ from pygments.util import ClassNotFound
 from ramet.visible import visible
 from ramet.words import plural
 
+from rametctl.render.diff import Range, changed_ranges
 from rametctl.web.html import tokens
-from rametctl.web.patches import Gap, Pair, Row, Span, changed_words
+from rametctl.web.patches import Gap, Pair, Row
 
 MARKING_S = 0.5
 """Seconds of processor time after which no more changed words are marked."""
@@ -68,7 +69,7 @@ def _class(kind: _TokenType) -> str:
     return next((name for root, name in _CLASSES if root in kind.split()), "")
 
 
-def line_html(pieces: Sequence[Piece], spans: Sequence[Span]) -> Markup:
+def line_html(pieces: Sequence[Piece], spans: Sequence[Range]) -> Markup:
     """Render a line; ``spans`` are the ranges of changed words."""
     found: list[str] = []
     at = 0
@@ -90,7 +91,7 @@ def shown(text: str) -> Markup:
     return escape("\t".join(visible(part) for part in text.split("\t")))
 
 
-def _parts(start: int, end: int, spans: Sequence[Span]) -> Iterator[tuple[int, int, bool]]:
+def _parts(start: int, end: int, spans: Sequence[Range]) -> Iterator[tuple[int, int, bool]]:
     """Cut the range from ``start`` to ``end`` at the bounds of spans; yield (start, end, whether it
     is in a span)."""
     cuts = sorted({start, end, *(edge for span in spans for edge in span if start < edge < end)})
@@ -168,10 +169,10 @@ def _number(side: str, number: int) -> str:
 def _cell(row: Row | None, partner: Row | None, texts: Mapping[int, list[Piece]], until: float) -> str:
     if row is None:
         return '<td class="none"></td>'
-    spans: Sequence[Span] = ()
+    spans: Sequence[Range] = ()
     if partner is not None and partner is not row and time.thread_time() < until:
         old, new = (row, partner) if row.mark == "-" else (partner, row)
-        spans = changed_words(old.text, new.text)[0 if row is old else 1]
+        spans = changed_ranges(old.text, new.text)[0 if row is old else 1]
     kind = {"-": " del", "+": " add"}.get(row.mark, "")
     unended = '<span class="dim"> (no line feed at the end)</span>' if row.unended else ""
     return f'<td class="t{kind}">{line_html(texts[id(row)], spans)}{unended}</td>'

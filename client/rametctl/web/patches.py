@@ -1,22 +1,13 @@
-"""Parse git patches into files, hunks and rows; lay rows out side by side or unified; find the
-changed words of a line."""
+"""Parse git patches into files, hunks and rows; lay rows out side by side or unified."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import SequenceMatcher
 
 from rametctl.render.diff import HUNK
 
-MOST_WORDS = 400
-"""Most words of a line in which to look for changed words."""
-ALIKE = 0.4
-"""Least share of common characters for which the changed words of two lines are marked."""
-_WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
 _ESCAPE = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
 _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b'"': 34, b"\\": 92}
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -243,33 +234,6 @@ def items(patch: Patch, *, split: bool) -> list[Pair | Gap]:
         numbers = [row.new if patch.mode else row.old for row in hunk.rows]
         shown = max([shown, *numbers])
     return found
-
-
-def changed_words(old: str, new: str) -> tuple[list[Span], list[Span]]:
-    """Return the ranges (start, end) in which two lines differ; none if the lines have too little
-    in common."""
-    if old == new:
-        return [], []
-    left, right = _WORD.findall(old), _WORD.findall(new)
-    if len(left) > MOST_WORDS or len(right) > MOST_WORDS:
-        return [], []
-    matcher = SequenceMatcher(None, left, right, autojunk=False)
-    gone: list[Span] = []
-    come: list[Span] = []
-    common = 0
-    for kind, a, b, c, d in matcher.get_opcodes():
-        if kind == "equal":
-            common += len("".join(left[a:b]).strip())
-            continue
-        _extend(gone, len("".join(left[:a])), len("".join(left[a:b])))
-        _extend(come, len("".join(right[:c])), len("".join(right[c:d])))
-    longest = max(len(old.strip()), len(new.strip()), 1)
-    return (gone, come) if common >= ALIKE * longest or old.strip() == new.strip() else ([], [])
-
-
-def _extend(spans: list[Span], start: int, length: int) -> None:
-    if length:
-        spans.append((start, start + length))
 
 
 @dataclass
