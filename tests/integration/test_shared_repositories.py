@@ -181,6 +181,35 @@ def test_two_people_work_in_one_repository(place: Path, shared: str, umask: int)
     run(place, second, umask, "git", "push", "-q", "origin", "HEAD:refs/heads/ramet/pushed", at=clone)
 
 
+@pytest.mark.parametrize("own", ["", "false"], ids=["unset", "private"])
+def test_a_person_shares_all_repositories_that_do_not_say_otherwise(place: Path, own: str) -> None:
+    person, repository = PEOPLE[0], place / "repository"
+    repository.mkdir()
+    os.chown(repository, person, GROUP)
+    run(place, person, 0o022, "git", "init", "-q", at=repository)
+    run(place, person, 0o022, "git", "commit", "-q", "--allow-empty", "-m", "first", at=repository)
+    if own:
+        run(place, person, 0o022, "git", "config", "core.sharedRepository", own, at=repository)
+    run(
+        place,
+        person,
+        0o022,
+        "git",
+        "config",
+        "--file",
+        ".gitconfig",
+        "core.sharedRepository",
+        "group",
+        at=place / str(person),
+    )
+
+    work(place, person, 0o022, "one")
+
+    notes = sorted((repository / ".git" / "ramet").rglob("*"))
+    assert notes
+    assert {bool(file.stat().st_mode & stat.S_IWGRP) for file in notes} == {not own}
+
+
 def test_a_repository_that_is_not_shared_stays_as_closed_as_the_umask(place: Path) -> None:
     person = PEOPLE[0]
     repository = place / "repository"

@@ -11,7 +11,7 @@ import stat
 import sys
 import tempfile
 import threading
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -63,22 +63,37 @@ def temporary(folder: Path) -> Path:
 
 
 def shared_as(common_dir: Path) -> str:
-    """Return `core.sharedRepository` of the repository itself, in lower case; "" if it is
+    """Return `core.sharedRepository` of the repository or of the person, in lower case; "" if it is
     private."""
-    config = common_dir / "config"
-    try:
-        return _configured(str(config), config.stat().st_mtime_ns)
-    except OSError:
-        return ""
+    for file in (common_dir / "config", *_general_files()):
+        try:
+            value = _configured(str(file), file.stat().st_mtime_ns)
+        except OSError:
+            continue
+        if value is not None:
+            return "" if value in {"umask", "false", "no", "off", "0"} else value
+    return ""
+
+
+@cache
+def _general_files() -> tuple[Path, ...]:
+    """Return the configuration files that libgit2 reads for all repositories; the first value
+    counts."""
+    level = pygit2.enums.ConfigLevel
+    return tuple(
+        Path(folder, name)
+        for each, name in ((level.GLOBAL, ".gitconfig"), (level.XDG, "config"), (level.SYSTEM, "gitconfig"))
+        for folder in pygit2.settings.search_path[each].split(os.pathsep)
+        if folder
+    )
 
 
 @lru_cache(maxsize=256)
-def _configured(config: str, _changed: int) -> str:
+def _configured(file: str, _changed: int) -> str | None:
     try:
-        value = str(pygit2.Config(config)["core.sharedRepository"]).lower()
+        return str(pygit2.Config(file)["core.sharedRepository"]).lower()
     except (KeyError, pygit2.GitError):
-        return ""
-    return "" if value in {"umask", "false", "no", "off", "0"} else value
+        return None
 
 
 def _umask(shared: str, own: int) -> int:
