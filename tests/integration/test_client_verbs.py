@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ramet.v1 import common_pb2, daemon_pb2, event_pb2, session_pb2, worktree_pb2
+from ramet.v1 import attention_pb2, common_pb2, daemon_pb2, event_pb2, session_pb2, worktree_pb2
 
 from tests.support.client import World
 from tests.support.client import world as make_world
@@ -404,6 +404,15 @@ def test_status_counts_sessions_by_what_they_need(world: World) -> None:
         world.state.session(f"s{number}", state=session_pb2.SessionState.Value(f"SESSION_STATE_{state}"))
     assert world.run("status", "--short").out == "2⚠ 1▶ 1✓\n"
     assert world.run("status").out == "2 need you, 1 working, 1 other\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "counted"),
+    [("LANDING", "1⚠"), ("CONFLICT", "1⚠"), ("TROUBLE", "1⚠"), ("OWNERSHIP", "1⚠"), ("REVIEW", "1✓")],
+)
+def test_status_counts_a_request_of_an_idle_session_as_the_inbox_does(world: World, kind: str, counted: str) -> None:
+    world.state.request(world.state.session("fix"), kind=attention_pb2.AttentionKind.Value(f"ATTENTION_KIND_{kind}"))
+    assert world.run("status", "--short").out == f"{counted}\n"
 
 
 # agents

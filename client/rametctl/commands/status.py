@@ -4,11 +4,11 @@ import click
 
 from rametctl.app import App
 from rametctl.errors import UnreachableError
+from rametctl.nouns.requests import open_requests
 from rametctl.nouns.sessions import session_pages
 from rametctl.options import Verb
-from rametctl.render.session import state_name
-
-WORKING = frozenset({"queued", "starting", "working", "lost"})
+from rametctl.render.request import blocks
+from rametctl.render.session import WORKING_STATES, needs_person, state_name
 
 
 @click.command("status", cls=Verb, short_help="Count sessions: need you, working, done.")
@@ -25,14 +25,15 @@ def command(app: App, short: bool) -> None:
     """
     connection = app.connect(autostart=False) if short else app.connection
     try:
+        blocked = {request.session_id for request in open_requests(connection) if blocks(request)}
         sessions = [session for page in session_pages(connection, repo="") for session in page.sessions]
     except UnreachableError:
         if short:
             return
         raise
-    needing = [each for each in sessions if state_name(each) in {"waiting", "failed"}]
-    working = [each for each in sessions if state_name(each) in WORKING]
-    counts = {"need_you": len(needing), "working": len(working), "other": len(sessions) - len(needing) - len(working)}
+    others = [each for each in sessions if not needs_person(each, blocked=each.id in blocked)]
+    working = sum(1 for each in others if state_name(each) in WORKING_STATES)
+    counts = {"need_you": len(sessions) - len(others), "working": working, "other": len(others) - working}
     app.output.json(counts)
     if short:
         signs = zip(("⚠", "▶", "✓"), counts.values(), strict=True)

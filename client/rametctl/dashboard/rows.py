@@ -10,8 +10,8 @@ from ramet.words import plural
 
 from rametctl.console.lines import Line, Span, cell_width, cropped, line, truncated
 from rametctl.render.format import age, money, span
-from rametctl.render.request import kind_name
-from rametctl.render.session import doing, in_tree_order, state_name
+from rametctl.render.request import blocks, kind_name
+from rametctl.render.session import WORKING_STATES, doing, in_tree_order, needs_person, state_name
 
 if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
@@ -42,7 +42,7 @@ class Known:
     def blocking(self, session_id: str) -> "list[AttentionRequest]":
         """Return requests that block work, the oldest first; a finished turn to review blocks
         none."""
-        return [each for each in self.requests.get(session_id, ()) if kind_name(each) != "review"]
+        return [each for each in self.requests.get(session_id, ()) if blocks(each)]
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ def _any_begins(wanted: Sequence[str], texts: Iterable[str]) -> bool:
 
 def group_of(session: "Session", known: Known) -> str:
     state = state_name(session)
-    if known.blocking(session.id) or state in {"waiting", "failed"}:
+    if needs_person(session, blocked=bool(known.blocking(session.id))):
         return NEEDS
-    if state in {"working", "starting", "queued", "lost"}:
+    if state in WORKING_STATES:
         return WORKING
     if state == "paused":
         return PAUSED

@@ -17,7 +17,7 @@ from ramet.v1.attention_pb2 import AttentionRequest, Resolution
 from rametctl.app import App
 from rametctl.console.lines import line
 from rametctl.errors import ClientError, UsageError
-from rametctl.render.request import kind_name, request_lines, short_id, shown_decision, title
+from rametctl.render.request import blocks, kind_name, request_lines, short_id, shown_decision, title
 from rametctl.render.rule import rule_text
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def open_requests(connection: "Connection") -> list["AttentionRequest"]:
 
 def by_urgency(requests: "Sequence[AttentionRequest]") -> "tuple[list[AttentionRequest], list[AttentionRequest]]":
     """Return requests that block work, then reviews of finished work, each in order of arrival."""
-    blocking = [request for request in requests if kind_name(request) != "review"]
-    return blocking, [request for request in requests if kind_name(request) == "review"]
+    blocking = [request for request in requests if blocks(request)]
+    return blocking, [request for request in requests if not blocks(request)]
 
 
 def resolve(app: "App", reference: str, resolution: "Resolution") -> object:

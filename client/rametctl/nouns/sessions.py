@@ -150,9 +150,9 @@ def check_outcome(answer: "WaitSessionsResponse") -> None:
 def person_needed(requests: Sequence["AttentionRequest"]) -> PersonNeededError:
     """Describe the waiting sessions, and the command that answers the first. Finished turns count
     only if nothing else waits."""
-    from rametctl.render.request import answer_command, kind_name, title
+    from rametctl.render.request import answer_command, blocks, title
 
-    requests = [each for each in requests if kind_name(each) != "review"] or requests
+    requests = [each for each in requests if blocks(each)] or requests
     if not requests:
         return PersonNeededError("a session needs you", hint="see: rametctl inbox")
     first = requests[0]

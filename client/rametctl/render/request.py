@@ -26,6 +26,11 @@ def kind_name(request: "AttentionRequest") -> str:
     return enum_name(request, "kind") or "request"
 
 
+def blocks(request: "AttentionRequest") -> bool:
+    """Return whether work waits for the answer; a finished turn to review blocks none."""
+    return kind_name(request) != "review"
+
+
 def title(request: "AttentionRequest") -> str:
     kind = kind_name(request)
     return f"{kind}: {request.tool}" if request.tool and kind in {"permission", "elicitation"} else kind

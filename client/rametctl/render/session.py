@@ -26,6 +26,8 @@ URGENCY = ("waiting", "failed", "lost", "working", "starting", "queued", "paused
 """States in order of attention."""
 HELD = frozenset({"paused", "lost", "failed"})
 """States that a session leaves only upon a command."""
+WORKING_STATES = frozenset({"queued", "starting", "working", "lost"})
+"""States that end without a person."""
 TREE_GONE = "tree gone, see: rametctl doctor"
 TREE_FAULT = "worktree: {}, see: rametctl doctor"
 _STYLES = {
@@ -43,6 +45,12 @@ _STYLES = {
 def at_work(session: "Session") -> bool:
     """Return whether a turn of the session runs or is about to."""
     return state_name(session) in {"starting", "working", "waiting"}
+
+
+def needs_person(session: "Session", *, blocked: bool) -> bool:
+    """Return whether a session needs a person; ``blocked``: it has an open request that blocks
+    work."""
+    return blocked or state_name(session) in {"waiting", "failed"}
 
 
 def state_name(session: "Session") -> str:
