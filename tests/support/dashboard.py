@@ -19,7 +19,9 @@ from tests.support.client import World
 from tests.support.eventually import eventually
 from tests.support.fake_state import Call
 
-NAMED = {"enter": "\r", "escape": "\x1b", "space": " "}
+NAMED: dict[str, str | None] = {
+    "enter": "\r", "escape": "\x1b", "space": " ", "backspace": "\x7f", "ctrl+w": "\x17", "left": None, "home": None, "delete": None,
+}  # fmt: skip
 """Keys with a name, and their characters."""
 
 

@@ -17,7 +17,7 @@ from textual.widgets import Input, Static
 from rametctl.console.lines import Line, line, to_text, truncated, wrapped
 from rametctl.dashboard.answering import GRACE_S
 from rametctl.dashboard.keys import GROUPS
-from rametctl.dashboard.widgets import Bar, Lines, Prompt
+from rametctl.dashboard.widgets import Bar, Editing, Lines, Prompt
 
 WIDTH = 80
 """Most columns of a dialog, with its border."""
@@ -285,7 +285,7 @@ class Field:
     text: str = ""
 
 
-class OneLine(Input):
+class OneLine(Input, Editing):
     """The text of a field. Its hint ends with … if it is too long."""
 
     def __init__(self, field: Field, id: str) -> None:  # noqa: A002  Textual's name

@@ -10,6 +10,7 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 from textual.widgets import Static, TextArea
 
 from rametctl.console.lines import Line, line, safe, to_text
@@ -166,7 +167,23 @@ class Bar(Static):
         self.post_message(self.Picked(self, self._item.text, event.x))
 
 
-class Prompt(TextArea):
+class Editing(Widget):
+    """The last base of a text field that applies all keys in their order.
+
+    Textual inserts a character in the handler of the field, and runs a binding, such as that of
+    backspace, after the key has bubbled through all parents. Characters that arrive in between
+    would be inserted first.
+    """
+
+    async def _on_key(self, event: events.Key) -> None:
+        for binding in self._bindings.key_to_bindings.get(event.key, ()):
+            if await self.app.run_action(binding.action, self):
+                event.stop()
+                event.prevent_default()
+                return
+
+
+class Prompt(TextArea, Editing):
     """The prompt line: enter sends, shift-enter or ctrl-j begins a line, up and down recall sent
     prompts.
 
@@ -239,8 +256,6 @@ class Prompt(TextArea):
             case "tab" if word := word_before(self.before_cursor):
                 self._stop(event)
                 self.post_message(self.Completing(self, word))
-            case _:
-                await super()._on_key(event)
 
     def offer(self, text: str, *, selected: bool = False) -> None:
         """Write ``text``, to be continued; if it is ``selected``, new text replaces it."""

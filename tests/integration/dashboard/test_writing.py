@@ -11,6 +11,7 @@ from ramet.v1 import event_pb2, session_pb2, worktree_pb2
 from rametctl.dashboard.dialogs import Ask, Form
 from rametctl.dashboard.widgets import Prompt
 from textual import events
+from textual.widgets import Input
 
 from tests.support.client import World
 from tests.support.dashboard import (
@@ -244,6 +245,32 @@ async def test_keys_typed_ahead_in_separate_reads_mean_what_they_mean_one_by_one
         shown.burst(*keys)
         await shown.pilot.pause()
         await eventually(lambda: right(world), within=20)
+
+
+EDITED: list[tuple[list[str], str]] = [
+    ([*"abcd", "backspace", "backspace", *"XY"], "abXY"),
+    ([*"abc", "left", "left", *"X", "delete", *"Y"], "aXYc"),
+    ([*"ab", "home", *"X"], "Xab"),
+    ([*"one", "space", *"two", "ctrl+w", *"X"], "one X"),
+]
+
+
+@pytest.mark.parametrize("place", ["prompt", "attached", "dialog", "form"])
+@pytest.mark.parametrize(("keys", "text"), EDITED)
+async def test_editing_keys_that_arrive_with_text_are_applied_in_their_order(
+    world: World, place: str, keys: list[str], text: str
+) -> None:
+    session = world.state.session("fix")
+    async with screen(world, only=session.id if place == "attached" else "") as shown:
+        await shown.shows("fix  Conversation")
+        await shown.press(*{"prompt": ["r"], "dialog": ["f"], "form": ["n"]}.get(place, []))
+        await eventually(lambda: shown.app.focused is not None, within=20)
+        if place == "form":
+            await shown.press("tab")
+        field = shown.app.focused
+        shown.burst(*keys)
+        await shown.pilot.pause()
+        assert (field.value if isinstance(field, Input) else field.text) == text  # type: ignore[union-attr]
 
 
 async def test_a_prompt_typed_ahead_in_one_read_is_a_paste_that_is_ignored(world: World) -> None:
