@@ -42,8 +42,8 @@ from ramet_demo.scripted.script import Route, Step, fill
 
 KEPT_REQUESTS = 1000
 KEPT_ERRORS = 10_000
-HEAD = 200  # characters of a prompt in the log
-NEWS = 2000  # of each text since the last answer
+HEAD = 200  # characters of a prompt in the log, where it is shown in short
+NEWS = 2000  # of each text
 CWD_LINE = re.compile(
     r"^ *-? *(?:Primary working directory|Working directory|I'm currently working in the directory): (.+)$|<cwd>(.+)</cwd>",
     re.MULTILINE,
@@ -155,7 +155,7 @@ class ScriptedModel:
             "session_id": request.headers.get("x-claude-code-session-id"),
             "stream": body["stream"],
             "messages": len(body["messages"]),
-            "said": [text[:HEAD] for message in body["messages"] for text in texts(message)],
+            "said": [text[:NEWS] for message in body["messages"] for text in texts(message)],
             "last_user": said[-1][:HEAD] if said else "",
             "news": [text[:NEWS] for text in news],
             "status": None,

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 Step = dict[str, Any]
 
 MARK = "DO:["
+QUOTED = "”"
+"""After a script: it is another session's, whose task a message quotes."""
 _decoder = json.JSONDecoder()
 
 
@@ -39,8 +41,9 @@ def steps_in(text: str, routes: Iterable[Route] = ()) -> list[Step] | None:
         except ValueError:
             end = at + len(MARK)
         else:
-            found = True
-            steps += script
+            if not text.startswith(QUOTED, end):
+                found = True
+                steps += script
         at = text.find(MARK, end)
     if found:
         return steps
