@@ -57,6 +57,7 @@ from rametd.domain.states import State
 from rametd.git import FileChange
 from rametd.plans.model import Problem
 from rametd.services import events, views
+from rametd.services.attention import find_request
 from rametd.services.creation.forking import ForkRequest
 from rametd.services.creation.request import NewSession
 from rametd.services.lookup import find_repo, find_session
@@ -153,6 +154,35 @@ def test_a_name_that_fits_several_lists_them(family: Unit, name: str) -> None:
 
 def test_a_name_that_fits_several_means_the_one_of_the_callers_repository(family: Unit) -> None:
     assert find_session(family, "docs", repo_id="r2").id == "abcdy2"
+
+
+K = RequestKind
+
+
+@pytest.mark.parametrize(
+    ("kinds", "found"),
+    [
+        ((K.REVIEW,), K.REVIEW),
+        ((K.REVIEW, K.LANDING), K.LANDING),
+        ((K.REVIEW, K.CONFLICT, K.PERMISSION), K.PERMISSION),
+        ((K.TRUST, K.REVIEW), K.REVIEW),
+    ],
+)
+def test_a_session_names_its_most_urgent_kind_of_request(
+    family: Unit, kinds: tuple[RequestKind, ...], found: RequestKind
+) -> None:
+    for kind in kinds:
+        family.requests.add(a_request(kind, "xyzz3", kind=kind))
+    assert find_request(family, "a/b").kind is found
+
+
+def test_a_session_with_several_equal_requests_lists_them_with_their_kinds(family: Unit) -> None:
+    for kind in (K.CONFLICT, K.LANDING, K.REVIEW):
+        family.requests.add(a_request(f"id-{kind}", "xyzz3", kind=kind))
+    with pytest.raises(AmbiguousError) as caught:
+        find_request(family, "a/b")
+    assert "2 requests of a/b wait: " in caught.value.message
+    assert set(caught.value.data["matches"].split(", ")) == {"id-conflict (conflict)", "id-landing (landing)"}
 
 
 @pytest.mark.parametrize(

@@ -165,13 +165,17 @@ def find_request(reader: Reader, name: str, repo_id: str | None = None) -> Reque
         session = session or find_session(reader, name, repo_id=repo_id)
     except SessionNotFoundError:
         raise RequestNotFoundError(f"there is no request or session {name!r}", hint=hint) from None
-    # Prefer requests of the agent to the daemon's, such as reviews.
+    # Prefer requests of the agent, then those of the daemon that block work, to reviews.
     asked = [request for request in reader.requests.open(session.id) if request.kind != RequestKind.TRUST]
-    waiting = [request for request in asked if request.kind not in DAEMON_REQUESTS] or asked
+    waiting = (
+        [request for request in asked if request.kind not in DAEMON_REQUESTS]
+        or [request for request in asked if request.kind != RequestKind.REVIEW]
+        or asked
+    )
     if not waiting:
         raise RequestNotFoundError(f"{session.name} has no open request", hint=hint)
     if len(waiting) > 1:
-        matches = ", ".join(request.id for request in waiting)
+        matches = ", ".join(f"{request.id} ({request.kind})" for request in waiting)
         raise AmbiguousError(
             f"{len(waiting)} requests of {session.name} wait: {matches}", hint="name one of them", matches=matches
         )
