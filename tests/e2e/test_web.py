@@ -395,10 +395,9 @@ def test_what_a_pointer_is_over_stays_where_it_is(web: Served) -> None:
     web.new("under-the-pointer")
     with web.page() as page:
         row = page.locator(".row", has_text="under-the-pointer")
-        before = row.bounding_box()
-        assert before is not None
-        page.mouse.move(before["x"] + 40, before["y"] + 10)
+        row.hover()
         page.evaluate(JUST_MOVED)
+        before = row.bounding_box()  # only now: until then, sessions of earlier tests may still move it
         web.new("pushes-down", ASKS)
         asked = page.locator("#needs")
         expect(asked).to_be_visible()
