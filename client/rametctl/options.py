@@ -123,6 +123,27 @@ def budget_option(help_: str, *, removable: bool = False) -> Callable[[Function]
     return click.option("--budget", metavar="USD|TOKENS" + ("|none" if removable else ""), help=help_, callback=read)
 
 
+def wait_options(function: Function) -> Function:
+    """`--wait`, and its `--timeout`."""
+
+    def check(ctx: click.Context, _param: click.Parameter, value: float | None) -> float | None:
+        if value is not None and not ctx.params.get("wait") and not ctx.resilient_parsing:
+            raise UsageError("--timeout needs --wait", hint="add --wait")
+        return value
+
+    wait = click.option(
+        "--wait", is_flag=True, is_eager=True, help="Wait until the turn ends; exit with 4 if it needs your input."
+    )
+    timeout = click.option(
+        "--timeout",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        callback=check,
+        help="With --wait: exit with 124 after this time; the session continues.",
+    )
+    return wait(timeout(function))
+
+
 def complete_session(
     ctx: click.Context, _param: click.Parameter, incomplete: str, *, asking: bool = False
 ) -> "list[CompletionItem]":

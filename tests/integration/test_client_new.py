@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ramet.v1 import common_pb2, event_pb2, repo_pb2, session_pb2
@@ -149,6 +150,25 @@ def test_wait_says_once_what_holds_the_turn(world: World, verb: str) -> None:
     arguments = {"new": ("new", "do"), "send": ("send", origin.name, "do"), "fork": ("fork", origin.name, "do")}
     result = world.run(*arguments[verb], "--wait")
     assert lines(result.err) == [f"held: {limit}", f"held: {overload}"]
+
+
+@pytest.mark.parametrize("verb", ["new", "send", "fork"])
+def test_wait_exits_with_124_after_its_timeout(world: World, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at what holds the turn is not the end of the wait."""
+    monkeypatch.setattr("rametctl.nouns.sessions.LOOK_S", 15)
+    elapsed = iter([0.0, 0.0, 15.0])
+    monkeypatch.setattr("rametctl.nouns.sessions.time", SimpleNamespace(monotonic=lambda: next(elapsed)))
+    origin = world.state.session("origin", state_reason="usage limit")
+    held = session_pb2.WaitSessionsResponse(outcome=session_pb2.WAIT_OUTCOME_TIMEOUT, sessions=[origin])
+    world.state.wait = held
+    arguments = {"new": ("new", "do"), "send": ("send", "origin", "do"), "fork": ("fork", "origin", "do")}
+    result = world.run(*arguments[verb], "--wait", "--timeout", "20")
+    assert result.code == 124
+    assert lines(result.err)[0] == "origin: usage limit"
+    assert [call.timeout.ToSeconds() for call in world.state.called("WaitSessions")] == [15, 5]
+    refused = world.run(*arguments[verb], "--timeout", "20")
+    assert (refused.code, "--timeout needs --wait" in refused.err) == (2, True)
+    assert len(world.state.called("WaitSessions")) == 2
 
 
 @pytest.mark.parametrize("verb", ["new", "send", "fork"])

@@ -10,7 +10,7 @@ from rametctl.commands.new import report_one
 from rametctl.errors import UsageError
 from rametctl.nouns.prompts import PromptCommand, read_prompt
 from rametctl.nouns.sessions import check_outcome, detachable, session_name, show_end, wait_sessions
-from rametctl.options import agent_option, complete_checkpoint, complete_file, session_argument
+from rametctl.options import agent_option, complete_checkpoint, complete_file, session_argument, wait_options
 from rametctl.render.session import created
 
 
@@ -36,7 +36,7 @@ from rametctl.render.session import created
 @agent_option("Continue with another kind of agent, which gets a summary of the conversation.")
 @click.option("-n", "--name", default="", metavar="N", help="Name of the new session.")
 @click.option("-b", "--branch", default="", metavar="B", help="Branch to create.")
-@click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
+@wait_options
 @click.pass_obj
 def command(
     app: App,
@@ -48,6 +48,7 @@ def command(
     name: str,
     branch: str,
     wait: bool,
+    timeout: float | None,
 ) -> None:
     """Create a copy of SESSION: its conversation so far and all files, including
     uncommitted changes, in a worktree and branch of its own. SESSION itself is not
@@ -76,7 +77,7 @@ def command(
         return
     app.output.show(*created(answer.session))
     with detachable(app, [answer.session]):
-        waited = wait_sessions(app, [answer.session.id], condition="turn")
+        waited = wait_sessions(app, [answer.session.id], condition="turn", timeout=timeout)
         latest = waited.sessions[0] if waited.sessions else answer.session
         app.output.json(latest)
         app.output.text("")

@@ -28,6 +28,7 @@ from rametctl.options import (
     mode_option,
     repo_option,
     repo_path,
+    wait_options,
 )
 from rametctl.render.session import created, reference, setup_failed
 
@@ -60,6 +61,7 @@ class Options(TypedDict):
     idle: bool
     check: str
     wait: bool
+    timeout: float | None
     watch: bool
     env: tuple[str, ...]
     repo: str | None
@@ -124,7 +126,7 @@ class Options(TypedDict):
 @click.option("--check", metavar="CMD", default="", help="Check that `rametctl compare` runs in each contender.")
 @env_option
 @click.option("--idle", is_flag=True, help="Create it without a prompt, even on a terminal.")
-@click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
+@wait_options
 @click.option("-w", "--watch", is_flag=True, help="Watch the session afterwards.")
 @repo_option
 @click.pass_obj
@@ -182,7 +184,7 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
         _report(app, sessions, stream=watch, idle=text is None, hint=not (wait or watch))
     if wait:
         with detachable(app, sessions):
-            _wait(app, sessions)
+            _wait(app, sessions, options["timeout"])
     if watch:
         from rametctl.commands.watch import watch_sessions
 
@@ -276,8 +278,8 @@ def _print_json(app: App, sessions: "Sequence[Session]", *, stream: bool = False
         app.output.json(each, stream=stream)
 
 
-def _wait(app: App, sessions: "Sequence[Session]") -> None:
-    answer = wait_sessions(app, [each.id for each in sessions], condition="turn")
+def _wait(app: App, sessions: "Sequence[Session]", timeout: float | None) -> None:
+    answer = wait_sessions(app, [each.id for each in sessions], condition="turn", timeout=timeout)
     latest = {session.id: session for session in answer.sessions}
     now = [latest.get(each.id, each) for each in sessions]
     _print_json(app, now)

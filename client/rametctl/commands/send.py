@@ -12,7 +12,7 @@ from rametctl.errors import UsageError
 from rametctl.nouns.prompts import PromptCommand, image_option, read_images, read_prompt, with_files
 from rametctl.nouns.requests import by_urgency
 from rametctl.nouns.sessions import addressee, check_outcome, detachable, get_session, show_end, wait_sessions
-from rametctl.options import complete_file, session_argument
+from rametctl.options import complete_file, session_argument, wait_options
 from rametctl.render.request import answer_command
 from rametctl.render.session import reference, state_name
 
@@ -29,11 +29,18 @@ from rametctl.render.session import reference, state_name
     help="Read the prompt, or what follows PROMPT, from a file.",
 )
 @image_option
-@click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
+@wait_options
 @click.option("-w", "--watch", is_flag=True, help="Watch the session afterwards.")
 @click.pass_obj
 def command(
-    app: App, session: str, prompt: str | None, file: str | None, images: tuple[str, ...], wait: bool, watch: bool
+    app: App,
+    session: str,
+    prompt: str | None,
+    file: str | None,
+    images: tuple[str, ...],
+    wait: bool,
+    timeout: float | None,
+    watch: bool,
 ) -> None:
     """Send PROMPT to SESSION. A working agent gets it in its running turn, an idle one starts a
     turn, and a stopped one is started. "@FILE" in PROMPT adds the contents of a text file. Text
@@ -62,7 +69,7 @@ def command(
     answer = app.call(lambda daemon: daemon.sessions.SendPrompt, request, doing="sending …")
     if wait:
         with detachable(app, [answer.session]):
-            _wait(app, answer)
+            _wait(app, answer, timeout)
         return
     app.output.json(answer, stream=watch)
     app.output.text(f"{answer.session.name}: {fate(answer, _first_answer(app, answer.session))}")
@@ -103,8 +110,8 @@ def fate(sent: "SendPromptResponse", answer: str = "") -> str:
             return "sent; it starts a turn"
 
 
-def _wait(app: App, answer: "SendPromptResponse") -> None:
-    waited = wait_sessions(app, [answer.session.id], condition="turn", prompt=answer.prompt.number)
+def _wait(app: App, answer: "SendPromptResponse", timeout: float | None) -> None:
+    waited = wait_sessions(app, [answer.session.id], condition="turn", timeout=timeout, prompt=answer.prompt.number)
     if waited.sessions:
         answer.session.CopyFrom(waited.sessions[0])
     app.output.json(answer)

@@ -1,5 +1,7 @@
 """Sessions, for several verbs: list all pages, wait, and report how a wait ended."""
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -108,30 +110,31 @@ def wait_sessions(
     """Wait, over restarts of the daemon, for at most ``timeout`` seconds, which the daemon
     enforces. The condition "turn" waits for the turn of the prompt of that number, by default the
     first."""
+    from rametctl.connection.channel import ANSWER_GRACE
+
     request = session_pb2.WaitSessionsRequest(
         sessions=sessions,
         any=any_of_them,
         condition=session_pb2.WaitCondition.Value(CONDITIONS[condition]),
         prompt_number=prompt,
     )
-    if timeout is not None:
-        request.timeout.FromNanoseconds(int(timeout * 1e9))
-
-    def wait() -> "WaitSessionsResponse":
-        return app.call(lambda daemon: daemon.sessions.WaitSessions, request, doing="working …")
-
-    if condition != "turn" or timeout is not None:
-        return wait()
     # A usage limit may hold a turn for hours.
-    request.timeout.FromSeconds(LOOK_S)
+    look = LOOK_S if condition == "turn" else math.inf
+    end = math.inf if timeout is None else time.monotonic() + timeout
     noted: set[str] = set()
-    while (answer := wait()).outcome == session_pb2.WAIT_OUTCOME_TIMEOUT:
-        for session in answer.sessions:
-            reason = f"{session.name}: {session.state_reason}"
-            if session.state_reason and reason not in noted:
-                app.output.note(reason)
-                noted.add(reason)
-    return answer
+    with app.connection.within(None if timeout is None else timeout + ANSWER_GRACE):
+        while True:
+            left = max(end - time.monotonic(), 0.0)
+            if (limit := min(left, look)) < math.inf:
+                request.timeout.FromNanoseconds(int(limit * 1e9))
+            answer = app.call(lambda daemon: daemon.sessions.WaitSessions, request, doing="working …")
+            if answer.outcome != session_pb2.WAIT_OUTCOME_TIMEOUT or left <= look:
+                return answer
+            for session in answer.sessions:
+                reason = f"{session.name}: {session.state_reason}"
+                if session.state_reason and reason not in noted:
+                    app.output.note(reason)
+                    noted.add(reason)
 
 
 def check_outcome(answer: "WaitSessionsResponse") -> None:
