@@ -53,6 +53,14 @@ def test_where_several_may_be_chosen_numbers_tick_and_a_confirmation_sends() -> 
     assert shown.answers == ["bash, zsh"]
 
 
+def test_ones_own_words_are_sent_with_the_ticked_choices() -> None:
+    shown = Shown(request("QUESTION", {"question": "a", "options": OPTIONS, "multiSelect": True}), 0)
+    shown.choose(3)
+    shown.choose(1)
+    assert shown.confirm("and my own")
+    assert shown.answers == ["bash, zsh, and my own"]
+
+
 @pytest.mark.parametrize(
     ("offers", "data", "rules"),
     [

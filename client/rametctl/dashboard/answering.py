@@ -2,6 +2,7 @@
 Textual."""
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,13 @@ class Shown:
     seen: bool = False
     answers: list[str] = field(default_factory=list)
     """Answers to the first of several questions."""
-    chosen: set[int] = field(default_factory=set)
-    """Ticked choices of the present question, if several are allowed."""
+    ticks: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Ticked choices where several are allowed, by the index of their question."""
+
+    @property
+    def chosen(self) -> set[int]:
+        """Ticked choices of the present question."""
+        return self.ticks[len(self.answers)]
 
     @property
     def question(self) -> Mapping[str, Any] | None:
@@ -59,22 +65,24 @@ class Shown:
         if not 1 <= number <= len(choices):
             return False
         if question.get("multiSelect"):
-            self.chosen ^= {number}
+            self.ticks[len(self.answers)] ^= {number}
             return False
         return self.reply(choices[number - 1])
 
-    def confirm(self) -> bool:
-        """Answer the present question with the ticked choices; return whether all questions are
-        answered."""
-        question = self.question
-        if question is None or not self.chosen:
-            return False
-        choices = labels(question)
-        return self.reply(", ".join(choices[number - 1] for number in sorted(self.chosen)))
+    @property
+    def ticked(self) -> list[str]:
+        """Labels of the ticked choices."""
+        choices = labels(self.question) if self.question is not None else []
+        return [choices[number - 1] for number in sorted(self.chosen)]
+
+    def confirm(self, text: str = "") -> bool:
+        """Answer the present question with the ticked choices and the person's own ``text``; return
+        whether all questions are answered."""
+        answer = ", ".join(filter(None, [*self.ticked, text]))
+        return self.reply(answer) if self.question is not None and answer else False
 
     def reply(self, text: str) -> bool:
         self.answers.append(text)
-        self.chosen.clear()
         return self.question is None
 
 

@@ -1157,11 +1157,13 @@ class Dashboard(App[None]):
             return
 
         def then(text: str) -> None:
-            if shown.reply(text):
+            if shown.confirm(text):
                 self._reply(shown)
             self._dirty = True
 
-        self.ask(Ask(str(shown.question.get("question", ""))), then, ("t", shown.request.id, str(len(shown.answers))))
+        ticked = [line((f"sent with your ticks: {', '.join(shown.ticked)}", "dim"))] if shown.ticked else []
+        dialog = Ask(str(shown.question.get("question", "")), details=ticked)
+        self.ask(dialog, then, ("t", shown.request.id, str(len(shown.answers))))
 
     def _reply(self, shown: Shown) -> None:
         answers = list(shown.answers)

@@ -53,6 +53,27 @@ async def test_a_request_is_answered_in_the_conversation(
         assert right(await answered(world))
 
 
+TICKS = {"question": "q", "multiSelect": True, "options": [{"label": "a"}, {"label": "b"}]}
+
+
+async def test_ticks_are_sent_with_ones_own_words_also_after_a_refusal(world: World) -> None:
+    asks(world, "QUESTION", TICKS)
+    world.state.refusals["ResolveRequest"] = [Refusal("FAILED_PRECONDITION", "not now", "WRONG_STATE")]
+    async with screen(world) as shown:
+        await shown.ready()
+        await shown.press("2", "t")
+        await shown.dialog(Ask)
+        await shown.shows("sent with your ticks: b")
+        await shown.press(*"hm", "enter")
+        await shown.shows("t has your text")
+        await shown.press("t")
+        await shown.dialog(Ask)
+        await shown.shows("hm")
+        await shown.press("end", "enter")
+        await eventually(lambda: len(world.state.called("ResolveRequest")) == 2, within=20)
+        assert [[*call.resolution.reply.answers] for call in world.state.called("ResolveRequest")] == [["b, hm"]] * 2
+
+
 async def test_always_shows_the_rule_and_takes_it_as_edited(world: World) -> None:
     asks(world, "PERMISSION", COMMAND, tool="Bash", offers=[attention_pb2.RuleOffer(rules=["Bash(make *)"])])
     async with screen(world) as shown:
