@@ -106,13 +106,14 @@ def hints(shown: Shown, *, landable: bool = True, modes: Sequence[str] = PLAN_MO
     """Return the keys that answer this request, in one line. ``landable``: its session has changes
     to land; ``modes``: those that the settings allow."""
     number = f" ({len(shown.answers) + 1} of {shown.count})" if shown.count > 1 else ""
+    back = " · backspace previous question" if shown.answers else ""
     match kind_name(shown.request):
         case "permission":
             return "y yes · s session · a always · e edit · d no, because …"
         case "question" if shown.question is not None and shown.question.get("multiSelect"):
-            return f"1–9 tick{number} · enter send · t your own words"
+            return f"1–9 tick{number} · enter send · t your own words{back}"
         case "question":
-            return f"1–9 choose{number} · t your own words"
+            return f"1–9 choose{number} · t your own words{back}"
         case "plan":
             starts = " · ".join(f"{number} start in {mode}" for number, mode in enumerate(plan_modes(modes), 1))
             return f"y start · d what to change · {starts}"

@@ -172,6 +172,7 @@ class Dashboard(App[None]):
         self._talk: panes.Talk | None = None
         self._talk_of: object = None
         self._shown: Shown | None = None
+        self._shown_before: dict[str, Shown] = {}  # open requests, perhaps answered in part, by their id
         self._jumped = -math.inf  # when the selection last moved without a key
         self._just_selected = False  # whether the person has just moved to the selected session
         self._hint_rows = 0  # of the request
@@ -398,6 +399,8 @@ class Dashboard(App[None]):
         requests: dict[str, list[AttentionRequest]] = defaultdict(list)
         for request in view.part(parts.REQUESTS).value or ():
             requests[request.session_id].append(request)
+        ids = {request.id for each in requests.values() for request in each}
+        self._shown_before = {id_: shown for id_, shown in self._shown_before.items() if id_ in ids}
         pull_requests = {each.session_id: each for each in view.part(parts.PULL_REQUESTS).value or ()}
         conflicts: set[str] = set()
         for repo in {session.repo_id for session in view.sessions.values()}:
@@ -648,7 +651,9 @@ class Dashboard(App[None]):
             self._shown = None
             return
         if self._shown is None or self._shown.request.id != request.id:
-            self._shown = Shown(request, self.clock() - (GRACE_S - SOUGHT_S if sought else 0))
+            self._shown = self._shown_before.setdefault(request.id, Shown(request, 0))
+            self._shown.since = self.clock() - (GRACE_S - SOUGHT_S if sought else 0)
+            self._shown.seen = False
             remember(self.client, [request])
             self._compare_again()
             panel.scroll_to(y=0, animate=False, force=True)
@@ -1150,6 +1155,14 @@ class Dashboard(App[None]):
         else:
             self._peeking = True
         self._dirty = True
+
+    def action_previous_question(self) -> None:
+        shown = self._answerable("question")
+        if shown is not None and shown.answers:
+            shown.answers.pop()
+            self._dirty = True
+        elif shown is not None:
+            self.note("this is the first question")
 
     def action_reply(self) -> None:
         shown = self._answerable("question")

@@ -48,6 +48,7 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("d", "deny", "no, with a reason"),
         Key("t", "reply", "answer a question in your own words"),
         Key("1,2,3,4,5,6,7,8,9", "choose", "choose an answer, or a plan's mode", "1–9"),
+        Key("backspace", "previous_question", "ask the previous question again"),
     ),
     "Talk": (
         Key("r", "prompt", "write to the session", "r"),
@@ -85,7 +86,7 @@ GROUPS: dict[str, tuple[Key, ...]] = {
 
 NAMES = {
     "esc": "escape", "?": "question_mark", "/": "slash", "!": "exclamation_mark", "*": "asterisk", ":": "colon", "↑": "up",
-    "enter": "enter", "space": "space", "tab": "tab",
+    "enter": "enter", "space": "space", "tab": "tab", "backspace": "backspace",
 }  # fmt: skip
 
 

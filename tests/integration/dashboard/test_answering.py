@@ -169,3 +169,26 @@ async def test_the_last_of_several_questions_is_asked_again_after_a_refusal(worl
         await eventually(lambda: len(world.state.called("ResolveRequest")) == 2, within=20)
         answers = [[*call.resolution.reply.answers] for call in world.state.called("ResolveRequest")]
         assert answers == [["A", "B"], ["A", "A"]]
+
+
+async def test_answers_and_ticks_stay_while_the_cursor_is_elsewhere_and_can_be_given_again(world: World) -> None:
+    world.state.session("other", state=session_pb2.SESSION_STATE_FAILED)
+    asks(world, "QUESTION", {"questions": [{**QUESTION["questions"][0], "question": "First?"}, TICKS]})
+    async with screen(world) as shown:
+        await shown.shows("other  Conversation")
+        await shown.press("j")
+        await shown.shows("First?")
+        await shown.ready()
+        await shown.press("1", "2")
+        await shown.shows("2 of 2", "✓ A", "[x] b")
+        await shown.press("k")
+        await shown.shows("other  Conversation")
+        await shown.press("j")
+        await shown.shows("2 of 2", "✓ A", "[x] b")
+        await shown.ready()
+        await shown.press("backspace")
+        await shown.shows("1 of 2")
+        await shown.press("2")
+        await shown.shows("✓ B", "[x] b")
+        await shown.press("enter")
+        assert list((await answered(world)).reply.answers) == ["B", "b"]
