@@ -131,3 +131,20 @@ async def test_every_way_of_changing_the_file_takes_effect_soon(
                 file.parent.mkdir()
                 file.write_text(wanted)
         await eventually(partial(shows, sandbox, number), every=0.1)
+
+
+async def test_a_restart_with_a_broken_file_stops_no_daemon(
+    client: Client, sandbox: Sandbox, running: DaemonProcess
+) -> None:
+    file = sandbox.root / "config" / "ramet" / "config.toml"
+    right = file.read_text()
+    file.write_text(f"max_wroking = 1\n{right}")
+    try:
+        ran = sandbox.ctl("daemon", "restart")
+    finally:
+        file.write_text(right)
+    assert ran.code == 1
+    assert f"{file}:1: max_wroking" in ran.stderr
+    assert "the daemon was not stopped" in ran.stderr
+    assert running.process is not None
+    assert sandbox.ctl("daemon", "status", "--json").json["pid"] == running.process.pid

@@ -13,7 +13,7 @@ from ramet.v1 import daemon_pb2
 from ramet.v1.daemon_pb2 import GetConfigResponse, Setting
 
 from rametctl.app import App
-from rametctl.connection.start import daemon_command
+from rametctl.connection.start import WARNING, config_problems
 from rametctl.console.lines import Line, Span, line
 from rametctl.editor import edit as edit_text
 from rametctl.errors import ClientError, UnreachableError, UsageError
@@ -21,7 +21,6 @@ from rametctl.local.settings import toml_value, with_setting
 from rametctl.options import Verb, complete_setting, repo_option, repo_path
 from rametctl.render.format import shown_value
 
-WARNING = "warning: "
 FROM_REPOSITORY = "repository file"
 AT_START = re.compile(r"log\.level|agents\.[^.]+\.(?:path|command|config_dir)")
 """Settings that the daemon reads only when it starts."""
@@ -119,7 +118,7 @@ def check(app: App, repo: str | None) -> None:
     """
     owner_file = app.directories.config_file
     repo_file = _repo_file(app, repo)
-    said = _problems(app, repo_file)
+    said = config_problems(app.environ, repo_file)
     warnings = [text for text in said if text.startswith(WARNING)]
     wrong = [text for text in said if not text.startswith(WARNING)]
     for text in warnings:
@@ -210,7 +209,7 @@ def _write(app: App, file: Path, change: Callable[[str | None], str], *, placed:
 
     ``placed``: the error names file and line, for a person who has edited the file.
     """
-    known = {_without_place(problem) for problem in _problems(app, None)}
+    known = {_without_place(problem) for problem in config_problems(app.environ)}
     target = file.resolve()  # a link, such as into a directory of dotfiles, stays a link
     scratch = target.with_name(f".{target.name}.new")
     try:
@@ -222,7 +221,7 @@ def _write(app: App, file: Path, change: Callable[[str | None], str], *, placed:
         fcntl.flock(lock, fcntl.LOCK_EX)
         text = change(_text(file))
         _store(scratch, text, file.stat().st_mode & 0o777 if file.exists() else 0o600)
-        found = [each for each in _problems(app, None, owner_file=scratch) if not each.startswith(WARNING)]
+        found = [each for each in config_problems(app.environ, owner_file=scratch) if not each.startswith(WARNING)]
         if wrong := [each for each in found if _without_place(each) not in known]:
             problem = wrong[0].replace(str(scratch), str(file)) if placed else _without_place(wrong[0])
             raise ClientError(f"nothing was changed: {problem}", reason="BAD_CONFIG")
@@ -287,23 +286,6 @@ def _repo_file(app: App, repo: str | None) -> Path | None:
     here = Path(app.cwd if repo is None else repo_path(app, repo))
     root = next((directory for directory in (here, *here.parents) if (directory / ".git").exists()), None)
     return None if root is None else root / ".ramet.toml"
-
-
-def _problems(app: App, repo_file: Path | None, *, owner_file: Path | None = None) -> list[str]:
-    """Return the errors and warnings that ``rametd`` reports, one line each; ``owner_file`` in
-    place of config.toml."""
-    import subprocess
-
-    command = [*daemon_command(), "check"]
-    if repo_file is not None:
-        command += ["--repository-file", str(repo_file)]
-    if owner_file is not None:
-        command += ["--owner-file", str(owner_file)]
-    done = subprocess.run(command, env=dict(app.environ), capture_output=True, check=False, stdin=subprocess.DEVNULL)
-    if done.returncode not in {0, 1} or done.stderr:
-        words = done.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
-        raise ClientError(f"the configuration cannot be checked: {words}", hint="is the daemon of the same release?")
-    return done.stdout.decode("utf-8", "replace").splitlines()
 
 
 def _get(app: App, repo: str | None) -> "GetConfigResponse":

@@ -11,7 +11,7 @@ from ramet.v1.daemon_pb2 import GetInfoResponse
 from ramet.words import plural
 
 from rametctl.app import App
-from rametctl.connection.start import daemon_command
+from rametctl.connection.start import WARNING, config_problems, daemon_command
 from rametctl.console.lines import line
 from rametctl.errors import ClientError, ConnectionLostError, RefusedError, TimedOutError, UnreachableError
 from rametctl.local.log import follow_file, log_line, tail
@@ -91,13 +91,18 @@ def stop(app: App) -> None:
 @command.command("restart", cls=Verb, short_help="Restart the daemon; agents keep running.")
 @click.pass_obj
 def restart(app: App) -> None:
-    """Restart the daemon, for example after an upgrade. Agents keep running.
+    """Restart the daemon, for example after an upgrade. Agents keep running. With an
+    invalid configuration, the running daemon is not stopped.
 
     \b
     Example:
       rametctl daemon restart
     """
     connection = app.connect(autostart=True)
+    wrong = [each for each in config_problems(app.environ) if not each.startswith(WARNING)]
+    if wrong:
+        hint = "the daemon was not stopped; mend the file, then: rametctl daemon restart"
+        raise ClientError("; ".join(wrong), hint=hint, reason="BAD_CONFIG")
     with app.output.spinner("restarting the daemon …"):
         _stop(app, app.connect(autostart=False))
         connection.ensure_running()

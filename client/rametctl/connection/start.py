@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ramet.paths import Directories, PathsError, make_private_directory, open_private_directory
 
 from rametctl.connection.listener import listens, unreachable
-from rametctl.errors import UnreachableError
+from rametctl.errors import ClientError, UnreachableError
 
 if TYPE_CHECKING:
     import subprocess
@@ -28,6 +28,8 @@ START_DEADLINE = 30.0
 START_LOCK = "start.lock"
 START_LOG = "start.log"
 TAIL_LINES = 5
+WARNING = "warning: "
+"""Beginning of the warnings among the problems of a configuration; the others are errors."""
 ANOTHER_SERVES = os.EX_TEMPFAIL
 """Exit status of a daemon that finds the lock of another."""
 
@@ -185,3 +187,22 @@ def _last_output(log: Path) -> str:
     except OSError:
         return ""
     return " | ".join(line.strip() for line in text.splitlines()[-TAIL_LINES:] if line.strip())
+
+
+def config_problems(
+    environ: Mapping[str, str], repository_file: Path | None = None, *, owner_file: Path | None = None
+) -> list[str]:
+    """Return the errors and warnings that ``rametd`` reports for the configuration, one line each;
+    ``owner_file`` in place of config.toml. Raise ClientError if it reports none, nor success."""
+    import subprocess
+
+    command = [*daemon_command(), "check"]
+    if repository_file is not None:
+        command += ["--repository-file", str(repository_file)]
+    if owner_file is not None:
+        command += ["--owner-file", str(owner_file)]
+    done = subprocess.run(command, env=dict(environ), capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode not in {0, 1} or done.stderr:
+        words = done.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
+        raise ClientError(f"the configuration cannot be checked: {words}", hint="is the daemon of the same release?")
+    return done.stdout.decode("utf-8", "replace").splitlines()

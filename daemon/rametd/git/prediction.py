@@ -235,6 +235,11 @@ class Work:
     base: str = ""
 
 
+AT_ONCE = 16
+"""Pairs to compare in one call of a thread. A daemon that stops waits for the call, not for the
+thousands of pairs of fifty sessions."""
+
+
 class Matrix:
     """Comparisons within one repository. They run in threads of the git layer, one at a time."""
 
@@ -248,7 +253,11 @@ class Matrix:
     async def compare(self, works: Mapping[str, Work], pairs: Collection[Pair]) -> dict[Pair, tuple[FileConflict, ...]]:
         """Return the paths that both sides of each pair change. ``pairs`` are keys of ``works``.
         Raise GitFailedError."""
-        return await self._git.compute(self._compare, works, pairs)
+        found: dict[Pair, tuple[FileConflict, ...]] = {}
+        listed = list(pairs)
+        for begin in range(0, len(listed), AT_ONCE):
+            found |= await self._git.compute(self._compare, works, listed[begin : begin + AT_ONCE])
+        return found
 
     def _compare(self, works: Mapping[str, Work], pairs: Collection[Pair]) -> dict[Pair, tuple[FileConflict, ...]]:
         repository = open_repository(self._common_dir)
