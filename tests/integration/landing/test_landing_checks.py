@@ -101,8 +101,9 @@ async def test_a_landing_withdrawn_during_its_check_leaves_nothing_of_the_check(
 
     assert removed.state == REMOVED
     await eventually(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
-    assert (await refusal(landings.remove("slow")))[0] == "WRONG_STATE"
-    assert (await refusal(landings.retry("slow")))[0] == "WRONG_STATE"
+    for again in (landings.remove, landings.retry):
+        reason, words, *_ = await refusal(again("slow"))
+        assert (reason, words) == ("WRONG_STATE", "slow is not in the queue")
     assert subjects(repository)[0] == "second"
     assert await landings.list() == []
 

@@ -81,7 +81,7 @@ async def test_a_session_at_work_is_waited_for(client: Client, landings: Landing
     await client.sessions.UpdateSession(
         session_pb2.UpdateSessionRequest(session_id=session.id, session=renamed, update_mask=mask)
     )
-    with pytest.raises(grpc.aio.AioRpcError, match="calm is landed already"):
+    with pytest.raises(grpc.aio.AioRpcError, match="calm has landed already"):
         await landings.retry("calm")
 
 

@@ -39,6 +39,12 @@ def present_name(reader: Reader, landing: Landing) -> str:
     return session.name if session is not None else landing.session_name
 
 
+def ending(reader: Reader, landing: Landing) -> str:
+    """Say that an entry has ended: it landed, or left the queue."""
+    ended = "has landed already" if landing.state == S.LANDED else "is not in the queue"
+    return f"{present_name(reader, landing)} {ended}"
+
+
 def message(reader: Reader, landing: Landing) -> landing_pb2.Landing:
     place = 0
     if landing.state not in ENDED:
@@ -106,7 +112,7 @@ def requeue(unit: Unit, landing: Landing, *, principal: str = DAEMON, columns: L
 def remove(unit: Unit, landing: Landing, reason: str, principal: str) -> Landing:
     """Remove an entry. Raises `WrongStateError` if it has ended, or its target is being moved."""
     if landing.state in ENDED:
-        raise WrongStateError(f"{present_name(unit, landing)} is {landing.state} already", hint="nothing is left to do")
+        raise WrongStateError(ending(unit, landing), hint="nothing is left to do")
     if move_of(unit, landing) is not None:
         raise WrongStateError(
             f"{present_name(unit, landing)} is landing on {landing.target} now", hint="try again in a moment"
@@ -139,7 +145,7 @@ def retry(unit: Unit, landing: Landing, principal: str) -> Landing:
     for an ended one."""
     if landing.state in ENDED:
         name = present_name(unit, landing)
-        raise WrongStateError(f"{name} is {landing.state} already", hint=f"`rametctl land {shlex.quote(name)}`")
+        raise WrongStateError(ending(unit, landing), hint=f"`rametctl land {shlex.quote(name)}`")
     if landing.state not in {S.HELD, S.RETURNED}:
         return landing
     return requeue(unit, landing, principal=principal, columns={"returns": 0})
