@@ -220,3 +220,17 @@ async def test_an_answer_of_any_length_is_printed_and_logged(sandbox: Sandbox, r
     assert (ran.code, "xxxxx" in ran.stdout) == (0, True), ran.stderr
     assert sandbox.ctl("log", name, cwd=repository).code == 0
     assert sandbox.ctl("log", name, "--json", cwd=repository).code == 0
+
+
+@pytest.mark.parametrize("verb", ["rm", "archive"])
+async def test_a_verb_that_refuses_a_working_session_names_its_option(
+    client: Client, sandbox: Sandbox, repository: Path, verb: str
+) -> None:
+    name = f"busy-{repository.name}"
+    await client.create(
+        repository, script({"tool": "Bash", "input": {"command": "true", "description": "x"}}), name=name
+    )
+    await client.reach(name, WAITING)
+    ran = sandbox.ctl(verb, name)
+    assert (ran.code, ran.stderr) == (1, f"rametctl: {name} is waiting; add --stop to end its turn first\n")
+    assert sandbox.ctl(verb, name, "--stop").code == 0

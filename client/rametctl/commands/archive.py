@@ -12,9 +12,9 @@ from rametctl.render.session import reference
 
 @click.command("archive", cls=Verb, short_help="Remove the worktree, keep the work.")
 @sessions_argument(required=True)
-@click.option("-f", "--force", is_flag=True, help="Interrupt a running turn instead of refusing.")
+@click.option("--stop", is_flag=True, help="End a running turn instead of refusing.")
 @click.pass_obj
-def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
+def command(app: App, sessions: tuple[str, ...], stop: bool) -> int:
     """Archive SESSION...: stop its agent and remove its worktree. Ramet keeps the branch,
     checkpoints, uncommitted changes, conversation and environment;
     `rametctl restore` restores them. A checkout that Ramet did not create stays.
@@ -25,7 +25,7 @@ def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
     """
 
     def act(session: str) -> object:
-        request = session_pb2.ArchiveSessionRequest(session=session_name(app, session), force=force)
+        request = session_pb2.ArchiveSessionRequest(session=session_name(app, session), force=stop)
         answer = app.call(lambda daemon: daemon.sessions.ArchiveSession, request, doing="archiving …")
         freed = f"{size(answer.freed_bytes)} freed; " if answer.freed_bytes else ""
         return outcome_of(

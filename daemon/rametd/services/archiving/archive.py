@@ -49,9 +49,7 @@ def check_state(session: Session, *, force: bool) -> None:
             f"{session.name} is archived already", hint=f"`rametctl restore {session.reference}` restores it"
         )
     if session.state not in AT_REST and not force:
-        raise WrongStateError(
-            f"{session.name} is {session.state}", hint=f"`rametctl stop {session.reference}` first, or add --force"
-        )
+        raise WrongStateError(f"{session.name} is {session.state}", hint="add --stop to end its turn first")
 
 
 class Archiver:
