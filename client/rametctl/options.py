@@ -73,7 +73,11 @@ class Verb(click.Command):
                     f"{name} takes a text, and {value} looks like an option",
                     hint=f"give the text right after {name}; if {value} is the text: {takers[name]}={value}",
                 )
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # Click names no command for an option without its argument
+            raise
 
 
 class VerbGroup(click.Group):

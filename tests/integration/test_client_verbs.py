@@ -415,6 +415,12 @@ def test_status_counts_a_request_of_an_idle_session_as_the_inbox_does(world: Wor
     assert world.run("status", "--short").out == f"{counted}\n"
 
 
+def test_an_option_without_its_argument_names_the_help_of_its_verb(world: World) -> None:
+    for verb, option in (("land", "--commit"), ("send", "--file"), ("rules add", "--session")):
+        refused = world.run(*verb.split(), "fix", option)
+        assert (refused.code, f"see: rametctl {verb} --help" in refused.err) == (2, True), refused.err
+
+
 # agents
 
 
