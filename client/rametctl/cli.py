@@ -160,7 +160,7 @@ def cli(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is not None:
         return
     app = ctx.obj
-    if not app.on_terminal:
+    if not app.on_terminal and not app.output.dumb:
         raise click.exceptions.NoArgsIsHelpError(ctx)
     from rametctl.dashboard import run
 

@@ -421,6 +421,13 @@ def test_an_option_without_its_argument_names_the_help_of_its_verb(world: World)
         assert (refused.code, f"see: rametctl {verb} --help" in refused.err) == (2, True), refused.err
 
 
+@pytest.mark.parametrize("verb", [(), ("top",)])
+def test_the_dashboard_says_that_a_dumb_terminal_cannot_show_it(world: World, verb: tuple[str, ...]) -> None:
+    refused = world.run(*verb, env={"TERM": "dumb"}, terminal=True)
+    why = "rametctl: the dashboard needs a terminal that can move the cursor; use: rametctl ls\n"
+    assert (refused.code, refused.out, refused.err) == (2, "", why)
+
+
 # agents
 
 

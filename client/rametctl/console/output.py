@@ -62,6 +62,8 @@ class Output:
         self.stderr = stderr
         capable = environ.get("TERM", "") != "dumb"
         self.terminal = stdout.isatty() and capable and not json
+        self.dumb = stdout.isatty() and not capable
+        """Whether standard output is a terminal that cannot move the cursor."""
         self.error_terminal = stderr.isatty() and capable
         self._unended = False  # whether the last line of a command's output lacks its line feed
         self.colour = self.terminal and not environ.get("NO_COLOR")

@@ -13,6 +13,8 @@ def run(app: "App", *, repo_path: str = "", everywhere: bool = False, only: str 
     too if ``repo_path`` is "", and the dashboard says so then."""
     from rametctl.errors import UsageError
 
+    if app.output.dumb:
+        raise UsageError("the dashboard needs a terminal that can move the cursor", hint="use: rametctl ls")
     if not app.on_terminal:
         raise UsageError("the dashboard needs a terminal", hint="use: rametctl ls --watch")
     from rametctl.dashboard.app import Dashboard
