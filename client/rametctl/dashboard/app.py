@@ -181,7 +181,7 @@ class Dashboard(App[None]):
         self._dirty = True
         self._painted_second = 0
         self._rests_until = 0.0
-        self._drafts: dict[Draft, tuple[Any, bool]] = {}  # texts that were refused, or (True) left in a closed dialog
+        self._drafts: dict[Draft, Any] = {}  # texts that were refused, or left in a closed dialog
         self._answering: tuple[Draft, Any] | None = None  # the dialog whose answer is handled now, and the answer
         self._note_until = 0.0
         self._busy: set[str] = set()
@@ -725,7 +725,7 @@ class Dashboard(App[None]):
         words = [error.message, error.hint]
         if answering is not None:
             draft, answer = answering
-            self._drafts[draft] = answer, False
+            self._drafts[draft] = answer
             place = f" on {draft[2]}" if draft[0] == "c" else ""
             words.append(f"{draft[0]}{place} has your text")
         self.note("; ".join(filter(None, words)), error=True)
@@ -738,14 +738,13 @@ class Dashboard(App[None]):
         """
         before = self._drafts.get(draft) if draft is not None else None
         if before is not None:
-            written, left = before
-            dialog.restore(written, left=left)
+            dialog.restore(before)
 
         def answered(answer: Any) -> None:
             if draft is None or self._drafts.get(draft) is not before:
                 pass  # an earlier dialog's text has been refused meanwhile, and is still to be offered
             elif answer is None and dialog.written != dialog.offered:
-                self._drafts[draft] = dialog.written, True
+                self._drafts[draft] = dialog.written
             else:
                 self._drafts.pop(draft, None)
             if answer is not None:
@@ -1483,7 +1482,7 @@ class Dashboard(App[None]):
             model=answer["model"], mode=mode_number(mode or None), **budget, owns=answer["owns"].split(),
             contenders=[answer["agent"]] * contenders if contenders > 1 else (), request_id=new_request_id(),
         )  # fmt: skip
-        self._drafts[NEW] = {name: answer[name] for name in ("agent", "model", "mode")}, False
+        self._drafts[NEW] = {name: answer[name] for name in ("agent", "model", "mode")}
 
         async def work() -> str:
             made = await self.call(lambda daemon: daemon.sessions.CreateSession, base)
@@ -1846,7 +1845,7 @@ class Dashboard(App[None]):
 
         def then(text: str) -> None:
             if status := self._verb("run", session.id, "--", "sh", "-c", text, pause=True):
-                self._drafts[draft] = text, True
+                self._drafts[draft] = text
                 self.note(f"the command exited with {status}; ! has your text")
 
         self.ask(Ask(f"Run in {session.name}:", does="run"), then, draft)

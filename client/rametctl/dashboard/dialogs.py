@@ -55,7 +55,6 @@ class Dialog(ModalScreen[object]):
     """Text that the dialog began with, in the form of an answer; `restore` replaces it."""
     written: Any = None
     """Text that the person left in it when they closed it."""
-    _left = False
     _room = 0
     _typed = ""
     _field: Prompt | Input | None = None
@@ -136,9 +135,8 @@ class Dialog(ModalScreen[object]):
         """Return the text in the fields, in the form of an answer; None without fields."""
         return None
 
-    def restore(self, written: Any, *, left: bool) -> None:
-        """Offer text that was written before; ``left``: the person closed the dialog, and may mean
-        to write anew."""
+    def restore(self, written: Any) -> None:
+        """Offer text that was written before, to be continued at its end."""
 
     def action_scroll(self, direction: int) -> None:
         self.query_one(Lines).page(direction)
@@ -215,7 +213,7 @@ class Ask(Dialog):
             yield Bar(f"enter {self._does} · shift-enter new line · esc back{empty}")
 
     def on_mount(self) -> None:
-        self.query_one(Prompt).offer(self._text, selected=self._left)
+        self.query_one(Prompt).offer(self._text)
         self.write_in(self.query_one(Prompt))
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
@@ -228,8 +226,8 @@ class Ask(Dialog):
     def _text_left(self) -> str:
         return self.query_one(Prompt).text.strip()
 
-    def restore(self, written: str, *, left: bool) -> None:
-        self._text, self._left = written, left
+    def restore(self, written: str) -> None:
+        self._text = written
 
 
 class Choose(Dialog):
@@ -322,7 +320,7 @@ class Form(Dialog):
 
     def on_mount(self) -> None:
         if self._prompt is not None:
-            self.query_one(Prompt).offer(self._prompt, selected=self._left)
+            self.query_one(Prompt).offer(self._prompt)
             self.write_in(self.query_one(Prompt))
         elif self._fields:
             self.write_in(self.query_one("#field0", Input))
@@ -346,8 +344,7 @@ class Form(Dialog):
         fields = (self.query_one(f"#field{number}", Input).value.strip() for number in range(len(self._fields)))
         return dict(zip((each.name for each in self._fields), fields, strict=True)) | {"prompt": prompt}
 
-    def restore(self, written: Mapping[str, str], *, left: bool) -> None:
-        self._left = left
+    def restore(self, written: Mapping[str, str]) -> None:
         self._fields = [replace(each, text=written.get(each.name, each.text)) for each in self._fields]
         if self._prompt is not None:
             self._prompt = written.get("prompt", "")

@@ -257,12 +257,10 @@ class Prompt(TextArea, Editing):
                 self._stop(event)
                 self.post_message(self.Completing(self, word))
 
-    def offer(self, text: str, *, selected: bool = False) -> None:
-        """Write ``text``, to be continued; if it is ``selected``, new text replaces it."""
+    def offer(self, text: str) -> None:
+        """Write ``text``, to be continued at its end."""
         self.text = text
         self.move_cursor(self.document.end)
-        if selected:
-            self.select_all()
 
     def remember(self, text: str) -> None:
         """Let up recall ``text`` first."""

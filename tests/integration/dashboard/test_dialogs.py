@@ -330,13 +330,13 @@ async def test_a_filter_that_is_left_is_offered_again(world: World) -> None:
         assert shown.app._filter == "s:waiting"
 
 
-async def test_text_left_in_a_dialog_is_replaced_by_new_text_and_continued_at_its_end(world: World) -> None:
+async def test_text_left_in_a_dialog_is_continued_at_its_end(world: World) -> None:
     world.state.session("fix")
     async with screen(world) as shown:
         await shown.shows("· fix")
-        for keys, text in ([*"old"], "old"), (["end", *"er"], "older"), ([*"new"], "new"):
-            await shown.press("f")
-            dialog = await shown.dialog(Ask)
+        for key, keys, text in ("f", "old", "old"), ("f", "er", "older"), ("n", "old", "old"), ("n", "er", "older"):
+            await shown.press(key)
+            dialog = await shown.dialog(Dialog)
             await eventually(lambda: shown.app.focused is not None, within=20)
             await shown.press(*keys)
             assert dialog.query_one(Prompt).text == text
