@@ -184,6 +184,7 @@ class Dashboard(App[None]):
         self._drafts: dict[Draft, Any] = {}  # texts that were refused, or left in a closed dialog
         self._answering: tuple[Draft, Any] | None = None  # the dialog whose answer is handled now, and the answer
         self._note_until = 0.0
+        self._quits_until = -math.inf  # a second key quits until then, although texts would be lost
         self._busy: set[str] = set()
         self._undo: list[tuple[str, str]] = []
         self._failure: ClientError | None = None
@@ -257,11 +258,29 @@ class Dashboard(App[None]):
         self._report_focus()
 
     async def action_quit(self) -> None:
-        """End the dashboard; tell the daemon that the person no longer looks at it."""
+        """End the dashboard and tell the daemon that the person no longer looks at it; if texts get
+        lost, only at a second key."""
+        unsent = self._unsent()
+        if unsent and self.clock() >= self._quits_until:
+            self._quits_until = self.clock() + NOTE_S
+            key = "q" if self.focused is None and len(self.screen_stack) == 1 else "ctrl-q"
+            self.note(f"{plural(unsent, 'draft')} would be lost; {key} again quits")
+            return
         if self.view is not None and self.view.outage is None:
             with suppress(TimeoutError):  # end even if the daemon does not answer
                 await asyncio.wait_for(self._tell_focus(self.view, focused=False), 1.0)
         self.exit()
+
+    def _unsent(self) -> int:
+        """Return the number of texts for open sessions that were written and not sent. A filter, a
+        command, and the choices kept for the next new session are none."""
+        open_ = {*self._shown_before, *(self.view.sessions if self.view is not None else ())}
+        drafts = [
+            draft
+            for draft, text in self._drafts.items()
+            if text and draft[0] not in "/!" and ("prompt" in text if draft == NEW else draft[1] in open_)
+        ]
+        return len(drafts) + bool(self._is_drawn and self._prompt.text.strip())
 
     # Attention: who looks at the dashboard needs no notification; who does not gets one from the
     # terminal too

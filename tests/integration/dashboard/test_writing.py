@@ -313,6 +313,33 @@ async def test_the_next_tab_takes_no_key_from_a_prompt_that_is_being_written(wor
         await eventually(lambda: [each.prompt for each in world.state.called("SendPrompt")] == ["fixxAy it"], within=20)
 
 
+@pytest.mark.parametrize("key", ["r", "f", "n"])
+async def test_text_that_is_not_sent_is_lost_only_by_a_second_key(world: World, key: str) -> None:
+    world.state.session("fix")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press(key)
+        await eventually(lambda: shown.app.focused is not None, within=20)
+        await shown.press(*"wait", "escape", "q")
+        await shown.shows("1 draft would be lost; q again quits")
+        assert shown.app.is_running
+        shown.now += 60
+        await shown.press("q")
+        assert shown.app.is_running, "the first key is long ago"
+        await shown.press("q")
+        await eventually(lambda: not shown.app.is_running, within=20)
+
+
+async def test_attached_the_key_that_detaches_says_that_a_draft_would_be_lost(world: World) -> None:
+    session = world.state.session("fix")
+    async with screen(world, only=session.id) as shown:
+        await shown.shows("fix  Conversation")
+        await shown.press(*"wait", "ctrl+q")
+        await shown.shows("1 draft would be lost; ctrl-q again quits")
+        await shown.press("ctrl+q")
+        await eventually(lambda: not shown.app.is_running, within=20)
+
+
 @pytest.mark.parametrize("key", ["f", "n"])
 async def test_a_file_is_completed_in_the_text_of_a_dialog(world: World, tmp_path: Path, key: str) -> None:
     tree = tmp_path / "tree"
