@@ -697,7 +697,8 @@ class Dashboard(App[None]):
             answer = "space answer"
             if not self._known.requests.get(self._selected) and self._waiting():
                 answer = "N answer next"
-            keys = f"? all keys · q quit · j k move · enter open · {answer} · tab tabs · n new · r write · L land · x remove · / filter"
+            enter = "enter write" if self.has_class("whole") else "enter open"
+            keys = f"? all keys · q quit · j k move · {enter} · {answer} · tab tabs · n new · r write · L land · x remove · / filter"
         self._static("foot", line(panes.fitting(keys, self.size.width)))
 
     # Notes and work
@@ -916,9 +917,10 @@ class Dashboard(App[None]):
         elif self._tab == "Checkpoints" and self.has_class("whole") and self._content.cursor >= 0:
             self._rewind()
         elif self.session is not None:
+            opened = self.has_class("whole")
             self.add_class("whole")
             self._dirty = True
-            if self._tab == "Conversation":
+            if opened or self._tab == "Conversation":
                 self.action_prompt()
 
     def action_leave(self) -> None:

@@ -27,7 +27,7 @@ GROUPS: dict[str, tuple[Key, ...]] = {
         Key("k,up", "cursor(-1)", "up", "k ↑"),
         Key("g,home", "edge(-1)", "first", "g"),
         Key("G,end", "edge(1)", "last", "G"),
-        Key("enter", "enter", "open the session; on a checkpoint: rewind", "enter"),
+        Key("enter", "enter", "open the session, then write to it; on a checkpoint: rewind", "enter"),
         Key("escape", "leave", "back", "esc"),
         Key("space", "peek", "answer the session's request, and back", "space"),
         Key("N", "next_waiting", "next session that needs you", "N"),

@@ -301,6 +301,17 @@ async def test_the_keys_leave_the_prompt_with_its_tab_and_move_in_the_lines_of_t
         assert shown.app._prompt.text == "jx"
 
 
+async def test_enter_writes_to_an_opened_session_on_another_tab(world: World) -> None:
+    world.state.session("fix", turns=1)
+    async with screen(world) as shown:
+        await shown.shows("fix")
+        await shown.press("tab", "enter")
+        await shown.shows("enter write")
+        assert not shown.app._prompt.has_focus
+        await shown.press("enter", *"jx", "enter")
+        await eventually(lambda: [each.prompt for each in world.state.called("SendPrompt")] == ["jx"], within=20)
+
+
 async def test_the_next_tab_takes_no_key_from_a_prompt_that_is_being_written(world: World) -> None:
     world.state.session("fix", turns=1)
     async with screen(world) as shown:
