@@ -58,6 +58,8 @@ class Dialog(ModalScreen[object]):
     _room = 0
     _typed = ""
     _field: Prompt | Input | None = None
+    _keys = ""
+    """The hint below a prompt."""
     _since = math.inf
 
     def on_mount(self) -> None:
@@ -126,6 +128,10 @@ class Dialog(ModalScreen[object]):
     def action_dismiss_none(self) -> None:
         self.written = self._text_left()
         self.dismiss(None)
+
+    def on_text_area_changed(self, event: Prompt.Changed) -> None:
+        event.stop()
+        self.query_one(Bar).show(self._keys)  # instead of what was wrong without text
 
     def on_prompt_left(self, event: Prompt.Left) -> None:
         event.stop()  # the screen below has a prompt of its own
@@ -201,16 +207,15 @@ class Ask(Dialog):
     ) -> None:
         super().__init__()
         self._question = Text(question, details)
-        self._does = does
         self._empty = empty
+        self._keys = f"enter {does} · shift-enter new line · esc back" + (f" · empty: {empty}" if empty else "")
         self._text = self.offered = text
 
     def compose(self) -> ComposeResult:
         with Vertical():
             yield self._question
             yield Prompt(id="answer")
-            empty = f" · empty: {self._empty}" if self._empty else ""
-            yield Bar(f"enter {self._does} · shift-enter new line · esc back{empty}")
+            yield Bar(self._keys)
 
     def on_mount(self) -> None:
         self.query_one(Prompt).offer(self._text)
@@ -299,6 +304,7 @@ class Form(Dialog):
     The answer maps names to texts."""
 
     BINDINGS: ClassVar[list[Any]] = [Binding("ctrl+s", "send", show=False)]
+    _keys = "enter send · tab next field · esc back"
 
     def __init__(self, title: str, fields: Sequence[Field], *, prompt: str | None = None) -> None:
         super().__init__()
@@ -316,7 +322,7 @@ class Form(Dialog):
                 with Horizontal(classes="field"):
                     yield Static(to_text([line((each.label, "cyan"))]), markup=False, classes="label")
                     yield OneLine(each, f"field{number}")
-            yield Bar("enter send · tab next field · esc back")
+            yield Bar(self._keys)
 
     def on_mount(self) -> None:
         if self._prompt is not None:
