@@ -428,6 +428,17 @@ def test_the_dashboard_says_that_a_dumb_terminal_cannot_show_it(world: World, ve
     assert (refused.code, refused.out, refused.err) == (2, "", why)
 
 
+def test_lists_and_reviews_show_bold_text_without_its_marks(world: World) -> None:
+    said = "**All done**: moved a/**/x, b/**/x **twice**"
+    shown = "All done: moved a/**/x, b/**/x twice"
+    session = world.state.session("fix", now=said)
+    assert shown in world.run("ls").out
+    assert json.loads(world.run("ls", "--json").out)[0]["now"] == said
+    world.state.request(session, kind=attention_pb2.ATTENTION_KIND_REVIEW, reason=said)
+    assert shown in world.run("inbox").out
+    assert f"done: {shown}" in world.run("inbox", terminal=True, env={"NO_COLOR": "1"}).out
+
+
 # agents
 
 

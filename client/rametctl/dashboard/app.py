@@ -46,7 +46,7 @@ from rametctl.nouns.prompts import IMAGE_BYTES, clipboard_image, completions, re
 from rametctl.nouns.requests import remember
 from rametctl.options import MODES, allowed_modes, budget_of, mode_name, mode_number, new_request_id
 from rametctl.render.contest import contest_blocks
-from rametctl.render.format import parsed
+from rametctl.render.format import parsed, unbold
 from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
 from rametctl.render.session import at_work, reference, state_name
 from rametctl.render.transcript import Ran
@@ -1898,7 +1898,7 @@ class Dashboard(App[None]):
 
 def _headline(session: "Session") -> str:
     """The first line that the agent said last, as the message of a commit."""
-    return session.now.partition("\n")[0]
+    return unbold(session.now.partition("\n")[0])
 
 
 def _extent(changed: "worktree_pb2.GetDiffResponse") -> str:

@@ -204,7 +204,7 @@ def _words(session: "Session", known: Known, now: float) -> str:
     blocking = known.blocking(session.id)
     if blocking and (not session.now or state_name(session) != "waiting"):
         return blocking[0].reason or kind_name(blocking[0])
-    return doing(session, now).replace("**", "").replace("`", "") or state_name(session)
+    return doing(session, now) or state_name(session)
 
 
 def _marks(session: "Session", known: Known, width: int) -> list[Span]:

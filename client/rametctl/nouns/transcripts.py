@@ -14,7 +14,7 @@ from ramet.words import plural
 from rametctl.console.lines import Line, Look, Span, line, truncated
 from rametctl.render.calls import result_texts, words
 from rametctl.render.event import retry_words
-from rametctl.render.format import duration, seconds_of
+from rametctl.render.format import duration, seconds_of, unbold
 from rametctl.render.transcript import (
     Asked,
     Call,
@@ -420,7 +420,7 @@ def resting_line(session: "Session") -> Line:
     """Describe an idle session in one line: its state and its last words."""
     from rametctl.render.session import state_name
 
-    said = truncated(session.now, 300) if session.now else ""
+    said = truncated(unbold(session.now), 300) if session.now else ""
     state = state_name(session)
     return line((truncated(session.name, 30), "bold"), (f"  {state}", ""), (f"  {said}" if said else "", "dim"), hang=2)
 

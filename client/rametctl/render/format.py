@@ -1,12 +1,21 @@
 """Format amounts and times, and read JSON texts."""
 
 import json
+import re
 import time as clock
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from ramet import words
 from ramet.v1.session_pb2 import Session
+
+_BOLD = re.compile(r"(?<![\w/*])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w/*])")
+
+
+def unbold(text: str) -> str:
+    """Remove the marks of Markdown's bold text, but not the stars of a pattern such as
+    src/**/*.py."""
+    return _BOLD.sub(r"\1", text)
 
 
 def cost(session: "Session") -> str:

@@ -7,7 +7,7 @@ from ramet.words import plural
 
 from rametctl.console.lines import Line, Span, line
 from rametctl.console.output import Output
-from rametctl.render.format import age, parsed
+from rametctl.render.format import age, parsed, unbold
 from rametctl.render.request import kind_name, questions, short_id
 
 HEADERS = ("ID", "SESSION", "SINCE", "WANTS")
@@ -60,7 +60,7 @@ def wish(request: "AttentionRequest") -> str:
         case "plan":
             words = "plan to approve"
         case "review":
-            words = f"done: {request.reason}" if request.reason else "finished its turn"
+            words = f"done: {unbold(request.reason)}" if request.reason else "finished its turn"
         case "trouble":
             words = request.reason
         case kind:

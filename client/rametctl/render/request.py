@@ -12,7 +12,7 @@ from ramet.visible import visible
 
 from rametctl.console.lines import Line, line
 from rametctl.render.diff import edit_counts, edit_lines, whole_edit_lines
-from rametctl.render.format import age, parsed
+from rametctl.render.format import age, parsed, unbold
 
 _SHOWN_ID = 8
 _PADDING = re.compile(r"[^\S\n]{41,}|(?<=\n)(?:[^\S\n]*\n){6,}")
@@ -135,7 +135,7 @@ def body_lines(
     elif kind_name(request) == "elicitation" and isinstance(data, Mapping):
         yield from _elicitation_lines(request, data)
     elif kind_name(request) in OF_THE_DAEMON:
-        yield from _block(request.reason or "its turn has ended")
+        yield from _block(unbold(request.reason) or "its turn has ended")
     elif request.HasField("edit"):
         yield line((request.edit.path, "bold"), (f"  {edit_counts(request.edit)}", "dim"), indent=2)
         yield from requested_edit_lines(request)

@@ -14,7 +14,7 @@ from ramet.words import plural, size, token_count
 from rametctl.console.lines import Line, Span, line
 from rametctl.console.output import Output
 from rametctl.options import mode_name
-from rametctl.render.format import age, cost, limit, local_time, money, seconds_of
+from rametctl.render.format import age, cost, limit, local_time, money, seconds_of, unbold
 
 if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import Checkpoint
@@ -78,7 +78,7 @@ def in_background(session: "Session", now: float) -> str:
 
 def doing(session: "Session", now: float) -> str:
     """Describe in one line what a session needs, does or said last, and its background commands."""
-    words = " ".join(_doing(session).split())
+    words = unbold(" ".join(_doing(session).split()))
     background = in_background(session, now)
     # Background commands first for an idle session, which would look done; last for a question,
     # which must stay on the line.
