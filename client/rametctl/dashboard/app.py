@@ -1519,8 +1519,11 @@ class Dashboard(App[None]):
         session = self._chosen()
         if session is None:
             return
-        question = f"Land {session.name} on {session.base_ref or 'its base'}? It is merged and checked first."
+        base = session.base_ref or "its base"
+        question = f"Land {session.name} on {base}? It is merged and checked first."
         uncommitted = self._uncommitted(session)
+        if session.landed_reason and not uncommitted:  # as the daemon last judged; the person may have committed
+            question = f"{session.name} is on {base} already. Land what you have committed since?"
         if uncommitted:
             question += f" It has uncommitted work: {uncommitted}. Message of the commit:"
         self.ask(

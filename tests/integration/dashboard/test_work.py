@@ -183,6 +183,22 @@ async def test_land_asks_for_a_commit_message_and_for_consent_to_land_locally(wo
         assert (last.commit_message, last.local) == ("done", True)
 
 
+async def test_land_says_that_a_session_has_landed_unless_it_has_new_work(world: World) -> None:
+    session = world.state.session("fix", turns=1, branch="ramet/fix", base_ref="main", landed_reason="landed on main")
+    async with screen(world) as shown:
+        await shown.shows("fix  Conversation")
+        await shown.press("L")
+        await shown.dialog(Confirm)
+        await shown.shows("fix is on main already")
+        await shown.press("escape")
+        world.state.diff = worktree_pb2.GetDiffResponse(files=[worktree_pb2.FileChange(path="a.py", additions=1)])
+        shown.app._compare_again()
+        await eventually(lambda: shown.app._uncommitted(session), within=20)
+        await shown.press("L")
+        await shown.dialog(Ask)
+        await shown.shows("Land fix on main?", "It has uncommitted work:")
+
+
 async def test_the_question_of_land_and_remove_names_uncommitted_work(world: World) -> None:
     session = world.state.session("fix", turns=1, now="Fixed it.\nAll of it.")
     world.state.diff = worktree_pb2.GetDiffResponse(
