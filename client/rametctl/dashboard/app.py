@@ -534,8 +534,8 @@ class Dashboard(App[None]):
         else:
             what = "no session fits; / changes the filter" if self._filter else "no sessions here; n creates one"
             others = len(view.sessions) - len(shown)
-            more = [line((f"{plural(others, 'session')} in other repositories: *", "dim"))] if others else []
-            self._list.show([line((what, "dim")), *more])
+            more = [f"{plural(others, 'session')} in other repositories: *"] if others else []
+            self._list.show([piece for each in (what, *more) for piece in wrapped(line((each, "dim")), width)])
 
     @property
     def session(self) -> "Session | None":

@@ -209,6 +209,16 @@ async def test_the_list_is_filtered_and_arranged(world: World) -> None:
         await shown.shows("└ two")
 
 
+async def test_the_words_of_an_empty_list_are_not_cut_off(world: World) -> None:
+    world.state.session("fix")
+    async with screen(world, size=(80, 24)) as shown:
+        await shown.shows("· fix")
+        await shown.press("slash", *"nothing", "enter")
+        await shown.shows("no session fits")
+        words = " ".join(each.partition("│")[0] for each in shown.lines()).split()
+        assert " ".join(words).count("no session fits; / changes the filter") == 1
+
+
 async def test_the_end_of_the_conversation_stays_visible_when_a_panel_opens_below(world: World) -> None:
     session = world.state.session("fix", state=WORKING)
     for number in range(60):
