@@ -234,3 +234,16 @@ async def test_a_verb_that_refuses_a_working_session_names_its_option(
     ran = sandbox.ctl(verb, name)
     assert (ran.code, ran.stderr) == (1, f"rametctl: {name} is waiting; add --stop to end its turn first\n")
     assert sandbox.ctl(verb, name, "--stop").code == 0
+
+
+async def test_restore_completes_archived_and_removed_sessions(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    names = {verb: f"{verb}-{repository.name}" for verb in ("archive", "rm", "show")}
+    for verb, name in names.items():
+        await client.create(repository, name=name)
+        assert sandbox.ctl(verb, name).code == 0
+    asked = sandbox.ctl(_RAMETCTL_COMPLETE="zsh_complete", COMP_WORDS="rametctl restore ", COMP_CWORD="2")
+    completed = asked.stdout.splitlines()
+    assert {names["archive"], names["rm"]} <= set(completed)
+    assert names["show"] not in completed
