@@ -119,6 +119,7 @@ class Daemon:
             stack.push_async_callback(_finish, threads)
             core = await stack.enter_async_context(self._core(owner, config))
             commands = LocalExecutor(places.home / "commands", places.runtime, variable=COMMAND_VARIABLE)
+            stack.push_async_callback(commands.aclose)
             parts = assemble(core, commands)
             configure = partial(self._configure, core)
             create, healthy = server_factory(parts, self._facts(), lambda: self._serving, configure, self.stop)
@@ -223,6 +224,7 @@ class Daemon:
             yield core
         finally:
             hub.close()
+            await executor.aclose()
             await git.aclose()
             await store.aclose()
 

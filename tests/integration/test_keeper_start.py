@@ -199,6 +199,19 @@ async def test_a_cancelled_start_continues_and_a_repeated_one_gets_its_outcome(
     assert executor.discover() == [handle]
 
 
+async def test_closing_waits_for_a_start_whose_caller_was_cancelled(executor: LocalExecutor, tmp_path: Path) -> None:
+    start = asyncio.ensure_future(executor.start(agent(ECHO, tmp_path)))
+    await eventually(lambda: executor.discover() != [])
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+
+    await executor.aclose()
+
+    assert {run_record(handle)["agent_pid"] > 0 for handle in executor.discover()} == {True}
+    assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("start ")] == []
+
+
 async def test_an_interrupted_start_is_resumed(executor: LocalExecutor, tmp_path: Path) -> None:
     spec = agent(ECHO, tmp_path)
     handle = await executor.start(spec)

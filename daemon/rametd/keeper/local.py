@@ -84,6 +84,11 @@ class LocalExecutor:
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
+    async def aclose(self) -> None:
+        """Wait for the starts whose callers were cancelled."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def _start(self, spec: LaunchSpec) -> Handle:
         launching.check(spec)
         place = Place(self._root, spec.session_id, spec.generation, self._variable)
