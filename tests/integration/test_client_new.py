@@ -132,6 +132,16 @@ def test_wait_prints_the_complete_reply_to_a_pipe(world: World) -> None:
     assert json.loads(world.run("new", "do", "--wait", "--json").out)["name"] == "made-up"
 
 
+def test_send_wait_says_that_a_held_session_keeps_the_prompt(world: World) -> None:
+    held = world.state.session("held", state=session_pb2.SESSION_STATE_PAUSED, state_reason="attached at pts/4")
+    world.state.wait = session_pb2.WaitSessionsResponse(outcome=session_pb2.WAIT_OUTCOME_FAILED, sessions=[held])
+    result = world.run("send", "held", "do", "--wait")
+    assert result.code == 1
+    assert lines(result.err)[0] == (
+        "queued until the program that has the conversation ends: the session is attached at pts/4"
+    )
+
+
 @pytest.mark.parametrize("verb", ["new", "send", "fork"])
 def test_wait_says_once_what_holds_the_turn(world: World, verb: str) -> None:
     origin = world.state.session("origin")

@@ -216,7 +216,8 @@ class Sessions(Servicer, session_pb2_grpc.SessionServiceServicer):
     def SendPrompt(self, request: Any, context: Any) -> session_pb2.SendPromptResponse:  # noqa: N802
         self.note("SendPrompt", request, context)
         session = self.find(request.session, context)
-        session.state = session_pb2.SESSION_STATE_WORKING
+        if session.state != session_pb2.SESSION_STATE_PAUSED:
+            session.state = session_pb2.SESSION_STATE_WORKING
         prompt = session_pb2.Prompt(id="p1", text=request.prompt, source="owner", state=session_pb2.PROMPT_STATE_SENT)
         return session_pb2.SendPromptResponse(prompt=prompt, session=session)
 
