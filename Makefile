@@ -53,7 +53,7 @@ check: $(STAMP) ## format, lint, types, layers, contract
 
 docs: $(STAMP) ## the reference from the code, and the site in build/site
 	@$(BIN)/python docs/generate.py
-	@$(BIN)/pip install --quiet --disable-pip-version-check '.[docs]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(STAMP) ## the figures of the design, as JSON

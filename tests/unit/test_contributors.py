@@ -92,3 +92,10 @@ def test_a_clone_has_the_committed_line_ends_whatever_git_is_configured_to(tmp_p
         "clone", "-q", "-c", "core.autocrlf=true", "-c", "core.eol=crlf", str(origin.path), str(tmp_path / "clone")
     )
     assert (tmp_path / "clone" / "run.sh").read_bytes() == b"#!/bin/sh\n"
+
+
+def test_make_installs_the_checkout_itself_and_no_copy() -> None:
+    """A later target must not replace the editable installation: edits would have no effect."""
+    installs = [line for line in (ROOT / "Makefile").read_text().splitlines() if re.search(r"pip install .*'\.", line)]
+    assert len(installs) == 2
+    assert [line for line in installs if "--editable" not in line] == []
