@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -99,7 +100,9 @@ def restart(app: App) -> None:
       rametctl daemon restart
     """
     connection = app.connect(autostart=True)
-    wrong = [each for each in config_problems(app.environ) if not each.startswith(WARNING)]
+    wrong: list[str] = []
+    with suppress(ClientError):  # a program of another release may not know the command; its start says what is wrong
+        wrong = [each for each in config_problems(app.environ) if not each.startswith(WARNING)]
     if wrong:
         hint = "the daemon was not stopped; mend the file, then: rametctl daemon restart"
         raise ClientError("; ".join(wrong), hint=hint, reason="BAD_CONFIG")

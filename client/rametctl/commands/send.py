@@ -111,7 +111,7 @@ def fate(sent: "SendPromptResponse", answer: str = "") -> str:
 
 
 def _wait(app: App, answer: "SendPromptResponse", timeout: float | None) -> None:
-    if state_name(answer.session) in {"paused", "queued", "waiting"}:
+    if state_name(answer.session) in {"paused", "waiting"}:
         app.output.note(fate(answer))  # else a script that sees the wait fail would send it again
     waited = wait_sessions(app, [answer.session.id], condition="turn", timeout=timeout, prompt=answer.prompt.number)
     if waited.sessions:
