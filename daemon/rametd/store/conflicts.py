@@ -30,6 +30,10 @@ class NoticeReads(Table):
     def get(self, session_id: str) -> Notice | None:
         return NOTICES.find_one(self._db, "WHERE session_id = ?", session_id)
 
+    def sessions(self) -> set[str]:
+        """Ids of the sessions that have a notice."""
+        return {each.session_id for each in NOTICES.find_all(self._db)}
+
 
 class Notices(NoticeReads):
     def put(self, notice: Notice) -> None:

@@ -116,7 +116,10 @@ def notify_agents(unit: Unit, repo_id: str, *, tell: bool) -> set[str]:
     new ones."""
     red = [pair for pair in unit.conflicts.list(repo_id) if pair.other_id and pair.red]
     waiting: set[str] = set()
-    for session in unit.sessions.list(repo_id=repo_id):
+    concerned = unit.notices.sessions().union(*((pair.session_id, pair.other_id) for pair in red))
+    for session in [each for each in map(unit.sessions.find, sorted(concerned)) if each is not None]:
+        if session.repo_id != repo_id:
+            continue
         notice = unit.notices.get(session.id)
         unread = notice.other_ids if notice is not None else ()
         clashes: list[Clash] = []
