@@ -121,8 +121,8 @@ def registered_at(
 
 
 def may_exist(path: Path) -> bool:
-    """Return whether something is at a path, or may be: another person's directory can hide it, and
-    what is hidden must not count as gone."""
+    """Return whether something is at a path. Return True too if another person's closed directory
+    hides the answer."""
     try:
         return path.exists()
     except PermissionError:

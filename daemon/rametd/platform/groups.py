@@ -177,7 +177,7 @@ async def read(
     heard: _Heard | None = None,
 ) -> tuple[bytes, bool]:
     """Return a stream of a process up to its end, or its first ``most`` bytes after ending the
-    group, and whether there was more. Count what is read in ``heard``."""
+    group, and whether there was more. Add the number of bytes to ``heard``."""
     pieces: list[bytes] = []
     size = 0
     while stream is not None and (piece := await stream.read(1 << 16)):
